@@ -43,7 +43,7 @@ def changed(backup: bytes, folder: Path, statement: str) -> bytes:
     return file.read_bytes()
 
 
-async def test_there_and_back(device: Device) -> None:
+async def test_a_backup_is_made_and_restored(device: Device) -> None:
     rule = {"ip": "10.0.0.5", "target_node": "DIRECT"}
     await device.answer("POST", "/rules", rule)
     before = await device.answer("GET", "/rules")
@@ -60,7 +60,7 @@ async def test_there_and_back(device: Device) -> None:
     assert await device.answer("GET", "/rules") == before
 
 
-async def test_only_with_the_token(fresh_device: Device) -> None:
+async def test_backup_and_restore_need_the_token_or_a_session(fresh_device: Device) -> None:
     stranger = fresh_device.client_at("192.0.2.99", token=None)
     for answer in (await stranger.get(BACKUP), await stranger.post(RESTORE, headers=AS_BACKUP)):
         assert answer.status_code == 401
@@ -70,7 +70,7 @@ async def test_only_with_the_token(fresh_device: Device) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 5000])
-async def test_what_is_no_backup_is_400(device: Device, content: bytes) -> None:
+async def test_an_invalid_backup_is_400(device: Device, content: bytes) -> None:
     await device.answer("POST", "/rules", {"ip": "10.0.0.5", "target_node": "DIRECT"})
     state = device.bench.state
     answer = await restore(device, content)
@@ -79,7 +79,7 @@ async def test_what_is_no_backup_is_400(device: Device, content: bytes) -> None:
     assert device.bench.state is state
 
 
-async def test_what_the_api_would_not_take_is_400_and_names_the_field(
+async def test_a_backup_with_invalid_values_is_400_and_names_the_field(
     device: Device, tmp_path: Path
 ) -> None:
     await device.answer("POST", "/rules", {"ip": "10.0.0.5", "target_node": "DIRECT"})
@@ -97,7 +97,7 @@ async def test_what_the_api_would_not_take_is_400_and_names_the_field(
         assert device.bench.state is state
 
 
-async def test_what_an_older_egressd_took_is_taken_if_it_is_said(
+async def test_a_backup_of_an_older_egressd_is_accepted_on_request(
     device: Device, tmp_path: Path
 ) -> None:
     node = {"name": "hk-01", "protocol": "socks5", "config_json": CONFIG}
@@ -146,7 +146,7 @@ async def test_a_backup_that_cannot_be_made_is_500(device: Device) -> None:
     assert "disk is full" in answer.json()["error"]
 
 
-async def test_both_are_in_the_document(device: Device) -> None:
+async def test_backup_and_restore_are_in_the_openapi_document(device: Device) -> None:
     paths = (await device.client.get("http://device/ops/openapi.json")).json()["paths"]
     assert set(paths["/ops/backup"]["get"]["responses"]["200"]["content"]) == {BACKUP_TYPE}
     posted = paths["/ops/restore"]["post"]
@@ -158,7 +158,9 @@ async def test_both_are_in_the_document(device: Device) -> None:
     assert f"<code>{BACKUP_TYPE}</code>" in page
 
 
-async def test_an_upload_that_is_broken_off_changes_nothing_and_is_no_fault(device: Device) -> None:
+async def test_an_interrupted_upload_changes_nothing_and_is_answered_with_400(
+    device: Device,
+) -> None:
     state = device.bench.state
     sent: list[Message] = []
     parts: list[Message] = [

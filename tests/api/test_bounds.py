@@ -59,11 +59,11 @@ class World:
         ("local", HERE),
     ],
 )
-def test_where_a_request_comes_from(address: str, source: Source) -> None:
+def test_requests_have_a_source_and_its_network(address: str, source: Source) -> None:
     assert source_of(address) == source
 
 
-def test_an_address_and_a_network_have_their_bounds() -> None:
+def test_an_address_and_a_network_have_limits() -> None:
     world = World()
     assert len(world.fill("10.0.0.5", 1)) == 3
     assert len(world.fill("10.0.0.{}", 1)) == 3
@@ -72,7 +72,7 @@ def test_an_address_and_a_network_have_their_bounds() -> None:
     assert world.bounds.ended.total() == 0
 
 
-def test_strangers_of_any_number_of_networks_leave_what_is_kept_for_others() -> None:
+def test_strangers_leave_the_connections_reserved_for_others() -> None:
     # Found by an attack: nine addresses with 256 connections each had shut out all other clients.
     world = World()
     assert len(world.fill("10.0.{}.5", 3)) == SMALL.shares[Share.STRANGERS]
@@ -81,7 +81,7 @@ def test_strangers_of_any_number_of_networks_leave_what_is_kept_for_others() -> 
     assert world.open(ROOT) is not None
 
 
-def test_the_real_limits_stand_nine_addresses_with_256_connections_each() -> None:
+def test_the_real_limits_allow_nine_addresses_with_256_connections_each() -> None:
     world = World(LIMITS)
     for number in range(1, 10):
         for _ in range(256):
@@ -92,7 +92,7 @@ def test_the_real_limits_stand_nine_addresses_with_256_connections_each() -> Non
 
 
 @pytest.mark.parametrize("fits", [False, True])
-def test_an_address_is_known_for_ten_minutes_by_what_it_showed(fits: bool) -> None:
+def test_an_authenticated_address_is_known_for_ten_minutes(fits: bool) -> None:
     world = World()
     (first, *_) = world.fill("10.0.0.5", 1)
     world.bounds.vouch(first)
@@ -104,7 +104,7 @@ def test_an_address_is_known_for_ten_minutes_by_what_it_showed(fits: bool) -> No
     assert world.open("10.0.9.9") is None
 
 
-def test_what_an_address_held_as_a_stranger_is_its_networks_no_more() -> None:
+def test_connections_of_an_authenticated_address_leave_its_networks_count() -> None:
     world = World()
     mine = world.fill("10.0.0.5", 1)
     others = world.fill("10.0.0.6", 1)
@@ -119,7 +119,7 @@ def test_what_an_address_held_as_a_stranger_is_its_networks_no_more() -> None:
     assert world.open("10.0.0.8") is not None
 
 
-def test_those_who_signed_in_leave_room_for_this_machine_and_that_for_root() -> None:
+def test_authenticated_addresses_leave_room_for_this_machine_and_root() -> None:
     world = World()
     for number in range(9):
         held = world.open(f"10.0.{number}.5")
@@ -135,14 +135,14 @@ def test_those_who_signed_in_leave_room_for_this_machine_and_that_for_root() -> 
     assert world.open(ROOT) is None
 
 
-def test_loopback_addresses_are_one_so_that_no_local_user_takes_many() -> None:
+def test_all_loopback_addresses_count_as_one() -> None:
     world = World()
     assert len(world.fill("127.0.0.{}", 1)) == SMALL.address
     assert world.open("::1") is None
     assert world.open(local_user(1000)) is not None
 
 
-def test_what_waits_longest_makes_room_and_what_is_worked_on_never() -> None:
+def test_the_longest_idle_connection_is_ended_and_a_busy_one_never() -> None:
     world = World()
     stages = (Stage.WORKING, Stage.TAKING, Stage.SENDING, *[Stage.SILENT] * 3)
     opened = []
@@ -157,7 +157,7 @@ def test_what_waits_longest_makes_room_and_what_is_worked_on_never() -> None:
     assert world.bounds.ended["network"] == world.bounds.ended.total() == 5
 
 
-def test_the_address_with_the_most_makes_room_first() -> None:
+def test_the_address_with_the_most_connections_loses_one_first() -> None:
     world = World()
     innocent = world.open("10.0.0.1", Stage.SILENT)
     world.now += 1
@@ -171,7 +171,7 @@ def test_the_address_with_the_most_makes_room_first() -> None:
     assert innocent not in world.ended
 
 
-def test_one_that_has_just_come_is_not_ended_for_one_that_dawdles() -> None:
+def test_a_new_connection_is_not_ended_for_a_slow_one() -> None:
     world = World()
     slow = [world.open(f"10.0.0.{number}", Stage.SENDING) for number in range(6)]
     world.now += FRESH_S
@@ -184,7 +184,7 @@ def test_one_that_has_just_come_is_not_ended_for_one_that_dawdles() -> None:
         assert world.open("10.0.0.8", Stage.SENDING) is not None
 
 
-def test_nobody_is_ended_for_a_stranger_before_strangers_are() -> None:
+def test_a_known_address_loses_no_connection_to_strangers() -> None:
     world = World()
     known = world.open("10.0.0.5", Stage.SILENT)
     assert known is not None
@@ -197,7 +197,7 @@ def test_nobody_is_ended_for_a_stranger_before_strangers_are() -> None:
     assert known not in world.ended
 
 
-def test_a_bound_that_is_reached_is_told_once_a_minute(
+def test_a_reached_bound_is_logged_once_a_minute(
     logged: list[MutableMapping[str, Any]],
 ) -> None:
     world = World()
@@ -248,7 +248,7 @@ steps = st.tuples(
 
 
 @given(st.lists(steps, max_size=120))
-def test_no_bound_is_ever_passed_and_all_are_counted(
+def test_no_bound_is_ever_exceeded_and_all_connections_are_counted(
     taken: list[tuple[str, str, Stage, int]],
 ) -> None:
     world = World()

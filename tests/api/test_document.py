@@ -292,7 +292,9 @@ async def test_a_lists_rows_have_the_fields_of_the_specification(
 
 
 @pytest.mark.parametrize("path", QUERIES)
-async def test_queries(document: Document, path: str) -> None:
+async def test_query_parameters_are_those_of_the_specification(
+    document: Document, path: str
+) -> None:
     described = {
         parameter["name"]: (
             parameter["required"],
@@ -304,7 +306,7 @@ async def test_queries(document: Document, path: str) -> None:
     assert described == QUERIES[path]
 
 
-async def test_the_values_that_fields_take(document: Document) -> None:
+async def test_values_of_fields_are_those_of_the_specification(document: Document) -> None:
     line = document.body("post", "/vpn-lines")["properties"]
     assert line["type"]["enum"] == ["l2tp", "pptp"]
     assert line["name"]["maxLength"] == 15
@@ -338,7 +340,7 @@ async def test_the_values_that_fields_take(document: Document) -> None:
         ("put", "/proxy-services/{id}", set(PROXY_SERVICE_BODY)),
     ],
 )
-async def test_the_fields_that_must_be_there(
+async def test_required_fields_are_those_of_the_specification(
     document: Document, method: str, path: str, required: set[str]
 ) -> None:
     assert set(document.body(method, path)["required"]) == required
@@ -363,7 +365,7 @@ async def test_the_token_and_the_failures_are_described(document: Document) -> N
     }
 
 
-async def test_open_endpoints_say_so(document: Document) -> None:
+async def test_open_endpoints_have_no_security_requirement(document: Document) -> None:
     is_open = {
         path
         for path, methods in document.document["paths"].items()
@@ -396,7 +398,7 @@ async def test_every_example_fits_its_schema(document: Document) -> None:
     assert checked > 200
 
 
-async def test_every_endpoint_has_a_summary_and_a_name_of_its_own(document: Document) -> None:
+async def test_every_endpoint_has_a_summary_and_a_unique_name(document: Document) -> None:
     operations = [
         operation
         for methods in document.document["paths"].values()
@@ -409,7 +411,7 @@ async def test_every_endpoint_has_a_summary_and_a_name_of_its_own(document: Docu
     assert {tag for operation in operations for tag in operation["tags"]} == tags
 
 
-async def test_no_bound_is_a_fraction(document: Document) -> None:
+async def test_no_limit_is_a_fraction(document: Document) -> None:
     def numbers(value: Any) -> list[float]:
         if isinstance(value, dict):
             return [found for inner in value.values() for found in numbers(inner)]
@@ -420,7 +422,7 @@ async def test_no_bound_is_a_fraction(document: Document) -> None:
     assert numbers(document.document) == []
 
 
-async def test_the_page_names_every_endpoint_and_needs_nothing_else(
+async def test_the_page_names_every_endpoint_and_loads_nothing_else(
     device: Device, document: Document
 ) -> None:
     response = await device.client.get("http://device/ops/docs")

@@ -71,7 +71,7 @@ def run(scenario: Any) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 5))
 
 
-def test_events_are_relayed_as_they_come_until_the_source_ends() -> None:
+def test_events_are_relayed_until_the_source_ends() -> None:
     async def scenario() -> None:
         source = Source()
         listener = Listener(Broadcast(source))
@@ -90,7 +90,7 @@ def test_events_are_relayed_as_they_come_until_the_source_ends() -> None:
     run(scenario)
 
 
-def test_a_listener_that_goes_away_is_let_go() -> None:
+def test_a_listener_that_disconnects_closes_its_source() -> None:
     async def scenario() -> None:
         source = Source()
         listener = Listener(Broadcast(source))
@@ -115,7 +115,7 @@ def test_a_stream_that_is_cancelled_closes_its_source() -> None:
     run(scenario)
 
 
-def test_silence_is_broken_by_comments(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silence_is_interrupted_by_comments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events_module, "KEEP_ALIVE_S", 0.01)
 
     async def scenario() -> None:
@@ -134,7 +134,7 @@ def test_silence_is_broken_by_comments(monkeypatch: pytest.MonkeyPatch) -> None:
     run(scenario)
 
 
-def test_a_reader_that_stalls_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_stalls_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     # Found by an audit: such streams outlived their sessions, and no other client got one.
     monkeypatch.setattr(events_module, "SEND_TIMEOUT_S", 0.05)
     monkeypatch.setattr(events_module, "STREAMS_MAX", 1)
@@ -157,7 +157,7 @@ def test_a_reader_that_stalls_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> Non
     run(scenario)
 
 
-def test_streams_are_bounded_and_their_places_given_back() -> None:
+def test_the_number_of_streams_is_limited_and_ended_ones_are_released() -> None:
     async def scenario() -> None:
         broadcast = Broadcast(Source())
         listeners = [Listener(broadcast, str(n // 8)) for n in range(STREAMS_MAX)]
@@ -177,7 +177,7 @@ def test_streams_are_bounded_and_their_places_given_back() -> None:
     run(scenario)
 
 
-def test_one_caller_leaves_streams_for_others() -> None:
+def test_one_caller_cannot_take_all_streams() -> None:
     async def scenario() -> None:
         broadcast = Broadcast(Source())
         listeners = [Listener(broadcast, "session 1") for _ in range(STREAMS_PER_CALLER)]

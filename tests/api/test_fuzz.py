@@ -73,7 +73,7 @@ schema = schemathesis.openapi.from_asgi("/ops/openapi.json", device.app).exclude
 
 @schema.parametrize()
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
-def test_the_api_keeps_what_its_document_promises(case: Case[Any]) -> None:
+def test_the_api_behaves_as_its_document_describes(case: Case[Any]) -> None:
     # Each case meets the same device, so that no case is refused because of an earlier one.
     asyncio.run(device.become(SEED))
     case.call_and_validate(headers=HEADERS, excluded_checks=excluded(case))

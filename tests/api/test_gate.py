@@ -97,7 +97,7 @@ async def test_without_the_token_every_path_and_method_is_401(device: Device) ->
     assert device.admission.spent == 0
 
 
-async def test_with_the_token_what_is_not_in_the_specification_is_403(device: Device) -> None:
+async def test_with_the_token_unspecified_endpoints_are_403(device: Device) -> None:
     for path in (*ENDPOINTS, *NOT_ENDPOINTS):
         for method in METHODS:
             if method in ENDPOINTS.get(path, ()):
@@ -110,7 +110,7 @@ async def test_with_the_token_what_is_not_in_the_specification_is_403(device: De
     assert device.admission.spent == 0
 
 
-async def test_what_is_in_the_specification_gets_past_the_gate(device: Device) -> None:
+async def test_specified_endpoints_pass_the_gate(device: Device) -> None:
     for path, methods in ENDPOINTS.items():
         for method in methods:
             response = await device.call(method, path)
@@ -154,26 +154,26 @@ async def test_the_scheme_is_read_in_either_case(device: Device) -> None:
     assert (await device.call("GET", "/rules", headers=headers)).status_code == 200
 
 
-async def test_two_tokens_are_none(device: Device) -> None:
+async def test_two_tokens_count_as_none(device: Device) -> None:
     header = ("authorization", f"Bearer {device.token}")
     stranger = device.client_at("192.0.2.99", token=None)
     response = await stranger.get(f"http://device{PREFIX}/rules", headers=[header, header])
     assert response.status_code == 401
 
 
-async def test_a_token_in_the_query_is_none(device: Device) -> None:
+async def test_a_token_in_the_query_is_ignored(device: Device) -> None:
     stranger = device.client_at("192.0.2.99", token=None)
     url = f"http://device{PREFIX}/rules?token={device.token}&access_token={device.token}"
     assert (await stranger.get(url)).status_code == 401
 
 
-async def test_a_token_that_was_reset_counts_no_more(device: Device) -> None:
+async def test_a_token_is_invalid_after_a_reset(device: Device) -> None:
     assert (await device.call("GET", "/rules")).status_code == 200
     device.token = "another"
     assert (await device.call("GET", "/rules")).status_code == 401
 
 
-async def test_without_a_token_to_compare_nobody_gets_in(device: Device) -> None:
+async def test_with_an_unreadable_token_every_request_is_refused(device: Device) -> None:
     """The answer does not call the token wrong either: it may be the right one."""
     right, device.token = device.token, ""
     for path in ("/svc/api/v1/rules", "/svc/api/v1/unknown", "/ops/metrics"):
@@ -183,7 +183,9 @@ async def test_without_a_token_to_compare_nobody_gets_in(device: Device) -> None
             assert document == {"error": TOKEN_UNREADABLE if status == 500 else TOKEN_INVALID}
 
 
-async def test_the_license_comes_after_the_token_and_before_the_endpoint(device: Device) -> None:
+async def test_the_license_is_checked_after_the_token_and_before_the_endpoint(
+    device: Device,
+) -> None:
     stranger = device.client_at("192.0.2.99", token="wrong")
     for text in ("API_ACCESS_REQUIRED", "API_TRIAL_QUOTA_EXHAUSTED"):
         device.admission.refused = text
@@ -195,7 +197,7 @@ async def test_the_license_comes_after_the_token_and_before_the_endpoint(device:
     assert device.admission.spent == 0
 
 
-async def test_only_calls_that_get_past_the_gate_cost_a_trial_call(device: Device) -> None:
+async def test_only_calls_that_pass_the_gate_cost_a_trial_call(device: Device) -> None:
     device.admission.calls_left = 3
     assert (await device.call("GET", "/unknown")).status_code == 403
     assert (await device.call("GET", "/rules", headers={"authorization": ""})).status_code == 401
@@ -208,7 +210,7 @@ async def test_only_calls_that_get_past_the_gate_cost_a_trial_call(device: Devic
     assert device.admission.spent == 3
 
 
-async def test_the_last_trial_call_may_go_meanwhile(
+async def test_the_last_trial_call_may_be_taken_by_a_concurrent_request(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device.admission.calls_left = 0
@@ -225,7 +227,7 @@ async def test_a_trial_call_that_cannot_be_counted_is_500(device: Device) -> Non
     assert response.json() == {"error": "store the count of trial calls: disk full"}
 
 
-async def test_wrong_tokens_are_slowed_for_their_source_only(device: Device) -> None:
+async def test_wrong_tokens_slow_only_their_source(device: Device) -> None:
     guesser = device.client_at("192.0.2.66", token="wrong")
     url = f"http://device{PREFIX}/rules"
     started = time.perf_counter()
@@ -240,7 +242,7 @@ async def test_wrong_tokens_are_slowed_for_their_source_only(device: Device) -> 
     assert time.perf_counter() - started < slowed_s
 
 
-async def test_a_flood_of_wrong_tokens_is_turned_away_and_the_right_one_is_not(
+async def test_a_flood_of_wrong_tokens_does_not_lock_out_the_right_token(
     device: Device,
 ) -> None:
     guesser = device.client_at("192.0.2.66", token="wrong")
@@ -258,7 +260,7 @@ async def test_a_flood_of_wrong_tokens_is_turned_away_and_the_right_one_is_not(
     await asyncio.gather(*tries, return_exceptions=True)
 
 
-async def test_missing_tokens_are_no_guesses(
+async def test_missing_tokens_are_not_throttled(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slowed: list[float] = []
@@ -274,7 +276,7 @@ async def test_missing_tokens_are_no_guesses(
         assert bool(slowed) is is_slowed
 
 
-async def test_a_large_body_of_a_stranger_is_not_waited_for(device: Device) -> None:
+async def test_a_large_body_without_the_token_is_not_read(device: Device) -> None:
     stranger = device.client_at("192.0.2.99", token=None)
     url = f"http://device{PREFIX}/rules"
     response = await stranger.post(url, content=b"x" * 100_000)
@@ -284,7 +286,7 @@ async def test_a_large_body_of_a_stranger_is_not_waited_for(device: Device) -> N
 
 
 @pytest.mark.parametrize("path", ["/ops", "/ops/", "/ops/metrics", "/ops/events", "/ops/unknown"])
-async def test_operations_take_the_token_or_a_session(device: Device, path: str) -> None:
+async def test_operations_accept_the_token_or_a_session(device: Device, path: str) -> None:
     stranger = device.client_at("192.0.2.99", token=None)
     for method in ("GET", "POST", "DELETE"):
         response = await stranger.request(method, f"http://device{path}")
@@ -298,13 +300,13 @@ async def test_operations_take_the_token_or_a_session(device: Device, path: str)
 
 
 @pytest.mark.parametrize("path", ["/ops/health", "/ops/docs", "/ops/openapi.json"])
-async def test_three_operations_are_open_and_only_to_be_read(device: Device, path: str) -> None:
+async def test_three_operations_are_open_and_read_only(device: Device, path: str) -> None:
     stranger = device.client_at("192.0.2.99", token=None)
     assert (await stranger.get(f"http://device{path}")).status_code == 200
     assert (await stranger.post(f"http://device{path}")).status_code == 401
 
 
-async def test_a_session_stands_for_the_token_and_needs_no_license(device: Device) -> None:
+async def test_a_session_replaces_the_token_and_needs_no_license(device: Device) -> None:
     stranger = device.client_at("192.0.2.99", token=None)
     device.admission.refused = "API_ACCESS_REQUIRED"
     url = f"http://device{PREFIX}"
@@ -317,7 +319,7 @@ async def test_a_session_stands_for_the_token_and_needs_no_license(device: Devic
     assert (await stranger.get(f"{url}/rules", headers=headers)).status_code == 401
 
 
-async def test_elsewhere_there_is_nothing_without_a_console(device: Device) -> None:
+async def test_other_paths_are_404_without_a_console(device: Device) -> None:
     for path in ("/", "/svcx", "/opsx", "/index.html"):
         response = await device.client.get(f"http://device{path}")
         assert response.status_code == 404
@@ -358,7 +360,7 @@ async def test_elsewhere_there_is_nothing_without_a_console(device: Device) -> N
         ),
     ],
 )
-async def test_a_bad_body_is_told_before_that_there_is_nothing_to_change(
+async def test_an_invalid_body_is_reported_before_a_missing_object(
     device: Device, path: str, body: dict[str, Any], field: str
 ) -> None:
     assert (await device.problem("PUT", path, body)).startswith(field)

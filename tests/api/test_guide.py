@@ -42,7 +42,7 @@ async def run(script: str, port: int, token: str) -> str:
     return out.decode()
 
 
-async def test_every_recipe_does_what_it_says(fresh_device: Device) -> None:
+async def test_every_recipe_works_as_described(fresh_device: Device) -> None:
     assert shutil.which("curl"), "the recipes are for curl"
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
@@ -70,12 +70,12 @@ async def test_every_recipe_does_what_it_says(fresh_device: Device) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page: str) -> None:
+def test_links_lead_to_existing_files(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", (DOCS / page).read_text("utf-8")):
         assert (DOCS / target).exists(), target
 
 
-async def test_the_guide_names_no_endpoint_that_is_none(device: Device) -> None:
+async def test_the_guide_names_existing_endpoints_only(device: Device) -> None:
     document = (await device.client.get("http://device/ops/openapi.json")).json()
     endpoints = {
         f"{method.upper()} {path.removeprefix('/svc/api/v1')}"

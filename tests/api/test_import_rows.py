@@ -33,7 +33,9 @@ IMPORTS: Final[dict[str, tuple[str, dict[str, Any], str]]] = {
 
 @pytest.mark.parametrize("character", ["\x00", "\x07", "\x7f", "\u2028"], ids=ascii)
 @pytest.mark.parametrize("kind", IMPORTS)
-async def test_control_characters_in_a_row(device: Device, kind: str, character: str) -> None:
+async def test_a_row_with_control_characters_does_not_affect_the_others(
+    device: Device, kind: str, character: str
+) -> None:
     path, body, row = IMPORTS[kind]
     good, bad, better = (row.format(n=n) for n in (1, 2, 3))
     text = "\n".join((good, f"{bad[:2]}{character}{bad[2:]}", better))

@@ -22,12 +22,12 @@ documents = st.recursive(
 
 
 @given(documents)
-def test_json_reads_as_it_was_written(document: Any) -> None:
+def test_json_is_read_unchanged(document: Any) -> None:
     assert decode(json.dumps(document).encode()) == document
 
 
 @given(st.binary(max_size=200))
-def test_noise_is_read_or_refused_and_nothing_else(body: bytes) -> None:
+def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     with suppress(Unreadable):
         decode(body)
 
@@ -51,13 +51,13 @@ def test_noise_is_read_or_refused_and_nothing_else(body: bytes) -> None:
         (b'{"a":' * 17 + b"1" + b"}" * 17, "nest deeper"),
     ],
 )
-def test_what_is_refused(body: bytes, reason: str) -> None:
+def test_unsafe_json_is_refused(body: bytes, reason: str) -> None:
     with pytest.raises(Unreadable) as caught:
         decode(body)
     assert reason in caught.value.detail
 
 
-def test_the_deepest_that_is_read() -> None:
+def test_sixteen_levels_of_nesting_are_read() -> None:
     assert decode(b"[" * 16 + b"]" * 16)
 
 
@@ -73,7 +73,7 @@ def test_the_deepest_that_is_read() -> None:
         ("9223372036854775807", 2**63 - 1),
     ],
 )
-def test_a_whole_number_is_an_integer_however_it_is_spelled(text: str, number: float) -> None:
+def test_a_whole_number_is_an_integer_in_any_spelling(text: str, number: float) -> None:
     read = decode(text.encode())
     assert read == number
     assert type(read) is type(number)
@@ -81,7 +81,7 @@ def test_a_whole_number_is_an_integer_however_it_is_spelled(text: str, number: f
 
 @pytest.mark.parametrize("text", ["1e400", "1" + "0" * 30, "9" * 5000])
 @pytest.mark.parametrize("sign", ["", "-"])
-def test_a_number_beyond_64_bits_stays_beyond_them(text: str, sign: str) -> None:
+def test_a_number_beyond_64_bits_is_not_truncated(text: str, sign: str) -> None:
     read = decode((sign + text).encode())
     assert isinstance(read, int)
     assert abs(read) >= 2**64 > 2**63
@@ -97,7 +97,7 @@ def test_a_number_beyond_64_bits_stays_beyond_them(text: str, sign: str) -> None
         {"content-type": "text/plain", "content-length": "00"},
     ],
 )
-def test_a_request_without_a_body_may_say_what_it_likes(headers: dict[str, str]) -> None:
+def test_a_request_without_a_body_may_have_any_content_type(headers: dict[str, str]) -> None:
     assert not has_body(Headers(headers))
 
 
@@ -111,7 +111,7 @@ def test_a_request_without_a_body_may_say_what_it_likes(headers: dict[str, str])
     ],
 )
 @pytest.mark.parametrize("frame", [("content-length", "2"), ("transfer-encoding", "chunked")])
-def test_a_body_of_json(kind: str, frame: tuple[str, str]) -> None:
+def test_a_json_content_type_with_a_length_is_a_body(kind: str, frame: tuple[str, str]) -> None:
     assert has_body(Headers(dict([("content-type", kind), frame])))
 
 
@@ -126,7 +126,7 @@ def test_a_body_of_json(kind: str, frame: tuple[str, str]) -> None:
         [(b"content-type", b"application/json"), (b"content-encoding", b"gzip")],
     ],
 )
-def test_a_body_of_anything_else(raw: list[tuple[bytes, bytes]]) -> None:
+def test_another_content_type_or_encoding_is_refused(raw: list[tuple[bytes, bytes]]) -> None:
     with pytest.raises(Unreadable, match="Content-"):
         has_body(Headers(raw=[*raw, (b"content-length", b"2")]))
 
@@ -152,11 +152,11 @@ async def read(receive: Receive, headers: dict[str, str], **bounds: Any) -> byte
     return body
 
 
-def test_a_body_within_its_bounds() -> None:
+def test_a_body_within_the_size_limit_is_read() -> None:
     assert asyncio.run(read(chunks(b"abc", b"def"), {}, size_max=6)) == b"abcdef"
 
 
-def test_a_body_that_is_announced_too_large_is_not_read() -> None:
+def test_a_body_with_a_too_large_content_length_is_not_read() -> None:
     async def never() -> Message:
         raise AssertionError("the body was read")
 
@@ -165,11 +165,11 @@ def test_a_body_that_is_announced_too_large_is_not_read() -> None:
             asyncio.run(read(never, {"content-length": length}, size_max=6))
 
 
-def test_a_body_that_grows_too_large() -> None:
+def test_a_body_that_grows_too_large_is_refused() -> None:
     with pytest.raises(Unreadable, match="larger than 6 bytes"):
         asyncio.run(read(chunks(b"abc", b"defg", b"never read"), {}, size_max=6))
 
 
-def test_a_body_that_trickles() -> None:
+def test_a_slow_body_times_out() -> None:
     with pytest.raises(Unreadable, match=r"within 0\.1 seconds"):
         asyncio.run(read(chunks(*[b"a"] * 9, pause_s=0.04), {}, size_max=99, timeout_s=0.1))

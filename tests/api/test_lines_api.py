@@ -40,7 +40,7 @@ async def lines(device: Device) -> list[dict[str, Any]]:
     return rows
 
 
-async def test_a_line_is_listed_as_it_was_created(device: Device) -> None:
+async def test_a_created_line_is_listed_unchanged(device: Device) -> None:
     answer = await device.answer("POST", "/vpn-lines", WHOLE)
     assert answer["id"] == 1
     assert answer["msg"].startswith("line l2tp_tokyo created")
@@ -48,7 +48,7 @@ async def test_a_line_is_listed_as_it_was_created(device: Device) -> None:
 
 
 @pytest.mark.parametrize(("kind", "port"), [("l2tp", 1701), ("pptp", 1723)])
-async def test_what_is_left_out_has_a_default(device: Device, kind: str, port: int) -> None:
+async def test_omitted_fields_have_defaults(device: Device, kind: str, port: int) -> None:
     await add(device, f"{kind}_1")
     (row,) = await lines(device)
     assert row == {
@@ -74,9 +74,7 @@ async def test_a_pptp_line_has_no_secret(device: Device) -> None:
 
 
 @pytest.mark.parametrize("secret", ["@/etc/shadow", "two\nlines", "x" * 256])
-async def test_what_a_pptp_line_is_given_as_a_secret_is_not_looked_at(
-    device: Device, secret: str
-) -> None:
+async def test_the_secret_of_a_pptp_line_is_ignored(device: Device, secret: str) -> None:
     body = WHOLE | {"type": "pptp", "name": "pptp_1", "secret": secret}
     await device.answer("POST", "/vpn-lines", body)
     body = body | {"is_enabled": True, "comment": "changed"}
@@ -84,7 +82,7 @@ async def test_what_a_pptp_line_is_given_as_a_secret_is_not_looked_at(
     assert [(row["secret"], row["comment"]) for row in await lines(device)] == [("", "changed")]
 
 
-async def test_a_pptp_lines_secret_is_text_all_the_same(device: Device) -> None:
+async def test_the_secret_of_a_pptp_line_must_be_a_string(device: Device) -> None:
     await device.answer("POST", "/vpn-lines", NEEDED | {"type": "pptp", "name": "pptp_1"})
     body = WHOLE | {"type": "pptp", "name": "pptp_1"}
     assert "secret must be" in await device.problem("POST", "/vpn-lines", body | {"secret": 5})
@@ -93,14 +91,14 @@ async def test_a_pptp_lines_secret_is_text_all_the_same(device: Device) -> None:
     assert "secret is missing" in text
 
 
-async def test_a_line_is_online_while_netd_says_so(device: Device) -> None:
+async def test_the_online_state_of_a_line_is_that_of_netd(device: Device) -> None:
     await add(device, "l2tp_1")
     online = LineStatus(is_online=True, ip="10.9.0.2")
     device.bench.netd.shown = Status(state="running", revision=0, lines={"l2tp_1": online})
     assert (await lines(device))[0]["is_online"] is True
 
 
-async def test_the_list_has_a_tag_that_follows_what_it_shows(device: Device) -> None:
+async def test_the_etag_of_the_list_changes_with_its_content(device: Device) -> None:
     await add(device, "l2tp_1")
     etag = (await device.call("GET", "/vpn-lines")).headers["etag"]
     known = {"if-none-match": etag}
@@ -111,13 +109,13 @@ async def test_the_list_has_a_tag_that_follows_what_it_shows(device: Device) -> 
 
 
 @pytest.mark.parametrize("field", list(NEEDED))
-async def test_a_missing_field_is_told(device: Device, field: str) -> None:
+async def test_a_missing_field_is_reported(device: Device, field: str) -> None:
     body = {name: value for name, value in NEEDED.items() if name != field}
     assert f"{field} is missing" in await device.problem("POST", "/vpn-lines", body)
 
 
 @pytest.mark.parametrize("field", [*WHOLE, "is_enabled"])
-async def test_a_replacement_takes_every_field(device: Device, field: str) -> None:
+async def test_a_replacement_needs_every_field(device: Device, field: str) -> None:
     await add(device, "l2tp_tokyo")
     body = {k: v for k, v in (WHOLE | {"is_enabled": True}).items() if k != field}
     text = await device.problem("PUT", "/vpn-lines/l2tp/l2tp_tokyo", body)
@@ -165,7 +163,7 @@ async def test_a_replacement_takes_every_field(device: Device, field: str) -> No
         ("dns_servers", ["1.1.1.1"] * 9),
     ],
 )
-async def test_a_value_that_does_not_fit_is_told(device: Device, field: str, value: Any) -> None:
+async def test_an_invalid_value_is_reported(device: Device, field: str, value: Any) -> None:
     await add(device, "l2tp_1")
     assert field in await device.problem("POST", "/vpn-lines", WHOLE | {field: value})
     body = WHOLE | {"is_enabled": True, field: value}
@@ -173,12 +171,12 @@ async def test_a_value_that_does_not_fit_is_told(device: Device, field: str, val
     assert [row["name"] for row in await lines(device)] == ["l2tp_1"]
 
 
-async def test_a_new_line_cannot_be_given_a_state(device: Device) -> None:
+async def test_a_new_line_takes_no_is_enabled(device: Device) -> None:
     text = await device.problem("POST", "/vpn-lines", WHOLE | {"is_enabled": False})
     assert "is_enabled is not a field here" in text
 
 
-async def test_a_name_is_taken_once(device: Device) -> None:
+async def test_names_are_unique(device: Device) -> None:
     await add(device, "l2tp_tokyo")
     assert "name" in await device.problem("POST", "/vpn-lines", WHOLE)
 
@@ -206,19 +204,19 @@ async def test_the_type_of_a_line_cannot_change(device: Device) -> None:
     assert "type" in await device.problem("PUT", "/vpn-lines/l2tp/l2tp_1", body)
 
 
-async def test_a_line_that_is_not_there_is_a_business_failure(device: Device) -> None:
+async def test_a_missing_line_is_a_business_failure(device: Device) -> None:
     await add(device, "pptp_1")
     for name in ("l2tp_none", "pptp_1"):
         answer = await device.answer("PUT", f"/vpn-lines/l2tp/{name}", WHOLE | {"is_enabled": True})
         assert answer == {"error": f"there is no l2tp line {name}"}
 
 
-async def test_a_type_that_is_none_is_told(device: Device) -> None:
+async def test_an_unknown_type_is_reported(device: Device) -> None:
     text = await device.problem("PUT", "/vpn-lines/ipsec/l2tp_1", WHOLE | {"is_enabled": True})
     assert "type must be one of l2tp, pptp" in text
 
 
-async def test_several_lines_are_switched(device: Device) -> None:
+async def test_several_lines_are_enabled_and_disabled(device: Device) -> None:
     await add(device, "l2tp_1", "pptp_1", "l2tp_2")
     items = [
         {"type": "l2tp", "name": "l2tp_1"},
@@ -251,7 +249,9 @@ async def test_several_lines_are_deleted(device: Device) -> None:
         ([KEY | {"id": 5}], "items[0].id is not a field here"),
     ],
 )
-async def test_lines_are_named_by_type_and_name(device: Device, items: Any, place: str) -> None:
+async def test_invalid_items_of_a_batch_are_reported(
+    device: Device, items: Any, place: str
+) -> None:
     assert place in await device.problem("DELETE", "/vpn-lines", {"items": items})
     body = {"items": items, "is_enabled": True}
     assert place in await device.problem("PATCH", "/vpn-lines/status", body)
@@ -305,7 +305,7 @@ async def test_imported_lines_can_be_numbered(device: Device) -> None:
         ("l2tp", "vpn.example.com,1702,1001,pw,psk", 1702, "1001"),
     ],
 )
-async def test_a_user_name_of_digits_is_told_from_a_port(
+async def test_a_user_name_of_digits_is_distinguished_from_a_port(
     device: Device, kind: str, row: str, port: int, username: str
 ) -> None:
     body = {"type": kind, "text": row, "autoLineName": True}
@@ -314,14 +314,14 @@ async def test_a_user_name_of_digits_is_told_from_a_port(
     assert (line["port"], line["username"], line["name"]) == (port, username, f"{kind}_1")
 
 
-async def test_a_pptp_line_that_cannot_be_dialled_is_told(device: Device) -> None:
+async def test_a_pptp_line_with_another_port_has_a_warning(device: Device) -> None:
     body = NEEDED | {"type": "pptp", "name": "pptp_1", "port": 1724}
     assert "no other port than 1723" in (await device.answer("POST", "/vpn-lines", body))["msg"]
     body = NEEDED | {"type": "pptp", "name": "pptp_2", "port": 1723}
     assert "1723" not in (await device.answer("POST", "/vpn-lines", body))["msg"]
 
 
-async def test_a_rename_does_not_close_a_circle(device: Device) -> None:
+async def test_a_rename_cannot_close_a_loop(device: Device) -> None:
     await add(device, "l2tp_old")
     by_old = NEEDED | {"name": "l2tp_b", "interface": "l2tp_old"}
     await device.answer("POST", "/vpn-lines", by_old)
@@ -341,6 +341,6 @@ async def test_a_rename_does_not_close_a_circle(device: Device) -> None:
         ("replace", True),
     ],
 )
-async def test_a_bad_import_is_refused(device: Device, field: str, value: Any) -> None:
+async def test_an_invalid_import_is_refused(device: Device, field: str, value: Any) -> None:
     body = {"type": "l2tp", "text": "", field: value}
     assert field in await device.problem("POST", "/vpn-lines/import", body)

@@ -89,7 +89,7 @@ async def stored(device: Device) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("field", FIELDS)
-async def test_a_field_is_refused_by_name_or_carried_as_it_is(device: Device, field: str) -> None:
+async def test_a_field_is_refused_by_name_or_stored_unchanged(device: Device, field: str) -> None:
     kept = WHOLE | {"name": "l2tp_kept"}
     await device.answer("POST", "/vpn-lines", kept)
     before = await stored(device)
@@ -133,7 +133,7 @@ async def test_resolvers_are_addresses(device: Device, piece: str) -> None:
 
 
 @pytest.mark.parametrize("field", [*CREDENTIALS, "name", "server", "comment"])
-async def test_an_imported_field_is_refused_or_carried_as_it_is(device: Device, field: str) -> None:
+async def test_an_imported_field_is_refused_or_stored_unchanged(device: Device, field: str) -> None:
     accepted = 0
     for value in values(str(WHOLE[field])):
         row = ",".join(

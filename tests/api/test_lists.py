@@ -16,7 +16,7 @@ def asked(if_none_match: str | None) -> Request:
     return Request({"type": "http", "headers": headers})
 
 
-def test_a_list_is_made_once_a_revision() -> None:
+def test_a_list_is_made_once_per_revision() -> None:
     made = []
 
     def rows() -> list[int]:
@@ -33,7 +33,7 @@ def test_a_list_is_made_once_a_revision() -> None:
     assert len(made) == 1
 
 
-def test_a_long_answer_is_zipped_once_a_revision_for_who_takes_that() -> None:
+def test_a_long_answer_is_compressed_once_per_revision_on_request() -> None:
     made = []
 
     def asked_by(accept_encoding: str) -> Request:
@@ -59,12 +59,12 @@ def test_a_long_answer_is_zipped_once_a_revision_for_who_takes_that() -> None:
         assert plain.headers["vary"] == "accept-encoding"
 
 
-def test_a_tag_tells_contents_apart_and_is_the_same_for_the_same() -> None:
+def test_equal_contents_and_only_those_have_equal_etags() -> None:
     assert listing_of([1]).etag == listing_of([1]).etag
     assert listing_of([1]).etag != listing_of([2]).etag
 
 
-def test_who_has_the_list_is_not_sent_it_again() -> None:
+def test_a_matching_etag_is_answered_with_304() -> None:
     listing = listing_of([1])
     for known in (listing.etag, f"W/{listing.etag}", f'"other", {listing.etag}', "*"):
         response = send(asked(known), listing)
@@ -74,7 +74,7 @@ def test_who_has_the_list_is_not_sent_it_again() -> None:
 
 
 @pytest.mark.parametrize("known", [None, "", '"other"', '"*"'])
-def test_who_does_not_have_it_is_sent_it(known: str | None) -> None:
+def test_another_etag_is_answered_with_the_list(known: str | None) -> None:
     listing = listing_of([1])
     response = send(asked(known), listing)
     assert response.status_code == 200
@@ -87,7 +87,7 @@ TABLES = st.lists(st.dictionaries(st.integers(0, 9), st.text(max_size=1)), min_s
 
 
 @given(TABLES)
-def test_who_applies_each_difference_has_the_table(tables: list[Table]) -> None:
+def test_a_client_that_applies_each_difference_has_the_table(tables: list[Table]) -> None:
     versions = Versions[str]()
     held: Table = {}
     for revision, table in enumerate(tables, 1):
@@ -103,7 +103,7 @@ def test_who_applies_each_difference_has_the_table(tables: list[Table]) -> None:
         held = table
 
 
-def test_a_version_that_nobody_was_told_of_or_long_ago_is_not_compared_with() -> None:
+def test_an_unknown_or_old_version_has_no_difference() -> None:
     versions = Versions[str]()
     assert versions.since(5, 5, {1: "a"}) is None
     assert versions.since(4, 5, {1: "a"}) is None

@@ -43,7 +43,9 @@ async def metrics(device: Device) -> dict[str, float]:
         ("running", True, "restoring", 503),
     ],
 )
-async def test_health(device: Device, state: str, is_away: bool, status: str, code: int) -> None:
+async def test_health_follows_the_state_of_netd(
+    device: Device, state: str, is_away: bool, status: str, code: int
+) -> None:
     device.bench.netd.shown = Status(state=state, revision=0)
     device.bench.netd.is_away = is_away
     response = await device.client_at("192.0.2.99", token=None).get("http://device/ops/health")
@@ -51,7 +53,7 @@ async def test_health(device: Device, state: str, is_away: bool, status: str, co
     assert response.json() == {"status": status}
 
 
-async def test_metrics_of_the_device(fresh_device: Device) -> None:
+async def test_metrics_describe_the_device(fresh_device: Device) -> None:
     device = fresh_device
     online = LineStatus(is_online=True, ip="10.9.0.2")
     device.bench.netd.shown = Status(
@@ -79,7 +81,7 @@ async def test_metrics_of_the_device(fresh_device: Device) -> None:
     assert seen["egressd_lines_online"] == 1
 
 
-async def test_counters_of_rules(fresh_device: Device) -> None:
+async def test_counters_of_rules_are_exact(fresh_device: Device) -> None:
     device = fresh_device
     for ip in ("10.0.0.5", "10.0.0.0/24"):
         await device.answer("POST", "/rules", {"ip": ip, "target_node": "DIRECT"})
@@ -111,13 +113,13 @@ async def test_counters_of_rules(fresh_device: Device) -> None:
     }
 
 
-async def test_metrics_say_when_the_data_plane_is_away(fresh_device: Device) -> None:
+async def test_metrics_show_that_the_data_plane_is_away(fresh_device: Device) -> None:
     fresh_device.bench.netd.is_away = True
     assert (await metrics(fresh_device))["egressd_up"] == 0
     assert (await fresh_device.client.get("http://device/ops/counters")).status_code == 500
 
 
-async def test_metrics_of_requests_have_bounded_labels(fresh_device: Device) -> None:
+async def test_metrics_of_requests_have_a_limited_set_of_labels(fresh_device: Device) -> None:
     device = fresh_device
     for path in ("/rules/1", "/rules/2", "/never/1", "/never/2"):
         await device.call("DELETE", path)
@@ -133,7 +135,7 @@ async def test_metrics_of_requests_have_bounded_labels(fresh_device: Device) -> 
     assert seen[timed] == 2
 
 
-async def test_events_reach_a_listener(fresh_device: Device) -> None:
+async def test_events_are_sent_to_a_listener(fresh_device: Device) -> None:
     chunks: asyncio.Queue[Message] = asyncio.Queue()
     gone = asyncio.Event()
 
@@ -164,7 +166,7 @@ async def test_events_reach_a_listener(fresh_device: Device) -> None:
     await asyncio.wait_for(listening, 2)
 
 
-async def test_a_request_id_is_given_or_kept(device: Device) -> None:
+async def test_a_valid_request_id_is_kept_and_another_replaced(device: Device) -> None:
     given = [(await device.call("GET", "/rules")).headers["x-request-id"] for _ in range(2)]
     assert given[0] != given[1]
     for kept in ("abc-123", "A.b_c"):
@@ -175,7 +177,7 @@ async def test_a_request_id_is_given_or_kept(device: Device) -> None:
         assert response.headers["x-request-id"] not in ("", replaced)
 
 
-async def test_answers_are_not_sniffed_and_changes_not_cached(device: Device) -> None:
+async def test_answers_have_nosniff_and_changes_no_store(device: Device) -> None:
     response = await device.call("POST", "/rules", {"ip": "10.0.0.5", "target_node": "DIRECT"})
     assert response.headers["x-content-type-options"] == "nosniff"
     assert response.headers["cache-control"] == "no-store"
@@ -201,7 +203,7 @@ async def test_requests_are_logged_without_secrets(device: Device, logged: Logge
         assert secret not in repr(logged)
 
 
-async def test_what_goes_wrong_unforeseen_is_500_and_told_in_the_log_only(
+async def test_an_unforeseen_error_is_500_and_detailed_in_the_log_only(
     device: Device, logged: Logged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: object) -> None:
@@ -217,7 +219,7 @@ async def test_what_goes_wrong_unforeseen_is_500_and_told_in_the_log_only(
     assert device.token not in repr(entry)
 
 
-async def test_the_document_can_be_read_by_everybody(device: Device) -> None:
+async def test_the_openapi_document_needs_no_token(device: Device) -> None:
     response = await device.client_at("192.0.2.99", token=None).get(
         "http://device/ops/openapi.json"
     )
@@ -225,7 +227,7 @@ async def test_the_document_can_be_read_by_everybody(device: Device) -> None:
     assert response.json()["openapi"].startswith("3.1")
 
 
-async def test_the_application_starts_and_ends_under_any_server(device: Device) -> None:
+async def test_the_application_supports_the_lifespan_protocol(device: Device) -> None:
     said = iter(["lifespan.startup", "lifespan.shutdown"])
     heard: list[str] = []
 
@@ -239,7 +241,7 @@ async def test_the_application_starts_and_ends_under_any_server(device: Device) 
     assert heard == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
-async def test_a_web_socket_is_closed(device: Device) -> None:
+async def test_a_websocket_is_closed(device: Device) -> None:
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -253,7 +255,7 @@ async def test_a_web_socket_is_closed(device: Device) -> None:
     assert [message["type"] for message in sent] == ["websocket.close"]
 
 
-async def test_an_answer_that_breaks_off_is_left_to_the_server(
+async def test_an_interrupted_answer_is_left_to_the_server(
     logged: Logged,
 ) -> None:
     async def breaks(scope: Scope, receive: Receive, send: Send) -> None:

@@ -31,7 +31,7 @@ async def add(device: Device, *wanted: str) -> None:
         await device.answer("POST", "/nodes", WHOLE | {"name": name})
 
 
-async def test_a_node_is_listed_as_it_was_created(device: Device) -> None:
+async def test_a_created_node_is_listed_unchanged(device: Device) -> None:
     answer = await device.answer("POST", "/nodes", WHOLE)
     assert answer["id"] == 1
     assert answer["msg"].startswith("node hk-01 created")
@@ -40,14 +40,14 @@ async def test_a_node_is_listed_as_it_was_created(device: Device) -> None:
     assert row == {"id": 1, **WHOLE}
 
 
-async def test_a_group_may_be_left_out_of_a_new_node_only(device: Device) -> None:
+async def test_the_group_may_be_omitted_for_a_new_node_only(device: Device) -> None:
     body = {name: value for name, value in WHOLE.items() if name != "group"}
     await device.answer("POST", "/nodes", body)
     assert "group is missing" in await device.problem("PUT", "/nodes/1", body)
 
 
 @pytest.mark.parametrize("field", ["name", "protocol", "config_json"])
-async def test_a_missing_field_is_told(device: Device, field: str) -> None:
+async def test_a_missing_field_is_reported(device: Device, field: str) -> None:
     await add(device, "hk-01")
     body = {name: value for name, value in WHOLE.items() if name != field}
     for method, path in (("POST", "/nodes"), ("PUT", "/nodes/1")):
@@ -83,25 +83,25 @@ async def test_a_missing_field_is_told(device: Device, field: str) -> None:
         ("group", None),
     ],
 )
-async def test_a_value_that_does_not_fit_is_told(device: Device, field: str, value: Any) -> None:
+async def test_an_invalid_value_is_reported(device: Device, field: str, value: Any) -> None:
     await add(device, "other")
     for method, path in (("POST", "/nodes"), ("PUT", "/nodes/1")):
         assert field in await device.problem(method, path, WHOLE | {field: value})
     assert await names(device) == ["other"]
 
 
-async def test_what_the_engine_refuses_is_refused(device: Device) -> None:
+async def test_a_node_refused_by_the_engine_is_refused(device: Device) -> None:
     device.bench.netd.engine_refuses = {"203.0.113.7": "no such cipher"}
     assert "no such cipher" in await device.problem("POST", "/nodes", WHOLE)
 
 
-async def test_a_name_is_taken_once(device: Device) -> None:
+async def test_names_are_unique(device: Device) -> None:
     await add(device, "hk-01", "hk-02")
     assert "name" in await device.problem("POST", "/nodes", WHOLE)
     assert "name" in await device.problem("PUT", "/nodes/2", WHOLE)
 
 
-async def test_a_renamed_node_takes_its_rules_along(device: Device) -> None:
+async def test_a_renamed_node_keeps_its_rules(device: Device) -> None:
     await add(device, "hk-01")
     await device.answer("POST", "/rules", {"ip": "10.0.0.5", "target_node": "hk-01"})
     answer = await device.answer("PUT", "/nodes/1", WHOLE | {"name": "tokyo"})
@@ -109,7 +109,7 @@ async def test_a_renamed_node_takes_its_rules_along(device: Device) -> None:
     assert (await device.answer("GET", "/rules"))["data"][0]["target_node"] == "tokyo"
 
 
-async def test_deleting_a_node_says_what_it_blocks(device: Device) -> None:
+async def test_deleting_a_node_reports_the_rules_it_blocks(device: Device) -> None:
     await add(device, "hk-01")
     await device.answer("POST", "/rules", {"ip": "10.0.0.5", "target_node": "hk-01"})
     answer = await device.answer("DELETE", "/nodes/1")
@@ -118,9 +118,7 @@ async def test_deleting_a_node_says_what_it_blocks(device: Device) -> None:
 
 
 @pytest.mark.parametrize(("method", "body"), [("PUT", WHOLE), ("DELETE", None)])
-async def test_a_node_that_is_not_there_is_a_business_failure(
-    device: Device, method: str, body: Any
-) -> None:
+async def test_a_missing_node_is_a_business_failure(device: Device, method: str, body: Any) -> None:
     answer = await device.answer(method, "/nodes/7", body)
     assert answer == {"error": "there is no node with the id 7"}
 
@@ -135,12 +133,12 @@ async def test_several_nodes_are_deleted(device: Device) -> None:
 @pytest.mark.parametrize(
     "ids", [None, 1, "1", [1] * 50_001, ["1"], [True], [1.5], [0], [-1], [None], [2**60], {}]
 )
-async def test_ids_are_a_list_of_ids(device: Device, ids: Any) -> None:
+async def test_ids_must_be_a_list_of_ids(device: Device, ids: Any) -> None:
     for method in ("DELETE", "PATCH"):
         assert "ids" in await device.problem(method, "/nodes/batch", {"ids": ids})
 
 
-async def test_several_nodes_get_an_egress_and_lose_it_again(device: Device) -> None:
+async def test_several_nodes_get_an_egress_and_lose_it(device: Device) -> None:
     await add(device, "a", "b", "relay")
     body = {"ids": [1, 2], "group": "new", "interface_name": "wan1", "dialer_proxy": None}
     assert await device.answer("PATCH", "/nodes/batch", body) == {
@@ -162,7 +160,7 @@ async def test_several_nodes_get_an_egress_and_lose_it_again(device: Device) -> 
         assert json.loads(row["config_json"]) == SERVER
 
 
-async def test_an_egress_is_an_interface_or_a_relay_not_both(device: Device) -> None:
+async def test_an_egress_is_an_interface_or_a_relay_but_not_both(device: Device) -> None:
     await add(device, "a", "relay")
     body = {"ids": [1], "interface_name": "wan1", "dialer_proxy": "relay"}
     text = await device.problem("PATCH", "/nodes/batch", body)
@@ -180,7 +178,7 @@ async def test_custom_dns_needs_servers(device: Device, servers: str | None) -> 
     assert "node_dns_servers" in await device.problem("PATCH", "/nodes/batch", body)
 
 
-async def test_a_batch_of_nobody_names_a_relay_too(device: Device) -> None:
+async def test_a_batch_without_nodes_still_checks_the_relay(device: Device) -> None:
     body = {"ids": [99], "dialer_proxy": "nobody"}
     assert "there is no node 'nobody'" in await device.problem("PATCH", "/nodes/batch", body)
 
@@ -196,7 +194,7 @@ async def test_a_batch_of_nobody_names_a_relay_too(device: Device) -> None:
         {"group": 5},
     ],
 )
-async def test_a_batch_with_a_bad_value_is_refused(device: Device, fields: Any) -> None:
+async def test_a_batch_with_an_invalid_value_is_refused(device: Device, fields: Any) -> None:
     await add(device, "a")
     (field, *_) = fields
     assert field in await device.problem("PATCH", "/nodes/batch", {"ids": [1], **fields})
@@ -262,7 +260,7 @@ async def test_imported_nodes_can_be_numbered_and_replace_all(device: Device) ->
         ("auto_node_name", True),
     ],
 )
-async def test_a_bad_import_is_refused(device: Device, field: str, value: Any) -> None:
+async def test_an_invalid_import_is_refused(device: Device, field: str, value: Any) -> None:
     body = {"type": "socks5", "text": "203.0.113.7,1080,u,p", field: value}
     assert field in await device.problem("POST", "/nodes/import", body)
 
@@ -274,7 +272,7 @@ async def test_a_delay_is_measured(device: Device) -> None:
     assert await device.answer("GET", f"/nodes/delay?{more}") == {"delay": 42}
 
 
-async def test_a_delay_that_fails_says_why(device: Device) -> None:
+async def test_a_failed_delay_has_a_reason(device: Device) -> None:
     await add(device, "a")
     device.bench.netd.delay_of = lambda _: Delay(delay=-1, error="timed out")
     answer = await device.answer("GET", "/nodes/delay?name=a")
@@ -315,7 +313,7 @@ async def test_all_delays_are_measured(device: Device) -> None:
         ("name=a&timeout=1&timeout=1", "timeout must not be given twice"),
     ],
 )
-async def test_a_bad_query_is_refused(device: Device, query: str, field: str) -> None:
+async def test_an_invalid_query_is_refused(device: Device, query: str, field: str) -> None:
     await add(device, "a")
     assert field in await device.problem("GET", f"/nodes/delay?{query}")
 
@@ -323,7 +321,7 @@ async def test_a_bad_query_is_refused(device: Device, query: str, field: str) ->
 LIST = {"type": "socks5", "text": "192.168.8.40,1080,u,p,nas\n203.0.113.7,1080,u,p,far"}
 
 
-async def test_an_import_takes_servers_on_the_internet_alone(device: Device) -> None:
+async def test_an_import_takes_internet_servers_only(device: Device) -> None:
     answer = await device.answer("POST", "/nodes/import", LIST)
     assert (answer["imported"], answer["skipped"], answer["errors"]) == (1, 1, 1)
     assert answer["error_rows"] == [
@@ -335,7 +333,7 @@ async def test_an_import_takes_servers_on_the_internet_alone(device: Device) -> 
     assert "privateServers" in await device.problem("POST", "/nodes/import", more)
 
 
-async def test_an_import_takes_private_servers_if_it_is_said(device: Device) -> None:
+async def test_an_import_takes_private_servers_on_request(device: Device) -> None:
     import_ = "http://device/ops/import/nodes"
     for more, errors in ({}, 1), ({"privateServers": True}, 0):
         preview = await device.client.post("http://device/ops/preview/nodes", json=LIST | more)
@@ -345,7 +343,7 @@ async def test_an_import_takes_private_servers_if_it_is_said(device: Device) -> 
     assert await names(device) == ["far", "nas"]
 
 
-async def test_both_imports_are_in_the_document(device: Device) -> None:
+async def test_both_imports_are_in_the_openapi_document(device: Device) -> None:
     document = (await device.client.get("http://device/ops/openapi.json")).json()
     fields = document["components"]["schemas"]["NodeListImport"]["properties"]
     assert fields["privateServers"]["default"] is False
@@ -355,7 +353,7 @@ async def test_both_imports_are_in_the_document(device: Device) -> None:
     assert posted["application/json"]["schema"]["$ref"].endswith("/NodeImport")
 
 
-async def test_a_name_of_very_many_marks_is_cut_in_time(device: Device) -> None:
+async def test_a_name_with_thousands_of_combining_marks_is_cut_quickly(device: Device) -> None:
     text = "203.0.113.7,1080,u,p,a" + "\u0301\u0316" * 30_000
     began = time.process_time()
     answer = await device.answer("POST", "/nodes/import", LIST | {"text": "\n".join([text] * 5)})

@@ -59,7 +59,7 @@ async def explained(device: Device, client: str, destination: str, **more: str) 
     return await get(device, f"/explain?client={client}&destination={destination}&{query}")
 
 
-async def test_the_overview_adds_up(device: Device) -> None:
+async def test_the_overview_is_consistent(device: Device) -> None:
     device.bench.netd.shown = Status(
         state="running",
         revision=1,
@@ -133,7 +133,7 @@ async def test_the_overview_adds_up(device: Device) -> None:
     }
 
 
-async def test_the_overview_tells_how_fast_each_targets_clients_are(
+async def test_the_overview_shows_the_rate_of_each_target(
     fresh_device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = fresh_device
@@ -150,14 +150,14 @@ async def test_the_overview_tells_how_fast_each_targets_clients_are(
     assert down == pytest.approx(9 * up, rel=0.01)
 
 
-async def test_the_overview_is_there_without_netd(device: Device) -> None:
+async def test_the_overview_is_available_without_netd(device: Device) -> None:
     device.bench.netd.is_away = True
     seen = await get(device, "/overview")
     assert seen["status"] == "restoring"
     assert seen["problems"]
 
 
-async def test_changes_are_recorded_with_who_made_them(device: Device) -> None:
+async def test_changes_are_recorded_with_their_author(device: Device) -> None:
     await rule(device, "10.0.0.1", "DIRECT")
     session = device.client_at("192.168.8.5", token=None)
     cookie = {"cookie": "session=1"}
@@ -185,7 +185,7 @@ async def test_changes_are_recorded_with_who_made_them(device: Device) -> None:
         assert response.json()["error"].startswith("limit must be a whole number from 1 to 1000")
 
 
-async def test_what_only_looks_is_not_recorded(device: Device) -> None:
+async def test_previews_and_reads_are_not_recorded(device: Device) -> None:
     await post(device, "/preview/rules", {"text": "10.0.0.1,DIRECT"})
     await device.client.get(f"{OPS}/settings")
     assert (await get(device, "/changes"))["data"] == []
@@ -207,7 +207,7 @@ async def test_settings_are_shown_and_replaced(device: Device) -> None:
     assert response.json()["error"].startswith("unmanaged must be")
 
 
-async def test_stop_start_and_open_are_said_by_name(device: Device) -> None:
+async def test_stop_start_and_open_are_operations_with_confirmation(device: Device) -> None:
     await rule(device, "10.0.0.1", "DIRECT")
     refused = await device.client.post(f"{OPS}/stop")
     assert refused.json()["error"] == "body is missing: it must be a JSON object, {}"
@@ -228,7 +228,7 @@ async def test_stop_start_and_open_are_said_by_name(device: Device) -> None:
     assert not device.bench.netd.plan.policy.stopped
 
 
-async def test_the_narrowest_enabled_rule_is_the_one(device: Device) -> None:
+async def test_the_narrowest_enabled_rule_applies(device: Device) -> None:
     await node(device, "tokyo")
     await rule(device, "10.0.0.0/8", "DIRECT", comment="all", download_limit_kbps=9)
     await rule(device, "10.0.0.0/24", "tokyo", download_limit_kbps=5)
@@ -265,7 +265,7 @@ async def test_the_narrowest_enabled_rule_is_the_one(device: Device) -> None:
         ("203.0.113.1", {}, ""),
     ],
 )
-async def test_the_whitelist_is_told_as_it_works(
+async def test_the_explanation_follows_the_whitelist(
     device: Device, destination: str, more: dict[str, str], entry: str
 ) -> None:
     await node(device, "tokyo")
@@ -289,7 +289,7 @@ async def test_the_whitelist_is_told_as_it_works(
     assert any("is for clients with a rule" in s for s in stranger["steps"]) == bool(entry)
 
 
-async def test_clients_without_a_rule_have_an_instance_of_their_own(device: Device) -> None:
+async def test_clients_without_a_rule_have_a_separate_instance(device: Device) -> None:
     tokyo = await node(device, "tokyo")
     settings = await get(device, "/settings")
     await device.client.put(f"{OPS}/settings", json={**settings, "unmanaged": "tokyo"})
@@ -318,7 +318,7 @@ async def test_clients_without_a_rule_have_an_instance_of_their_own(device: Devi
     assert await told() == ("", "", "")
 
 
-async def test_nodes_that_fail_are_told(device: Device) -> None:
+async def test_failing_nodes_are_reported(device: Device) -> None:
     first, second, third = [await node(device, name, "hk") for name in ("one", "two", "three")]
     await rule(device, "10.0.0.1", "one")
     await rule(device, "10.0.0.2", "Group_hk")
@@ -345,7 +345,7 @@ async def test_nodes_that_fail_are_told(device: Device) -> None:
     assert (await explained(device, "10.0.0.1", "example.com"))["problem"] == ""
 
 
-async def test_why_a_client_is_blocked_is_told(device: Device) -> None:
+async def test_the_reason_of_a_blocked_client_is_explained(device: Device) -> None:
     device.bench.netd.shown = Status(
         state="running",
         revision=1,
@@ -393,13 +393,13 @@ async def test_why_a_client_is_blocked_is_told(device: Device) -> None:
         ("client=10.0.0.1", "destination is missing"),
     ],
 )
-async def test_a_question_that_is_none_is_told(device: Device, query: str, problem: str) -> None:
+async def test_an_invalid_query_is_refused(device: Device, query: str, problem: str) -> None:
     response = await device.client.get(f"{OPS}/explain?{query}")
     assert response.status_code == 400
     assert problem in response.json()["error"]
 
 
-async def test_a_probe_goes_the_clients_way(device: Device) -> None:
+async def test_a_probe_uses_the_clients_egress(device: Device) -> None:
     await node(device, "slow", "hk")
     await node(device, "fast", "hk", server="203.0.113.8")
     await node(device, "dead", "hk", server="203.0.113.9")
@@ -437,7 +437,7 @@ async def test_a_probe_goes_the_clients_way(device: Device) -> None:
     assert not (await post(device, "/probe", body)).json()["in_force"]
 
 
-async def test_a_probe_of_the_kernels_way_bears_its_mark(device: Device) -> None:
+async def test_a_probe_by_a_kernel_routed_egress_has_its_mark(device: Device) -> None:
     device.bench.netd.shown = Status(
         state="running",
         revision=1,
@@ -456,7 +456,7 @@ async def test_a_probe_of_the_kernels_way_bears_its_mark(device: Device) -> None
     assert probes[0].path.mark == device.bench.netd.plan.hosts["10.0.0.1"]
 
 
-async def test_a_blocked_client_has_no_way_to_be_tried(device: Device) -> None:
+async def test_a_probe_for_a_blocked_client_is_refused(device: Device) -> None:
     response = await post(device, "/probe", {"client": "10.0.0.1", "destination": "a.test"})
     assert response.status_code == 400
     assert "there is no way to try: its target is REJECT" in response.json()["error"]
@@ -471,7 +471,7 @@ async def test_a_blocked_client_has_no_way_to_be_tried(device: Device) -> None:
         ("proxy-services", {"text": "a,wan1,18080,u,p\nbad\nb,wan1,18081,u,p", "replace": False}),
     ],
 )
-async def test_a_preview_tells_and_changes_nothing(
+async def test_a_preview_shows_the_result_and_changes_nothing(
     device: Device, what: str, body: dict[str, Any]
 ) -> None:
     await rule(device, "10.9.9.9", "DIRECT")
@@ -486,7 +486,7 @@ async def test_a_preview_tells_and_changes_nothing(
     assert (done["imported"], done["skipped"]) == (2, 1)
 
 
-async def test_a_preview_counts_every_bad_row_and_tells_the_first(device: Device) -> None:
+async def test_a_preview_counts_all_bad_rows_and_shows_the_first(device: Device) -> None:
     await rule(device, "10.0.0.1", "DIRECT")
     text = "\n".join(["10.0.0.1,DIRECT"] + ["bad"] * 1500)
     told = (await post(device, "/preview/rules", {"text": text})).json()
@@ -501,7 +501,7 @@ async def test_nodes_are_exported_as_links(device: Device) -> None:
     assert told["lost"] == ["interface-name"]
 
 
-async def test_a_stream_brings_overviews_and_ends_with_its_session(fresh_device: Device) -> None:
+async def test_a_stream_sends_overviews_and_ends_with_its_session(fresh_device: Device) -> None:
     device = fresh_device
     sent: asyncio.Queue[Any] = asyncio.Queue()
 
@@ -529,7 +529,7 @@ async def test_a_stream_brings_overviews_and_ends_with_its_session(fresh_device:
 
 
 @pytest.mark.usefixtures("old_engine")
-async def test_what_the_engine_cannot_do_is_one_problem(device: Device) -> None:
+async def test_an_unsupported_option_of_several_nodes_is_one_problem(device: Device) -> None:
     link = (
         "vmess://b831381d-6324-4d53-ad4f-8cda48b30811@192.0.2.1:443?type=ws&path=%2F%3Fed%3D9#n{}"
     )

@@ -30,7 +30,7 @@ async def listed(device: Device) -> list[dict[str, Any]]:
     return rows
 
 
-async def test_a_service_is_listed_as_it_was_created(device: Device) -> None:
+async def test_a_created_service_is_listed_unchanged(device: Device) -> None:
     answer = await device.answer("POST", "/proxy-services", WHOLE)
     assert answer == {"msg": "proxy service scraper created", "id": 1}
     (row,) = await listed(device)
@@ -38,7 +38,7 @@ async def test_a_service_is_listed_as_it_was_created(device: Device) -> None:
     assert row == {"id": 1, **WHOLE}
 
 
-async def test_what_is_left_out_has_a_default(device: Device) -> None:
+async def test_omitted_fields_have_defaults(device: Device) -> None:
     body = {"name": "open", "outbound_interface": "wan1", "port": 18080}
     await device.answer("POST", "/proxy-services", body)
     (row,) = await listed(device)
@@ -46,13 +46,13 @@ async def test_what_is_left_out_has_a_default(device: Device) -> None:
 
 
 @pytest.mark.parametrize("field", ["name", "outbound_interface", "port"])
-async def test_a_missing_field_is_told(device: Device, field: str) -> None:
+async def test_a_missing_field_is_reported(device: Device, field: str) -> None:
     body = {name: value for name, value in WHOLE.items() if name != field}
     assert f"{field} is missing" in await device.problem("POST", "/proxy-services", body)
 
 
 @pytest.mark.parametrize("field", list(WHOLE))
-async def test_a_replacement_takes_every_field(device: Device, field: str) -> None:
+async def test_a_replacement_needs_every_field(device: Device, field: str) -> None:
     await add(device, "a")
     body = {name: value for name, value in WHOLE.items() if name != field}
     assert f"{field} is missing" in await device.problem("PUT", "/proxy-services/1", body)
@@ -86,21 +86,21 @@ async def test_a_replacement_takes_every_field(device: Device, field: str) -> No
         ("is_enabled", "false"),
     ],
 )
-async def test_a_value_that_does_not_fit_is_told(device: Device, field: str, value: Any) -> None:
+async def test_an_invalid_value_is_reported(device: Device, field: str, value: Any) -> None:
     await add(device, "other")
     for method, path in (("POST", "/proxy-services"), ("PUT", "/proxy-services/1")):
         assert field in await device.problem(method, path, WHOLE | {field: value})
     assert [row["name"] for row in await listed(device)] == ["other"]
 
 
-async def test_a_name_and_a_port_are_taken_once(device: Device) -> None:
+async def test_names_and_ports_are_unique(device: Device) -> None:
     await device.answer("POST", "/proxy-services", WHOLE)
     text = await device.problem("POST", "/proxy-services", WHOLE)
     assert "name " in text
     assert "port " in text
 
 
-async def test_the_quota_is_told_and_kept(device: Device) -> None:
+async def test_the_quota_is_shown_and_enforced(device: Device) -> None:
     device.bench.quota = 2
     await add(device, "a")
     assert await device.answer("GET", "/proxy-services/quota") == {"quota": 2, "used": 1}
@@ -110,7 +110,7 @@ async def test_the_quota_is_told_and_kept(device: Device) -> None:
     assert "2 proxy services" in answer["error"]
 
 
-async def test_a_service_is_replaced_switched_and_deleted(device: Device) -> None:
+async def test_a_service_is_replaced_disabled_and_deleted(device: Device) -> None:
     await add(device, "a")
     answer = await device.answer("PUT", "/proxy-services/1", WHOLE)
     assert answer == {"msg": "proxy service scraper saved", "id": 1}
@@ -130,14 +130,14 @@ async def test_a_service_is_replaced_switched_and_deleted(device: Device) -> Non
         ("DELETE", "/proxy-services/7", None),
     ],
 )
-async def test_a_service_that_is_not_there_is_a_business_failure(
+async def test_a_missing_service_is_a_business_failure(
     device: Device, method: str, path: str, body: Any
 ) -> None:
     answer = await device.answer(method, path, body)
     assert answer == {"error": "there is no proxy service with the id 7"}
 
 
-async def test_several_services_are_switched_and_deleted(device: Device) -> None:
+async def test_several_services_are_disabled_and_deleted(device: Device) -> None:
     await add(device, "a", "b", "c")
     body = {"ids": [1, 2, 2, 99], "is_enabled": False}
     answer = await device.answer("PATCH", "/proxy-services/batch/status", body)
@@ -162,7 +162,7 @@ async def test_services_are_imported_by_the_number_of_fields(device: Device) -> 
     assert (rows[1]["username"], rows[1]["password"]) == ("u", "p")
 
 
-async def test_who_has_the_list_is_told_so(device: Device) -> None:
+async def test_a_matching_etag_is_answered_with_304(device: Device) -> None:
     for path in ("/proxy-services", "/nodes"):
         etag = (await device.call("GET", path)).headers["etag"]
         response = await device.call("GET", path, headers={"if-none-match": etag})

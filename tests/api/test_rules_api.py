@@ -36,7 +36,7 @@ async def add(device: Device, *addresses: str, **fields: Any) -> None:
         await device.answer("POST", "/rules", body)
 
 
-async def test_a_rule_is_listed_as_it_was_created(device: Device) -> None:
+async def test_a_created_rule_is_listed_unchanged(device: Device) -> None:
     assert await device.answer("GET", "/rules") == {"data": []}
     assert await device.answer("POST", "/rules", WHOLE) == {"msg": "rule for 10.0.0.5 created"}
     (row,) = (await device.answer("GET", "/rules"))["data"]
@@ -45,7 +45,7 @@ async def test_a_rule_is_listed_as_it_was_created(device: Device) -> None:
     assert all(re.fullmatch(TIME, time) for time in times)
 
 
-async def test_what_is_left_out_has_a_default(device: Device) -> None:
+async def test_omitted_fields_have_defaults(device: Device) -> None:
     await device.answer("POST", "/rules", {"ip": "10.0.0.0/24", "target_node": "REJECT"})
     (row,) = (await device.answer("GET", "/rules"))["data"]
     assert row["ip"] == "10.0.0.0/24"
@@ -61,15 +61,13 @@ async def test_a_single_address_is_listed_without_its_suffix(device: Device, ip:
 
 
 @pytest.mark.parametrize("field", ["ip", "target_node"])
-async def test_a_field_without_a_default_that_is_missing_is_told(
-    device: Device, field: str
-) -> None:
+async def test_a_missing_required_field_is_reported(device: Device, field: str) -> None:
     body = {name: value for name, value in WHOLE.items() if name != field}
     assert f"{field} is missing" in await device.problem("POST", "/rules", body)
 
 
 @pytest.mark.parametrize("field", list(WHOLE))
-async def test_a_replacement_takes_every_field(device: Device, field: str) -> None:
+async def test_a_replacement_needs_every_field(device: Device, field: str) -> None:
     await add(device, "10.0.0.5")
     body = {name: value for name, value in WHOLE.items() if name != field}
     assert f"{field} is missing" in await device.problem("PUT", "/rules/1", body)
@@ -114,14 +112,14 @@ async def test_a_replacement_takes_every_field(device: Device, field: str) -> No
         ("comment", 5),
     ],
 )
-async def test_a_value_that_does_not_fit_is_told(device: Device, field: str, value: Any) -> None:
+async def test_an_invalid_value_is_reported(device: Device, field: str, value: Any) -> None:
     await add(device, "10.0.0.9")
     for method, path in (("POST", "/rules"), ("PUT", "/rules/1")):
         assert field in await device.problem(method, path, WHOLE | {field: value})
     assert await ips(device) == ["10.0.0.9"]
 
 
-async def test_every_problem_of_a_body_is_told(device: Device) -> None:
+async def test_every_problem_of_a_body_is_reported(device: Device) -> None:
     body = {"ip": "10.0.0.1/24", "is_enabled": 1, "upload_limit_kbps": -1, "mac": 5, "colour": "r"}
     text = await device.problem("POST", "/rules", body)
     for field in ("ip", "is_enabled", "upload_limit_kbps", "mac", "target_node", "colour"):
@@ -136,7 +134,7 @@ async def test_a_lone_surrogate_is_refused_by_name(device: Device) -> None:
     assert "\\ud800 is not a field here" in text
 
 
-async def test_a_whole_number_may_be_spelled_with_a_fraction(device: Device) -> None:
+async def test_a_whole_number_may_have_a_zero_fraction(device: Device) -> None:
     body = b'{"ip": "10.0.0.5", "target_node": "DIRECT", "upload_limit_kbps": 2.0}'
     headers = {"content-type": "application/json"}
     await device.answer("POST", "/rules", content=body, headers=headers)
@@ -156,7 +154,7 @@ async def test_a_rule_is_replaced(device: Device) -> None:
     assert await ips(device) == ["10.0.0.5"]
 
 
-async def test_a_rule_is_switched(device: Device) -> None:
+async def test_a_rule_is_enabled_and_disabled(device: Device) -> None:
     await add(device, "10.0.0.5")
     answer = await device.answer("PATCH", "/rules/1/status", {"is_enabled": False})
     assert answer == {
@@ -183,19 +181,19 @@ async def test_a_rule_is_deleted(device: Device) -> None:
         ("DELETE", "/rules/7", None),
     ],
 )
-async def test_a_rule_that_is_not_there_is_a_business_failure(
+async def test_a_missing_rule_is_a_business_failure(
     device: Device, method: str, path: str, body: Any
 ) -> None:
     assert await device.answer(method, path, body) == {"error": "there is no rule with the id 7"}
 
 
 @pytest.mark.parametrize("rule_id", ["abc", "0", "-1", "1.0", "1e0", "+1", "9007199254740992"])
-async def test_an_id_that_is_no_id_is_told(device: Device, rule_id: str) -> None:
+async def test_an_invalid_id_is_reported(device: Device, rule_id: str) -> None:
     text = await device.problem("DELETE", f"/rules/{rule_id}")
     assert text == "id must be a whole number from 1"
 
 
-async def test_several_rules_are_deleted_and_those_that_are_not_there_passed_over(
+async def test_several_rules_are_deleted_and_missing_ones_ignored(
     device: Device,
 ) -> None:
     await add(device, "10.0.0.5", "10.0.0.6", "10.0.0.7")
@@ -206,7 +204,7 @@ async def test_several_rules_are_deleted_and_those_that_are_not_there_passed_ove
     assert (await device.answer("DELETE", "/rules/batch", {"ips": []}))["deleted"] == 0
 
 
-async def test_several_rules_are_switched(device: Device) -> None:
+async def test_several_rules_are_enabled_and_disabled(device: Device) -> None:
     await add(device, "10.0.0.5", "10.0.0.6")
     body = {"ips": ["10.0.0.5", "10.0.0.99"], "is_enabled": False}
     answer = await device.answer("PATCH", "/rules/batch/status", body)
@@ -249,7 +247,7 @@ async def test_limits_of_several_rules_are_changed(device: Device) -> None:
 
 
 @pytest.mark.parametrize("path", ["/rules/batch", "/rules/batch/limits"])
-async def test_a_batch_that_updates_nothing_is_refused(device: Device, path: str) -> None:
+async def test_a_batch_without_an_update_is_refused(device: Device, path: str) -> None:
     nothing: dict[str, Any] = {"ips": []}
     for body in (nothing, nothing | {"update_upload": False, "update_download": False}):
         text = await device.problem("PATCH", path, body)
@@ -265,14 +263,12 @@ async def test_a_batch_needs_a_target_to_update_it(device: Device) -> None:
 
 
 @pytest.mark.parametrize("path", ["/rules/batch", "/rules/batch/limits"])
-async def test_a_negative_limit_is_refused_even_if_it_is_not_used(
-    device: Device, path: str
-) -> None:
+async def test_a_negative_limit_is_refused_even_if_unused(device: Device, path: str) -> None:
     body = {"ips": [], "update_upload": True, "download_limit_kbps": -1}
     assert "download_limit_kbps" in await device.problem("PATCH", path, body)
 
 
-async def test_a_flag_of_the_wrong_type_is_told_with_the_rest(device: Device) -> None:
+async def test_a_flag_of_the_wrong_type_is_reported_with_the_other_problems(device: Device) -> None:
     body = {"ips": ["x", "10.0.0.5", 7], "update_target": "yes", "update_upload": 1}
     text = await device.problem("PATCH", "/rules/batch", body)
     for place in ("ips[0]", "ips[2]", "update_target", "update_upload"):
@@ -290,14 +286,14 @@ async def test_rules_are_imported(device: Device) -> None:
     assert await ips(device) == ["10.0.0.5", "10.0.0.6"]
 
 
-async def test_a_row_with_control_characters_stops_no_other(device: Device) -> None:
+async def test_a_row_with_control_characters_does_not_affect_the_others(device: Device) -> None:
     text = "10.0.0.5,DIRECT,a\x01\x00\n10.0.0.6,DIRECT,b\u0085b\n10.0.0.7,DIRECT,c"
     answer = await device.answer("POST", "/rules/import", {"text": text, "replace": False})
     assert (answer["imported"], answer["skipped"]) == (1, 2)
     assert await ips(device) == ["10.0.0.7"]
 
 
-async def test_an_import_that_replaces_clears_first(device: Device) -> None:
+async def test_a_replacing_import_deletes_all_rules_first(device: Device) -> None:
     await add(device, "10.0.0.5")
     answer = await device.answer(
         "POST", "/rules/import", {"text": "10.0.0.6,DIRECT,", "replace": True}
@@ -322,7 +318,7 @@ async def test_a_failure_of_the_store_is_500_and_changes_nothing(device: Device)
     assert await ips(device) == []
 
 
-async def test_who_has_the_list_is_told_so_until_it_changes(device: Device) -> None:
+async def test_a_matching_etag_is_answered_with_304_until_a_change(device: Device) -> None:
     await add(device, "10.0.0.5")
     etag = (await device.call("GET", "/rules")).headers["etag"]
     known = {"if-none-match": etag}
@@ -333,7 +329,7 @@ async def test_who_has_the_list_is_told_so_until_it_changes(device: Device) -> N
     assert response.headers["etag"] != etag
 
 
-async def test_who_follows_the_rules_is_told_what_is_different(device: Device) -> None:
+async def test_the_differences_since_a_revision_are_returned(device: Device) -> None:
     async def since(revision: int | None = None) -> Any:
         query = "" if revision is None else f"?since={revision}"
         return (await device.client.get(f"http://device/ops/rules{query}")).json()

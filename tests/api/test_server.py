@@ -190,7 +190,7 @@ def test_a_request_is_answered_without_naming_the_server() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1])
-def test_a_head_that_is_too_large_is_refused(cut: int) -> None:
+def test_a_too_large_head_is_refused(cut: int) -> None:
     """The head arrives at once, or never comes to an end."""
 
     async def scenario(server_: Served) -> None:
@@ -201,7 +201,7 @@ def test_a_head_that_is_too_large_is_refused(cut: int) -> None:
     run(scenario)
 
 
-def test_what_is_no_http_is_told_as_all_is() -> None:
+def test_a_malformed_request_line_is_400_in_json() -> None:
     """curl sends a name in a URL as it is typed."""
 
     async def scenario(server_: Served) -> None:
@@ -217,9 +217,7 @@ def test_what_is_no_http_is_told_as_all_is() -> None:
 @pytest.mark.parametrize("size", [1, 1000])
 @pytest.mark.parametrize("body", ["Content-Length: 5\r\n\r\nabcde", CHUNKED])
 @pytest.mark.parametrize("last", ["Upgrade, close", "close"])
-def test_a_request_for_another_protocol_is_one_like_any_other(
-    size: int, body: str, last: str
-) -> None:
+def test_an_upgrade_to_another_protocol_is_ignored(size: int, body: str, last: str) -> None:
     # Found by an audit: Java's client asks for HTTP/2 with its first request, and lost its body.
     def asking(connection: str) -> bytes:
         head = request("/", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAA", connection=connection)
@@ -242,7 +240,7 @@ def test_a_request_for_another_protocol_is_one_like_any_other(
 BAD_CHUNK = "Transfer-Encoding: chunked\r\n\r\n5 \r\nhello\r\n0\r\n\r\n"
 
 
-def test_a_body_that_is_none_is_refused_and_nothing_behind_it_is_answered() -> None:
+def test_a_malformed_body_is_400_and_closes_the_connection() -> None:
     async def scenario(server_: Served) -> None:
         head = request("/", connection="keep-alive")[:-2]
         answers = await server_.ask(head + BAD_CHUNK.encode() + request())
@@ -253,7 +251,7 @@ def test_a_body_that_is_none_is_refused_and_nothing_behind_it_is_answered() -> N
     run(scenario)
 
 
-def test_what_has_begun_to_be_answered_is_not_answered_twice() -> None:
+def test_a_started_answer_is_not_followed_by_an_error() -> None:
     async def scenario(server_: Served) -> None:
         reader, writer = await server_.connect()
         writer.write(request("/hasty", "Transfer-Encoding: chunked", connection="keep-alive"))
@@ -265,7 +263,7 @@ def test_what_has_begun_to_be_answered_is_not_answered_twice() -> None:
     run(scenario)
 
 
-def test_there_is_no_tunnel() -> None:
+def test_connect_is_not_supported() -> None:
     async def scenario(server_: Served) -> None:
         head = request("/", connection="keep-alive").replace(b"POST", b"CONNECT")
         answers = await server_.ask(head + request("/", "Content-Length: 3") + b"abc")
@@ -276,7 +274,7 @@ def test_there_is_no_tunnel() -> None:
     run(scenario)
 
 
-def test_a_head_within_its_bounds_is_taken() -> None:
+def test_a_head_within_the_limit_is_accepted() -> None:
     async def scenario(server_: Served) -> None:
         answer = await server_.ask(request("/", "X-Filler: " + "a" * (HEAD_MAX - 200)))
         assert answer.startswith(b"HTTP/1.1 200 ")
@@ -284,7 +282,7 @@ def test_a_head_within_its_bounds_is_taken() -> None:
     run(scenario)
 
 
-def test_who_never_finishes_a_head_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfinished_head_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.2)
 
     async def scenario(server_: Served) -> None:
@@ -297,7 +295,7 @@ def test_who_never_finishes_a_head_is_dropped(monkeypatch: pytest.MonkeyPatch) -
     run(scenario)
 
 
-def test_the_second_head_of_a_connection_has_its_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_head_of_a_connection_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.3)
 
     async def scenario(server_: Served) -> None:
@@ -316,7 +314,7 @@ def test_the_second_head_of_a_connection_has_its_time_too(monkeypatch: pytest.Mo
     run(scenario)
 
 
-def test_a_request_under_way_is_answered_when_the_server_stops() -> None:
+def test_a_request_in_progress_is_answered_when_the_server_stops() -> None:
     async def scenario(server_: Served) -> None:
         answer = asyncio.create_task(server_.ask(request("/slow", "Content-Length: 0")))
         await asyncio.sleep(0.1)
@@ -369,7 +367,7 @@ SMALL = request("/", "Content-Length: 0", connection="keep-alive")
 @pytest.mark.parametrize(
     "held_by", ["127.0.0.1", "127.0.0.{}", "127.0.{}.1"], ids=["address", "network", "strangers"]
 )
-def test_connections_that_ask_nothing_make_room(tls: Tls, encrypted: bool, held_by: str) -> None:
+def test_idle_connections_are_ended_for_new_ones(tls: Tls, encrypted: bool, held_by: str) -> None:
     bounds = few(address=4, network=8, shares=(12, 20, 20, 20))
 
     async def scenario(server_: Served) -> None:
@@ -388,7 +386,7 @@ def test_connections_that_ask_nothing_make_room(tls: Tls, encrypted: bool, held_
 
 @pytest.mark.usefixtures("lan")
 @pytest.mark.parametrize("encrypted", [False, True])
-def test_a_network_of_strangers_shuts_out_nobody_else(tls: Tls, encrypted: bool) -> None:
+def test_strangers_of_one_network_lock_out_no_other_network(tls: Tls, encrypted: bool) -> None:
     """The device works on the strangers' requests, so that none of their connections
     can be ended.
     """
@@ -432,7 +430,7 @@ def test_a_network_of_strangers_shuts_out_nobody_else(tls: Tls, encrypted: bool)
 
 
 @pytest.mark.usefixtures("lan")
-def test_slow_requests_and_slow_readers_make_room() -> None:
+def test_slow_requests_and_slow_readers_are_ended_for_new_ones() -> None:
     bounds = few(address=100, network=8)
 
     async def scenario(server_: Served) -> None:
@@ -461,7 +459,7 @@ def test_slow_requests_and_slow_readers_make_room() -> None:
 
 
 @pytest.mark.usefixtures("lan")
-def test_who_speaks_through_a_unix_socket_is_known_by_the_kernel(open_folder: Path) -> None:
+def test_the_user_of_a_unix_socket_is_that_of_the_kernel(open_folder: Path) -> None:
     """No local user is root, and root is not shut out by any number of LAN hosts."""
     bounds = few(address=4, shares=(2, 3, 4, 5))
     path = str(open_folder / "socket")
@@ -519,7 +517,7 @@ time.sleep(60)
 """A local user without rights, who holds connections."""
 
 
-def test_the_rest_of_a_body_whose_request_is_answered_has_its_time(
+def test_the_unread_rest_of_an_answered_body_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(protocol, "LEFT_OVER_S", 0.5)
@@ -543,7 +541,7 @@ def test_the_rest_of_a_body_whose_request_is_answered_has_its_time(
     run(scenario, app=app)
 
 
-def test_an_answer_is_taken_at_a_pace_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_reader_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that reads a little now and then would hold a connection for any length of time."""
     monkeypatch.setattr(protocol, "STALL_TIMEOUT_S", 1)
     monkeypatch.setattr(protocol, "RATE_MIN", 50_000_000)
@@ -586,7 +584,7 @@ def test_an_answer_reaches_a_client_that_is_still_sending(sent: int) -> None:
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
-def test_little_is_read_before_others_have_their_turn(
+def test_little_is_read_at_once_so_that_others_have_their_turn(
     tls: Tls, monkeypatch: pytest.MonkeyPatch, encrypted: bool
 ) -> None:
     """h11 takes some microseconds for each chunk: 250 KiB of tiny ones would hold all
@@ -610,7 +608,7 @@ def test_little_is_read_before_others_have_their_turn(
     run(scenario, tls if encrypted else None)
 
 
-def test_signals_stay_their_callers() -> None:
+def test_signal_handlers_are_unchanged() -> None:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     async def scenario(server_: Served) -> None:
@@ -643,7 +641,7 @@ def test_several_listeners_serve_and_stop_together() -> None:
     asyncio.run(main())
 
 
-def test_a_listener_with_a_context_speaks_tls(tls: Tls) -> None:
+def test_a_listener_with_a_context_serves_tls(tls: Tls) -> None:
     async def scenario(server_: Served) -> None:
         answer = await server_.ask(request("/", "Content-Length: 2") + b"ab")
         assert answer.endswith(b"2 bytes")
@@ -651,7 +649,7 @@ def test_a_listener_with_a_context_speaks_tls(tls: Tls) -> None:
     run(scenario, tls)
 
 
-def test_a_listener_that_is_shut_closes_connections_though_others_hold_its_socket() -> None:
+def test_a_shut_listener_closes_connections_although_its_socket_is_shared() -> None:
     async def main() -> None:
         with socket.create_server(("127.0.0.1", 0)) as kept:
             stop, shut = asyncio.Event(), Listener(kept.dup(), is_shut=True)
@@ -667,9 +665,7 @@ def test_a_listener_that_is_shut_closes_connections_though_others_hold_its_socke
     asyncio.run(main())
 
 
-def test_who_never_finishes_a_handshake_is_dropped(
-    tls: Tls, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unfinished_tls_handshake_times_out(tls: Tls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "HANDSHAKE_TIMEOUT_S", 0.2)
     bounds = few(address=1)
 
@@ -685,7 +681,7 @@ def test_who_never_finishes_a_handshake_is_dropped(
     run(scenario, tls, bounds=bounds)
 
 
-def test_who_takes_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_reads_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     """This holds for a complete answer, too: the server would wait until such a client reads it."""
     monkeypatch.setattr(server, "STALL_TIMEOUT_S", 1)
     bounds = Bounds()
@@ -699,7 +695,7 @@ def test_who_takes_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     run(scenario, bounds=bounds)
 
 
-def test_a_connection_is_aborted_with_all_that_was_not_sent() -> None:
+def test_a_connection_is_aborted_with_unsent_data() -> None:
     async def scenario(server_: Served) -> None:
         with socket.create_connection(("127.0.0.1", server_.port)) as stalled:
             stalled.sendall(request("/abort", "Content-Length: 0"))
@@ -710,7 +706,7 @@ def test_a_connection_is_aborted_with_all_that_was_not_sent() -> None:
     run(scenario)
 
 
-def test_an_ipv4_client_is_one_at_an_ipv6_socket_too() -> None:
+def test_an_ipv4_client_on_an_ipv6_socket_has_its_ipv4_address() -> None:
     async def scenario(server_: Served) -> None:
         answer = await server_.ask(request("/from", "Content-Length: 0"))
         assert answer.endswith(b"\r\n\r\n127.0.0.1")
@@ -718,7 +714,7 @@ def test_an_ipv4_client_is_one_at_an_ipv6_socket_too() -> None:
     run(scenario, address="::ffff:127.0.0.1")
 
 
-def test_p4_what_goes_on_when_the_server_stops_is_not_said_to_have_failed(
+def test_p4_a_request_in_progress_at_a_stop_gets_no_error_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Past fault: a change under way at a stop was answered with 500 and in force afterwards. The

@@ -139,21 +139,21 @@ def read(parts: Iterable[bytes]) -> tuple[list[Request], str]:
 
 @pytest.mark.parametrize("step", [1, 7, 1000_000])
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_could_be_read_in_two_ways_is_refused(name: str, step: int) -> None:
+def test_an_ambiguous_request_is_refused(name: str, step: int) -> None:
     sent = REFUSED[name] + NEXT
     assert read(sent[at : at + step] for at in range(0, len(sent), step)) == ([], NO_HTTP)
 
 
 @pytest.mark.parametrize("step", [1, 7, 1000_000])
 @pytest.mark.parametrize("name", TAKEN)
-def test_what_is_clear_is_taken_and_the_next_request_too(name: str, step: int) -> None:
+def test_a_clear_request_and_the_next_one_are_accepted(name: str, step: int) -> None:
     sent, request = TAKEN[name]
     sent += NEXT + b"what follows the last request is nobody's"
     found = read(sent[at : at + step] for at in range(0, len(sent), step))
     assert found == ([request, ("GET", "/next", b"")], "")
 
 
-def test_an_empty_line_between_requests_is_passed_over() -> None:
+def test_an_empty_line_between_requests_is_skipped() -> None:
     """Old clients send an empty line behind a body, together with it or later."""
     first, request = TAKEN["a length"]
     asked = [request, ("GET", "/next", b"")]
@@ -163,7 +163,7 @@ def test_an_empty_line_between_requests_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 1000, 1000_000])
-def test_the_size_of_a_head_is_bounded_however_it_arrives(step: int) -> None:
+def test_the_size_of_a_head_is_limited_in_any_segmentation(step: int) -> None:
     def asked(size: int) -> tuple[list[Request], str]:
         filler = b"X: " + b"a" * (size - len(HEAD) - len(b"X: \r\n\r\n")) + b"\r\n\r\n"
         sent = HEAD + filler
@@ -178,7 +178,7 @@ def test_the_size_of_a_head_is_bounded_however_it_arrives(step: int) -> None:
     st.lists(st.binary(min_size=1, max_size=40), max_size=8),
     st.lists(st.integers(1, 30), min_size=1, max_size=20),
 )
-def test_chunks_are_sound_however_they_are_cut(chunks: list[bytes], cuts: list[int]) -> None:
+def test_chunks_are_parsed_in_any_segmentation(chunks: list[bytes], cuts: list[int]) -> None:
     sent = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
     framing, at = Chunks(), 0
     for cut in cuts:
@@ -192,7 +192,7 @@ def test_chunks_are_sound_however_they_are_cut(chunks: list[bytes], cuts: list[i
 @given(
     st.lists(st.sampled_from([*REFUSED.values(), NEXT, b"\r\n", b"0\r\n\r\n", b"x"]), max_size=4)
 )
-def test_noise_is_refused_or_taken_and_nothing_else(parts: list[bytes]) -> None:
+def test_any_bytes_are_parsed_alike_in_any_segmentation(parts: list[bytes]) -> None:
     whole, _ = read([b"".join(parts)])
     bytewise, _ = read(bytes([octet]) for octet in b"".join(parts))
     assert whole == bytewise

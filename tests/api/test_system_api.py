@@ -26,7 +26,7 @@ def show(device: Device, *interfaces: tuple[str, str]) -> None:
     )
 
 
-async def test_status(device: Device) -> None:
+async def test_the_status_has_the_specified_fields(device: Device) -> None:
     show(device)
     assert await device.answer("GET", "/system/status") == {
         "status": "running",
@@ -45,13 +45,13 @@ async def test_status_is_restoring_while_netd_is_away(device: Device) -> None:
     assert answer["status"] == "restoring"
 
 
-async def test_traffic(device: Device) -> None:
+async def test_traffic_has_the_specified_fields(device: Device) -> None:
     show(device)
     answer = await device.answer("GET", "/system/traffic")
     assert answer == {"up": 0, "down": 0, "connections": 12, "memory": 6000}
 
 
-async def test_interfaces_are_the_systems_and_the_enabled_lines(device: Device) -> None:
+async def test_interfaces_are_those_of_the_system_and_the_enabled_lines(device: Device) -> None:
     show(device, ("lan0", "10.0.0.1"), ("wan1", "203.0.113.20"), ("wan2", ""))
     for name in ("l2tp_1", "l2tp_2"):
         body = {"type": "l2tp", "name": name, "server": "a.example", "username": "u"}
@@ -90,5 +90,5 @@ async def test_interfaces_without_netd_are_a_failure(device: Device) -> None:
         (1_000_000, "11 days, 13 hours"),
     ],
 )
-async def test_durations_are_told_in_two_units(seconds: int, text: str) -> None:
+async def test_durations_have_two_units(seconds: int, text: str) -> None:
     assert duration(seconds) == text

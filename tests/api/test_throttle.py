@@ -16,7 +16,7 @@ def source(number: int) -> Source:
     return source_of(f"10.{number // 256}.{number % 256}.1")
 
 
-def test_the_first_wrong_tokens_are_answered_at_once_and_later_ones_in_turn() -> None:
+def test_the_first_wrong_tokens_are_answered_at_once_and_others_delayed() -> None:
     throttle = Throttle()
     assert [throttle.wrong(HOST, 0.0) for _ in range(ADDRESS.free)] == [0.0] * ADDRESS.free
     assert throttle.wrong(HOST, 0.0) == pytest.approx(ADDRESS.interval_s)
@@ -24,7 +24,7 @@ def test_the_first_wrong_tokens_are_answered_at_once_and_later_ones_in_turn() ->
     assert throttle.wrong(NEIGHBOUR, 0.0) == 0.0
 
 
-def test_a_flood_from_one_address_locks_out_no_other_network() -> None:
+def test_a_flood_from_one_address_locks_out_no_other_address() -> None:
     throttle = Throttle()
     while throttle.may_wait(HOST, 0.0):
         throttle.wrong(HOST, 0.0)
@@ -35,7 +35,7 @@ def test_a_flood_from_one_address_locks_out_no_other_network() -> None:
 
 
 @pytest.mark.parametrize("network", ["10.0.0.{}", "fd00::{:x}"])
-def test_addresses_of_one_network_are_no_faster_together(network: str) -> None:
+def test_addresses_of_one_network_share_a_rate(network: str) -> None:
     # A host of a LAN sent ten from each address it took, and 20 a second after them.
     throttle = Throttle()
     heard = 0
@@ -48,14 +48,14 @@ def test_addresses_of_one_network_are_no_faster_together(network: str) -> None:
     assert throttle.may_wait(ELSEWHERE, 0.0)
 
 
-def test_a_source_is_heard_again_once_its_debt_is_paid() -> None:
+def test_a_source_is_not_delayed_once_its_debt_has_decayed() -> None:
     throttle = Throttle()
     for _ in range(20):
         throttle.wrong(HOST, 0.0)
     assert throttle.wrong(HOST, 20 * ADDRESS.interval_s) == 0.0
 
 
-def test_many_networks_together_are_bounded_and_a_new_one_is_still_heard() -> None:
+def test_all_networks_share_a_rate_that_leaves_room_for_new_ones() -> None:
     throttle = Throttle()
     for number in range(ALL.free + 1):
         throttle.wrong(source(number), 0.0)
@@ -65,7 +65,7 @@ def test_many_networks_together_are_bounded_and_a_new_one_is_still_heard() -> No
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.floats(0, 0.2)), max_size=200))
-def test_no_address_has_turns_faster_than_its_rate(tries: list[tuple[int, float]]) -> None:
+def test_no_address_exceeds_its_rate(tries: list[tuple[int, float]]) -> None:
     throttle, now = Throttle(), 0.0
     answered: dict[int, list[float]] = {}
     for number, pause in tries:
@@ -79,7 +79,7 @@ def test_no_address_has_turns_faster_than_its_rate(tries: list[tuple[int, float]
             assert later - first >= ADDRESS.interval_s - 1e-6
 
 
-def test_the_memory_for_sources_is_bounded() -> None:
+def test_the_memory_for_sources_is_limited() -> None:
     throttle = Throttle()
     for number in range(ACCOUNTS_MAX + 100):
         throttle.wrong(source(number), 0.0)

@@ -21,13 +21,13 @@ async def test_an_untouched_whitelist_is_empty(device: Device) -> None:
     assert await device.answer("GET", "/whitelist") == {"domains": "", "ips": "", "node": "DIRECT"}
 
 
-async def test_the_whitelist_is_given_back_as_it_was_written(device: Device) -> None:
+async def test_a_saved_whitelist_is_returned_unchanged(device: Device) -> None:
     assert await device.answer("PUT", "/whitelist", WHOLE) == {"msg": "whitelist saved"}
     assert await device.answer("GET", "/whitelist") == WHOLE
 
 
 @pytest.mark.parametrize("field", list(WHOLE))
-async def test_a_replacement_takes_every_field(device: Device, field: str) -> None:
+async def test_a_replacement_needs_every_field(device: Device, field: str) -> None:
     body = {name: value for name, value in WHOLE.items() if name != field}
     assert f"{field} is missing" in await device.problem("PUT", "/whitelist", body)
 
@@ -57,24 +57,24 @@ async def test_a_replacement_takes_every_field(device: Device, field: str) -> No
         ("node", 5, "node"),
     ],
 )
-async def test_bad_entries_are_named(device: Device, field: str, value: Any, told: str) -> None:
+async def test_invalid_entries_are_named(device: Device, field: str, value: Any, told: str) -> None:
     assert told in await device.problem("PUT", "/whitelist", WHOLE | {field: value})
     assert (await device.answer("GET", "/whitelist"))["domains"] == ""
 
 
-async def test_international_names_are_taken_and_given_back_as_written(device: Device) -> None:
+async def test_international_names_are_accepted_and_returned_unchanged(device: Device) -> None:
     body = WHOLE | {"domains": "bücher.example, *.例え.test, quic://BÜCHER.example:8443"}
     assert await device.answer("PUT", "/whitelist", body) == {"msg": "whitelist saved"}
     assert await device.answer("GET", "/whitelist") == body
 
 
-async def test_of_very_many_bad_entries_the_first_hundred_are_told(device: Device) -> None:
+async def test_only_the_first_hundred_invalid_entries_are_reported(device: Device) -> None:
     text = await device.problem("PUT", "/whitelist", WHOLE | {"domains": "!," * 1000})
     assert text.count("domains: '!'") == 100
     assert text.endswith("; and 900 more")
 
 
-async def test_entries_come_and_go_whoever_else_does_so(device: Device) -> None:
+async def test_concurrent_additions_and_removals_are_all_saved(device: Device) -> None:
     await device.answer("PUT", "/whitelist", WHOLE)
     changes = [{"add": [f"a{n}.test", f"192.0.2.{n}"]} for n in range(20)]
     changes += [{"remove": ["*.example.org, 203.0.113.9"]}, {"add": [" a0.test\u2003", ""]}, {}]
@@ -89,7 +89,7 @@ async def test_entries_come_and_go_whoever_else_does_so(device: Device) -> None:
     assert sorted(ips[1:]) == sorted(f"192.0.2.{n}" for n in range(20))
 
 
-async def test_a_bad_entry_is_not_added(device: Device) -> None:
+async def test_an_invalid_entry_is_not_added(device: Device) -> None:
     await device.answer("PUT", "/whitelist", WHOLE)
     change = {"add": ["good.test", "10.0.0.1/8"]}
     answer = await device.client.patch("/ops/whitelist", json=change)
