@@ -55,7 +55,7 @@ async def change_everything(bench: Bench, make: Make) -> None:
     await bench.settings.put(Settings(check_interval_s=60))
 
 
-async def test_what_is_put_back_is_what_was_there(bench: Bench, make: Make) -> None:
+async def test_a_restored_state_equals_the_backed_up_one(bench: Bench, make: Make) -> None:
     await configure(bench, make)
     wanted, backup = bench.state, await exported(bench)
     await change_everything(bench, make)
@@ -71,7 +71,7 @@ async def test_what_is_put_back_is_what_was_there(bench: Bench, make: Make) -> N
     assert fresh.id not in {*wanted.rules, *changed.rules}
 
 
-async def test_what_is_the_same_is_not_touched(bench: Bench, make: Make) -> None:
+async def test_restoring_an_equal_state_changes_nothing(bench: Bench, make: Make) -> None:
     await configure(bench, make)
     backup = await exported(bench)
     revision, asked = bench.state.revision, len(bench.netd.asked)
@@ -79,7 +79,7 @@ async def test_what_is_the_same_is_not_touched(bench: Bench, make: Make) -> None
     assert (bench.state.revision, len(bench.netd.asked)) == (revision, asked)
 
 
-async def test_a_backup_of_another_device_is_taken(
+async def test_a_backup_of_another_device_is_accepted(
     bench: Bench, make: Make, open_bench: OpenBench, tmp_path: Path
 ) -> None:
     async with open_bench(tmp_path / "other") as other:
@@ -98,7 +98,9 @@ async def change_after_configure(bench: Bench, make: Make) -> None:
     await change_everything(bench, make)
 
 
-async def test_the_status_is_restoring_meanwhile(bench: Bench, make: Make, settle: Settle) -> None:
+async def test_the_status_is_restoring_during_a_restore(
+    bench: Bench, make: Make, settle: Settle
+) -> None:
     await configure(bench, make)
     backup = await exported(bench)
     await change_everything(bench, make)
@@ -115,9 +117,7 @@ async def test_the_status_is_restoring_meanwhile(bench: Bench, make: Make, settl
 
 
 @pytest.mark.parametrize("failing", ["begin", "commit", "refuse"])
-async def test_a_failure_leaves_everything_as_it_was(
-    bench: Bench, make: Make, failing: str
-) -> None:
+async def test_a_failed_restore_changes_nothing(bench: Bench, make: Make, failing: str) -> None:
     await configure(bench, make)
     backup = await exported(bench)
     await change_everything(bench, make)
@@ -173,7 +173,7 @@ def edited(backup: bytes, folder: Path, statement: str) -> bytes:
         """UPDATE nodes SET config_json = '{"dns-profile": 7}' WHERE name = 'tokyo'""",
     ],
 )
-async def test_a_node_that_is_not_taken_any_more_blocks_and_stops_nothing(
+async def test_a_node_that_is_no_longer_valid_blocks_only_its_clients(
     bench: Bench, make: Make, tmp_path: Path, statement: str
 ) -> None:
     await configure(bench, make)
@@ -205,7 +205,7 @@ async def test_a_rule_without_a_network_is_refused(
     await bench.agree()
 
 
-async def test_nothing_is_left_behind(bench: Bench, make: Make, tmp_path: Path) -> None:
+async def test_no_temporary_files_remain(bench: Bench, make: Make, tmp_path: Path) -> None:
     await configure(bench, make)
     there = {file.name for file in (tmp_path / "data").iterdir()}
     await bench.backups.restore(in_pieces(await exported(bench)))
@@ -217,7 +217,9 @@ async def test_nothing_is_left_behind(bench: Bench, make: Make, tmp_path: Path) 
     assert {file.name for file in (tmp_path / "data").iterdir()} == there
 
 
-async def test_what_a_killed_process_left_is_removed(bench: Bench, tmp_path: Path) -> None:
+async def test_temporary_files_of_a_killed_process_are_deleted(
+    bench: Bench, tmp_path: Path
+) -> None:
     left = tmp_path / "data" / ".backup-abc"
     left.mkdir()
     (left / "state.db").write_bytes(b"half of it")
@@ -226,7 +228,7 @@ async def test_what_a_killed_process_left_is_removed(bench: Bench, tmp_path: Pat
     assert (tmp_path / "data" / "state.db").exists()
 
 
-async def test_p4_ids_that_were_given_before_a_backup_are_not_given_after_it(
+async def test_p4_ids_from_before_a_backup_are_not_reused_after_its_restore(
     bench: Bench, make: Make, open_bench: OpenBench, tmp_path: Path
 ) -> None:
     """Past fault: ids were given a second time after a backup was restored into a new database,
@@ -244,7 +246,7 @@ async def test_p4_ids_that_were_given_before_a_backup_are_not_given_after_it(
     await bench.agree()
 
 
-async def test_a_backup_adds_no_more_proxy_services_than_the_license_allows(
+async def test_a_restore_adds_no_proxy_services_beyond_the_license(
     bench: Bench, make: Make
 ) -> None:
     for number in range(3):

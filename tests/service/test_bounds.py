@@ -26,7 +26,7 @@ def full(kind: str, *sources: str, port: int = 0, bound: int = 2048) -> Status:
     return seen(reached=tuple(reached))
 
 
-def test_each_is_told_once_with_who_it_is_and_its_end_too() -> None:
+def test_each_reached_bound_and_its_end_are_reported_once_with_its_source() -> None:
     told = Told()
     assert told.take(full("connections", ONE)) == [("problem", ONE, f"{ONE}: {CONNECTIONS}")]
     assert told.take(full("connections", ONE)) == []
@@ -40,14 +40,14 @@ def test_each_is_told_once_with_who_it_is_and_its_end_too() -> None:
     assert told.take(RUNNING) == [("problem", OTHER, f"over: {OTHER}: {CONNECTIONS}")]
 
 
-def test_many_who_have_reached_one_are_one_problem() -> None:
+def test_several_sources_at_one_bound_are_one_problem() -> None:
     sources = [f"10.0.0.{number}" for number in range(1, 6)]
     assert Told().judge.take(full("connections", *sources)).problems == (
         f"10.0.0.1, 10.0.0.2, 10.0.0.3 and 2 others: {CONNECTIONS}",
     )
 
 
-def test_services_are_told_by_name() -> None:
+def test_services_are_reported_by_name() -> None:
     made = STATE.with_edits([Edit("services", 4, SERVICE)], 2)
     status = full("strangers", "203.0.113.9", port=1080, bound=0)
     (problem,) = Told(made).judge.take(status).problems
@@ -77,7 +77,7 @@ def test_services_are_told_by_name() -> None:
         ("resolver", "udp", 53, False),
     ],
 )
-def test_why_says_so_and_never_that_the_node_fails(
+def test_the_explanation_names_the_bound_and_not_a_failing_node(
     kind: str, protocol: Protocol, port: int, is_refused: bool
 ) -> None:
     status = full(kind, ONE)
@@ -93,7 +93,7 @@ def test_why_says_so_and_never_that_the_node_fails(
         assert explain(asked, WITH_UDP, RESOLVERS, failing).reason == text
 
 
-def test_it_is_no_concern_of_other_clients_nor_of_what_the_kernel_routes() -> None:
+def test_a_bound_concerns_no_other_clients_or_kernel_routed_ones() -> None:
     status = full("connections", "10.0.0.1", OTHER)
     for client in (ONE, "10.0.0.1"):  # one has a node, the other leaves directly
         told = explain(question(client, "192.0.2.1", 443, "tcp"), STATE, RESOLVERS, status)
@@ -101,7 +101,7 @@ def test_it_is_no_concern_of_other_clients_nor_of_what_the_kernel_routes() -> No
 
 
 @pytest.mark.parametrize(("client", "is_refused"), [(ONE, False), ("10.0.0.77", True)])
-def test_a_networks_bound_is_for_clients_without_a_rule_of_their_own(
+def test_a_networks_bound_concerns_clients_without_their_own_rule(
     client: str, is_refused: bool
 ) -> None:
     for_all = Rule(id=9, ip="10.0.0.0/24", target_node="one")
@@ -116,7 +116,7 @@ def test_a_networks_bound_is_for_clients_without_a_rule_of_their_own(
     assert not explain(asked, state, RESOLVERS, elsewhere).is_blocked
 
 
-def test_questions_are_metered_whatever_the_target() -> None:
+def test_dns_queries_are_metered_for_every_target() -> None:
     status = full("questions", "10.0.0.1", bound=24)
     told = explain(question("10.0.0.1", "192.0.2.1", 53, "udp"), STATE, RESOLVERS, status)
     assert (told.is_blocked, told.reason) == (True, QUESTIONS)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-async def test_ten_thousand_rules(bench: Bench) -> None:
+async def test_ten_thousand_rules_are_imported_as_one_change(bench: Bench) -> None:
     for number in range(20):
         await bench.add_node(f"node {number}", server=f"198.51.100.{number}")
     text = "\n".join(f"10.{n >> 8}.{n & 255}.1,node {n % 20},room {n}" for n in range(10_000))
@@ -37,7 +37,7 @@ async def test_ten_thousand_rules(bench: Bench) -> None:
     await bench.agree()
 
 
-async def test_two_thousand_nodes(bench: Bench) -> None:
+async def test_two_thousand_nodes_are_imported_as_one_change(bench: Bench) -> None:
     text = "\n".join(f"198.51.{n >> 8}.{n & 255},1080,u,p,node {n}" for n in range(2000))
     outcome = await bench.nodes.import_rows(
         "socks5", text, replace=True, group="all", auto_name=False, start_index=1
@@ -47,7 +47,7 @@ async def test_two_thousand_nodes(bench: Bench) -> None:
     await bench.agree()
 
 
-async def test_others_are_served_during_a_large_import(bench: Bench) -> None:
+async def test_reads_are_served_during_a_large_import(bench: Bench) -> None:
     text = "\n".join(f"10.{n >> 8}.{n & 255}.1,DIRECT" for n in range(10_000))
     importing = asyncio.create_task(bench.rules.import_rows(text, replace=False))
     reads = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from egressd.service.debts import ACCOUNTS_MAX, Debts
 
 
-def test_guesses_add_up_and_time_pays() -> None:
+def test_charges_add_up_and_decay_with_time() -> None:
     debts = Debts()
     for account in ("a", "a", "b"):
         debts.charge(account, 10, 100.0)
@@ -14,7 +14,7 @@ def test_guesses_add_up_and_time_pays() -> None:
     assert (debts.of("a", 115.0), debts.of("b", 115.0)) == (5, 0)
 
 
-def test_who_has_paid_is_remembered_and_who_is_forgiven_is_not() -> None:
+def test_an_expired_account_is_kept_and_a_forgiven_one_is_not() -> None:
     debts = Debts()
     debts.charge("a", 1, 0.0)
     debts.charge("b", 1, 0.0)
@@ -24,7 +24,7 @@ def test_who_has_paid_is_remembered_and_who_is_forgiven_is_not() -> None:
     assert debts.of("b", 0.0) == 0
 
 
-def test_the_account_that_was_quiet_longest_is_forgotten_first() -> None:
+def test_the_least_recently_charged_account_is_evicted_first() -> None:
     debts = Debts()
     for number in range(ACCOUNTS_MAX):
         debts.charge(str(number), 10**6, 0.0)
@@ -35,7 +35,7 @@ def test_the_account_that_was_quiet_longest_is_forgotten_first() -> None:
     assert "1" not in debts
 
 
-def test_who_has_paid_is_forgotten_before_anybody_who_owes() -> None:
+def test_expired_accounts_are_evicted_before_others() -> None:
     debts = Debts()
     debts.charge("owes", 20, 0.0)
     for number in range(ACCOUNTS_MAX - 1):

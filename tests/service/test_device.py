@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_whitelist_is_kept_as_it_was_written(bench: Bench) -> None:
+async def test_the_whitelist_is_stored_unchanged(bench: Bench) -> None:
     assert bench.whitelist.get() == Whitelist()
     await bench.add_node("tokyo", group="asia")
     domains, ips = "*.Example.com,\nquic://example.org:8443", "192.0.2.1\n198.51.100.0/24"
@@ -40,7 +40,7 @@ async def test_the_whitelists_destination_is_direct_a_node_or_a_group(
         await bench.whitelist.put("example.com", "", node)
 
 
-async def test_every_bad_entry_is_told(bench: Bench) -> None:
+async def test_every_invalid_entry_is_reported(bench: Bench) -> None:
     with pytest.raises(Invalid) as refused:
         await bench.whitelist.put("ftp://a.example, b c", "10.0.0.1/8\n::1", "x")
     fields = [problem.split()[0].rstrip(":") for problem in refused.value.problems]
@@ -48,7 +48,7 @@ async def test_every_bad_entry_is_told(bench: Bench) -> None:
     assert bench.whitelist.get() == Whitelist()
 
 
-async def test_domain_entries_are_told_to_be_inactive(bench: Bench) -> None:
+async def test_inactive_domain_entries_are_reported(bench: Bench) -> None:
     await bench.settings.put(Settings(sniff_domains=False))
     told = (await bench.whitelist.put("a.test, https://b.test:8443", "192.0.2.1", "DIRECT")).notes
     assert told == ("2 domain entries are inactive, as domain recognition is switched off",)
@@ -75,7 +75,7 @@ async def test_settings_are_saved(bench: Bench) -> None:
     await bench.agree()
 
 
-async def test_saving_settings_neither_starts_nor_opens(bench: Bench) -> None:
+async def test_saving_settings_does_not_start_or_open_the_device(bench: Bench) -> None:
     await bench.settings.stop()
     await bench.settings.put(Settings(check_interval_s=60, opened=True))
     assert bench.settings.get() == Settings(check_interval_s=60, stopped=True)
@@ -97,13 +97,17 @@ async def test_saving_settings_neither_starts_nor_opens(bench: Bench) -> None:
         ({"group_strategy": "random"}, "group_strategy must be one of"),
     ],
 )
-async def test_a_bad_setting_is_told(bench: Bench, fields: dict[str, Any], problem: str) -> None:
+async def test_an_invalid_setting_is_reported(
+    bench: Bench, fields: dict[str, Any], problem: str
+) -> None:
     with pytest.raises(Invalid, match=problem):
         await bench.settings.put(msgspec.structs.replace(Settings(), **fields))
     assert bench.settings.get() == Settings()
 
 
-async def test_the_status_adds_up(bench: Bench, interfaces: Callable[..., Status]) -> None:
+async def test_the_status_shows_uptime_connections_and_memory(
+    bench: Bench, interfaces: Callable[..., Status]
+) -> None:
     bench.netd.shown = interfaces({}, {})
     status = await bench.system.status()
     assert (status.state, status.uptime_s, status.has_api_access) == ("running", 93, True)
@@ -112,7 +116,7 @@ async def test_the_status_adds_up(bench: Bench, interfaces: Callable[..., Status
     assert (await bench.system.status()).state == "stopped"
 
 
-async def test_the_status_tells_that_things_are_being_restored(bench: Bench) -> None:
+async def test_the_status_is_restoring_if_netd_is_restoring_or_away(bench: Bench) -> None:
     bench.netd.shown = Status(state="restoring", revision=0)
     assert (await bench.system.status()).state == "restoring"
     bench.netd.is_away = True
@@ -120,7 +124,7 @@ async def test_the_status_tells_that_things_are_being_restored(bench: Bench) -> 
     assert (status.state, status.connections, status.memory) == ("restoring", 0, 1000)
 
 
-async def test_interfaces_are_the_systems_and_the_enabled_lines(
+async def test_interfaces_are_those_of_the_system_and_the_enabled_lines(
     bench: Bench, make: Make, interfaces: Callable[..., Status]
 ) -> None:
     for name in ("l2tp_1", "l2tp_2", "pptp_1"):

@@ -483,7 +483,9 @@ class History(RuleBasedStateMachine):
             self.numbers = numbers
 
 
-def test_any_history(open_bench: OpenBench, make: Make, tmp_path: Path) -> None:
+def test_any_history_of_changes_matches_the_model(
+    open_bench: OpenBench, make: Make, tmp_path: Path
+) -> None:
     History.open_bench = staticmethod(open_bench)
     History.make = make
     History.place = tmp_path

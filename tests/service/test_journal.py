@@ -39,7 +39,7 @@ def record(text: str) -> ChangeRecord:
     return ChangeRecord(at="", who="token", source="192.0.2.7", what="POST /x", text=text)
 
 
-async def test_changes_that_follow_each_other_are_written_at_once() -> None:
+async def test_consecutive_changes_are_written_in_one_batch() -> None:
     disk, told = Disk(), list[Event]()
     journal = Journal(disk, told.append)
     journal.note(record("a"), "rules")
@@ -53,7 +53,7 @@ async def test_changes_that_follow_each_other_are_written_at_once() -> None:
     assert disk.batches == [["a", "b"], ["c"]]
 
 
-async def test_who_looks_sees_what_was_not_written_yet() -> None:
+async def test_reading_includes_records_that_are_not_written_yet() -> None:
     journal = Journal(Disk(), lambda _: None)
     journal.note(record("a"))
     journal.note(record("b"))
@@ -61,7 +61,7 @@ async def test_who_looks_sees_what_was_not_written_yet() -> None:
     await journal.close()
 
 
-async def test_a_full_disk_loses_only_the_oldest() -> None:
+async def test_a_full_disk_loses_only_the_oldest_records() -> None:
     disk = Disk()
     journal = Journal(disk, lambda _: None)
     disk.is_full = True
@@ -79,7 +79,7 @@ async def test_a_full_disk_loses_only_the_oldest() -> None:
     await journal.close()
 
 
-async def test_a_disk_that_was_full_is_asked_again_without_another_change(
+async def test_a_failed_write_is_repeated_without_another_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("egressd.service.journal._GATHER_S", 0.02)
@@ -96,7 +96,7 @@ async def test_a_disk_that_was_full_is_asked_again_without_another_change(
     await journal.close()
 
 
-async def test_what_comes_while_others_are_written_is_written_too(
+async def test_records_added_during_a_write_are_written_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("egressd.service.journal._GATHER_S", 0.02)

@@ -124,14 +124,16 @@ def down(*keys: str) -> dict[str, InstanceStatus]:
         ("Interface:l2tp_1", seen(lines={"l2tp_1": LineStatus(is_online=True)}), "", ""),
     ],
 )
-def test_each_reason_is_found(target: str, what: Status, cause: str, reason: str) -> None:
+def test_each_state_gives_its_cause_and_reason(
+    target: str, what: Status, cause: str, reason: str
+) -> None:
     verdict = judge(STATE, target, RESOLVERS, what)
     assert (verdict.cause, verdict.reason) == (cause, reason)
     all_of_them = judge_all(STATE, Ways(STATE, RESOLVERS), what)
     assert target not in all_of_them or all_of_them[target] == verdict
 
 
-def test_a_stopped_device_goes_before_all_and_an_opened_one_leaves_directly() -> None:
+def test_a_stopped_device_takes_precedence_and_an_opened_one_is_direct() -> None:
     stopped = msgspec.structs.replace(STATE, settings=Settings(stopped=True))
     verdicts = judge_all(stopped, Ways(stopped, RESOLVERS), RUNNING)
     assert {verdict.cause for verdict in verdicts.values()} == {"stopped"}
@@ -143,14 +145,14 @@ def test_a_stopped_device_goes_before_all_and_an_opened_one_leaves_directly() ->
     assert judge_unruled(opened, closed(DIRECT=NO_ROUTE)).reason == NO_ROUTE
 
 
-def test_clients_without_a_rule_have_an_instance_of_their_own() -> None:
+def test_clients_without_a_rule_have_a_separate_instance() -> None:
     made = msgspec.structs.replace(STATE, settings=Settings(unmanaged="one"))
     assert judge_unruled(made, seen(instances=down("default:0"))).reason == "no memory"
     assert judge_unruled(made, seen(instances=down("node:1"))).reason == ""
     assert judge_unruled(STATE, closed(DIRECT=NO_ROUTE)) == Verdict()
 
 
-def test_who_is_in_no_lan_is_no_client() -> None:
+def test_an_address_outside_the_lans_is_no_client() -> None:
     assert why_no_client(IPv4Address("10.0.0.9"), RUNNING) == ""
     assert why_no_client(IPv4Address("10.0.1.9"), RUNNING) == (
         "10.0.1.9 is in none of the LANs' networks (10.0.0.0/24)"
@@ -159,7 +161,7 @@ def test_who_is_in_no_lan_is_no_client() -> None:
     assert why_no_client(IPv4Address("10.0.1.9"), seen(networks=())) == "there is no LAN"
 
 
-def test_one_cause_is_told_once_however_many_it_blocks() -> None:
+def test_one_cause_is_reported_once_for_any_number_of_clients() -> None:
     nodes = [node(number, f"n{number}") for number in range(1, 2001)]
     made = state(*nodes, *rules(*(f"n{number}" for number in range(1, 2001))))
     for what in (
@@ -174,7 +176,7 @@ def test_one_cause_is_told_once_however_many_it_blocks() -> None:
     assert "their target is gone" in cause.text
 
 
-def test_causes_are_bounded_and_nobody_is_left_out() -> None:
+def test_the_number_of_causes_is_limited_and_all_clients_are_counted() -> None:
     nodes = [node(number, f"n{number}") for number in range(1, 101)]
     made = state(*nodes, *rules(*(f"n{number}" for number in range(1, 101))))
     instances = {
@@ -204,7 +206,7 @@ class Told:
         return [(n.event.topic, n.event.subject, n.event.text) for n in self.notices]
 
 
-def test_a_change_of_state_is_told_once_and_its_end_too() -> None:
+def test_a_change_of_state_and_its_end_are_each_reported_once() -> None:
     told = Told()
     assert told.take(RUNNING) == []
     bad = seen(exits=OPEN | {"wan2": "it is down"}, wans=("wan1", "wan2"))
@@ -221,7 +223,7 @@ def test_a_change_of_state_is_told_once_and_its_end_too() -> None:
     assert [notice.is_bad for notice in told.notices] == [False, False]
 
 
-def test_nodes_are_told_by_name_with_the_number_beside() -> None:
+def test_nodes_are_reported_by_name_and_key() -> None:
     told = Told()
     assert told.take(seen(failing={"node:1": "timed out after 12 ms"})) == [
         ("node", "one", "one fails: timed out after 12 ms"),
@@ -243,7 +245,7 @@ def test_nodes_are_told_by_name_with_the_number_beside() -> None:
     ]
 
 
-def test_since_when_is_remembered_until_it_is_over() -> None:
+def test_the_start_of_a_block_is_remembered_until_its_end() -> None:
     told = Told()
     told.take(closed(DIRECT=NO_ROUTE))
     told.now = "2"
@@ -256,7 +258,7 @@ def test_since_when_is_remembered_until_it_is_over() -> None:
     assert (cause.since, cause.reason) == ("3", NO_ROUTE)
 
 
-def test_nothing_is_forgotten_while_netd_is_away() -> None:
+def test_states_are_kept_while_netd_is_away() -> None:
     told = Told()
     told.take(closed(DIRECT=NO_ROUTE))
     away = Status(state="restoring", revision=0, problems=("it is away",))
@@ -265,7 +267,7 @@ def test_nothing_is_forgotten_while_netd_is_away() -> None:
     assert told.judge.since("DIRECT") == "1"
 
 
-def test_problems_with_other_numbers_are_the_same_problem() -> None:
+def test_problems_that_differ_in_numbers_are_one_problem() -> None:
     told = Told()
     assert told.take(seen(problems=("95 of 100 are tracked",))) == [
         ("problem", "", "95 of 100 are tracked")
@@ -274,7 +276,7 @@ def test_problems_with_other_numbers_are_the_same_problem() -> None:
     assert told.take(RUNNING) == [("problem", "", "over: 96 of 100 are tracked")]
 
 
-def test_problems_tell_of_all_that_is_blocked() -> None:
+def test_problems_include_everything_that_is_blocked() -> None:
     listed = Whitelist(ips="192.0.2.0/24", node="two")
     made = msgspec.structs.replace(STATE, whitelist=listed, settings=Settings(unmanaged="DIRECT"))
     what = seen(
@@ -291,7 +293,7 @@ def test_problems_tell_of_all_that_is_blocked() -> None:
     )
 
 
-def test_an_outage_of_everything_is_few_words() -> None:
+def test_an_outage_of_everything_causes_few_events() -> None:
     nodes = [node(number, f"n{number}") for number in range(1, 2001)]
     told = Told(state(*nodes, *rules(*(f"n{number}" for number in range(1, 2001)))))
     assert len(told.take(closed(DIRECT=NO_ROUTE))) == 2

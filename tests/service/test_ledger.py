@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-async def test_nothing_can_be_asked_before_the_state_is_loaded(
+async def test_calls_fail_before_the_state_is_loaded(
     tmp_path: Path, open_bench: OpenBench, make: Make
 ) -> None:
     async with open_bench(tmp_path) as bench:
@@ -48,7 +48,9 @@ async def test_start_puts_the_whole_stored_state_in_force(
         await bench.agree()
 
 
-async def test_a_change_is_stored_and_in_force_when_it_returns(bench: Bench, make: Make) -> None:
+async def test_a_change_is_stored_and_in_force_when_the_call_returns(
+    bench: Bench, make: Make
+) -> None:
     outcome = await bench.rules.create(make.rule())
     assert outcome.value.id == 1
     assert bench.ledger.revision == 1
@@ -58,9 +60,7 @@ async def test_a_change_is_stored_and_in_force_when_it_returns(bench: Bench, mak
     assert list(change.hosts.put) == ["10.0.0.5"]
 
 
-async def test_a_change_that_the_plan_does_not_show_still_has_its_revision(
-    bench: Bench, make: Make
-) -> None:
+async def test_a_change_without_effect_on_the_plan_has_a_revision(bench: Bench, make: Make) -> None:
     rule = (await bench.rules.create(make.rule())).value
     await bench.rules.replace(rule.id, make.rule(comment="living room"))
     change = bench.netd.asked[-1]
@@ -70,7 +70,7 @@ async def test_a_change_that_the_plan_does_not_show_still_has_its_revision(
     await bench.agree()
 
 
-async def test_nothing_is_done_for_a_change_that_changes_nothing(bench: Bench, make: Make) -> None:
+async def test_a_change_without_differences_does_nothing(bench: Bench, make: Make) -> None:
     rule = (await bench.rules.create(make.rule())).value
     asked = len(bench.netd.asked)
     bench.clock.tick()
@@ -81,7 +81,7 @@ async def test_nothing_is_done_for_a_change_that_changes_nothing(bench: Bench, m
     assert len(bench.netd.asked) == asked
 
 
-async def test_a_refused_draft_reaches_nobody(bench: Bench, make: Make) -> None:
+async def test_a_refused_draft_does_not_reach_netd_or_the_store(bench: Bench, make: Make) -> None:
     asked = len(bench.netd.asked)
     with pytest.raises(Invalid):
         await bench.rules.create(make.rule(ip="nonsense"))
@@ -91,7 +91,7 @@ async def test_a_refused_draft_reaches_nobody(bench: Bench, make: Make) -> None:
 
 
 @pytest.mark.parametrize("is_large", [False, True])
-async def test_what_a_builder_raises_is_raised(bench: Bench, is_large: bool) -> None:
+async def test_an_exception_of_a_builder_is_raised(bench: Bench, is_large: bool) -> None:
     def build(state: DesiredState) -> Proposal[None]:
         raise Invalid("no")
 
@@ -101,7 +101,7 @@ async def test_what_a_builder_raises_is_raised(bench: Bench, is_large: bool) -> 
 
 
 @pytest.mark.parametrize("store_fails", ["", "begin", "commit"])
-async def test_a_failed_change_leaves_the_old_state(
+async def test_a_failed_change_keeps_the_old_state(
     bench: Bench, make: Make, store_fails: str
 ) -> None:
     """All combinations of netd's outcomes for the next calls, with each failing call of the
@@ -127,9 +127,7 @@ async def test_a_failed_change_leaves_the_old_state(
         await bench.agree()
 
 
-async def test_a_disk_that_is_full_takes_the_change_out_of_force_again(
-    bench: Bench, make: Make
-) -> None:
+async def test_a_change_is_reverted_in_netd_if_the_disk_is_full(bench: Bench, make: Make) -> None:
     await bench.rules.create(make.rule("10.0.0.1"))
     bench.store.failing = ["commit"]
     with pytest.raises(Failed, match="disk is full"):
@@ -162,7 +160,7 @@ async def put_out_of_force(bench: Bench, make: Make, how: str) -> None:
         await bench.rules.create(make.rule("10.0.0.3"))
 
 
-async def test_a_change_may_mend_what_netd_refuses(bench: Bench, make: Make) -> None:
+async def test_a_change_can_repair_a_plan_that_netd_refuses(bench: Bench, make: Make) -> None:
     rule = (await bench.rules.create(make.rule("10.0.0.1"))).value
     await put_out_of_force(bench, make, "lose")
     bench.netd.behaviour = ["refuse"]
@@ -175,7 +173,7 @@ async def test_a_change_may_mend_what_netd_refuses(bench: Bench, make: Make) -> 
     await bench.agree()
 
 
-async def test_a_plan_that_netd_refuses_is_not_in_force_whatever_its_revision(
+async def test_a_refused_plan_is_not_in_force_despite_its_revision(
     bench: Bench, make: Make
 ) -> None:
     await bench.rules.create(make.rule("10.0.0.1"))
@@ -185,7 +183,7 @@ async def test_a_plan_that_netd_refuses_is_not_in_force_whatever_its_revision(
     await bench.agree()
 
 
-async def test_without_netd_a_change_fails_and_reads_go_on(bench: Bench, make: Make) -> None:
+async def test_without_netd_changes_fail_and_reads_succeed(bench: Bench, make: Make) -> None:
     await bench.rules.create(make.rule("10.0.0.1"))
     bench.netd.is_away = True
     for _ in range(2):
@@ -214,7 +212,7 @@ async def test_changes_wait_while_the_whole_plan_is_set(
     await bench.agree()
 
 
-async def test_a_caller_that_goes_away_leaves_no_half_change(
+async def test_a_cancelled_caller_leaves_no_half_change(
     bench: Bench, make: Make, settle: Settle
 ) -> None:
     bench.netd.hold = asyncio.Event()
@@ -230,7 +228,7 @@ async def test_a_caller_that_goes_away_leaves_no_half_change(
     await bench.agree()
 
 
-async def test_a_change_that_fails_after_its_caller_went_away_is_quiet(
+async def test_a_failure_after_its_caller_was_cancelled_is_silent(
     bench: Bench, make: Make, settle: Settle
 ) -> None:
     bench.netd.hold = asyncio.Event()
@@ -243,7 +241,7 @@ async def test_a_change_that_fails_after_its_caller_went_away_is_quiet(
     await bench.agree()
 
 
-async def test_thirty_two_writers_lose_nothing(bench: Bench, make: Make) -> None:
+async def test_thirty_two_concurrent_writers_lose_nothing(bench: Bench, make: Make) -> None:
     async def write(writer: int) -> None:
         for number in range(3):
             ip = f"10.{writer}.0.{number}"
@@ -261,7 +259,7 @@ async def test_thirty_two_writers_lose_nothing(bench: Bench, make: Make) -> None
     await bench.agree()
 
 
-async def test_the_phase_tells_of_an_operators_stop(bench: Bench) -> None:
+async def test_the_phase_is_stopped_after_an_operators_stop(bench: Bench) -> None:
     await bench.settings.stop()
     phases = [bench.ledger.phase]
     assert bench.netd.plan.policy.stopped
@@ -270,9 +268,7 @@ async def test_the_phase_tells_of_an_operators_stop(bench: Bench) -> None:
     assert phases == ["stopped", "running"]
 
 
-async def test_names_of_groups_and_interfaces_get_numbers_that_stay(
-    bench: Bench, make: Make
-) -> None:
+async def test_groups_and_interfaces_keep_their_numbers(bench: Bench, make: Make) -> None:
     node = await bench.add_node("a", group="asia", **{"interface-name": "wan2"})
     await bench.rules.create(make.rule("10.0.0.1", "Interface:wan1"))
     await bench.services.create(make.service(outbound_interface="wan3"))
@@ -290,7 +286,7 @@ async def test_names_of_groups_and_interfaces_get_numbers_that_stay(
     await bench.agree()
 
 
-async def test_what_has_no_number_is_given_one_at_the_next_start(
+async def test_missing_numbers_are_given_at_the_next_start(
     tmp_path: Path, open_bench: OpenBench, make: Make
 ) -> None:
     """Past fault: a backup restored without a service into a new database blocked groups and
@@ -324,7 +320,7 @@ async def test_what_has_no_number_is_given_one_at_the_next_start(
         assert dict(bench.state.numbers) == expected
 
 
-async def test_there_is_no_more_than_a_backup_holds(
+async def test_tables_hold_no_more_rows_than_a_backup(
     bench: Bench, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(1, 4):
@@ -344,7 +340,7 @@ async def test_there_is_no_more_than_a_backup_holds(
     await bench.agree()
 
 
-async def test_numbers_run_out_with_a_reason(
+async def test_too_many_interface_names_are_refused(
     bench: Bench, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(numbering._HIGHEST, "Interface:", 2)
@@ -356,6 +352,6 @@ async def test_numbers_run_out_with_a_reason(
     await bench.agree()
 
 
-def test_an_edit_of_no_table_is_refused() -> None:
+def test_an_edit_of_an_unknown_table_is_refused() -> None:
     with pytest.raises(ValueError, match="no such table"):
         DesiredState().with_edits([Edit("towns", 1, None)], 1)

@@ -63,7 +63,7 @@ async def test_a_line_gets_the_defaults_of_its_type(bench: Bench, make: Make) ->
         ({"dns_servers": ("dns.example",)}, "dns_servers must be"),
     ],
 )
-async def test_a_fault_is_told(
+async def test_an_invalid_field_is_reported(
     bench: Bench, make: Make, fields: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(Invalid, match=problem):
@@ -71,14 +71,14 @@ async def test_a_fault_is_told(
     assert await listed(bench) == []
 
 
-async def test_every_fault_is_told_at_once(bench: Bench, make: Make) -> None:
+async def test_every_fault_is_reported_at_once(bench: Bench, make: Make) -> None:
     with pytest.raises(Invalid) as refused:
         await bench.lines.create(make.line("x", server="", username="", dns_profile="custom"))
     fields = [problem.split()[0] for problem in refused.value.problems]
     assert fields == ["type", "server", "username", "dns_servers"]
 
 
-async def test_a_name_belongs_to_one_line(bench: Bench, make: Make) -> None:
+async def test_names_are_unique(bench: Bench, make: Make) -> None:
     await bench.lines.create(make.line("l2tp_1"))
     await bench.lines.create(make.line("l2tp_2"))
     with pytest.raises(Invalid, match="there is a line l2tp_1 already"):
@@ -87,7 +87,7 @@ async def test_a_name_belongs_to_one_line(bench: Bench, make: Make) -> None:
         await bench.lines.replace("l2tp", "l2tp_2", make.line("l2tp_1"))
 
 
-async def test_lines_do_not_carry_each_other(bench: Bench, make: Make) -> None:
+async def test_lines_that_carry_each_other_are_refused(bench: Bench, make: Make) -> None:
     await bench.lines.create(make.line("l2tp_1", interface="l2tp_2"))
     with pytest.raises(Invalid, match="circle: l2tp_2 -> l2tp_1 -> l2tp_2"):
         await bench.lines.create(make.line("l2tp_2", interface="l2tp_1"))
@@ -95,7 +95,7 @@ async def test_lines_do_not_carry_each_other(bench: Bench, make: Make) -> None:
     await bench.agree()
 
 
-async def test_sixteen_lines_may_carry_one(bench: Bench, make: Make) -> None:
+async def test_a_chain_of_lines_is_limited_to_sixteen_carriers(bench: Bench, make: Make) -> None:
     await bench.lines.create(make.line("l2tp_a0"))
     for number in range(1, 17):
         await bench.lines.create(make.line(f"l2tp_a{number}", interface=f"l2tp_a{number - 1}"))
@@ -104,14 +104,16 @@ async def test_sixteen_lines_may_carry_one(bench: Bench, make: Make) -> None:
     await bench.agree()
 
 
-async def test_the_type_cannot_change(bench: Bench, make: Make) -> None:
+async def test_the_type_of_a_line_cannot_change(bench: Bench, make: Make) -> None:
     await bench.lines.create(make.line("l2tp_1"))
     with pytest.raises(Invalid, match="type must stay l2tp"):
         await bench.lines.replace("l2tp", "l2tp_1", make.line("pptp_1"))
 
 
 @pytest.mark.parametrize(("kind", "name"), [("l2tp", "l2tp_9"), ("pptp", "l2tp_1"), ("x", "y")])
-async def test_what_is_not_there_is_missing(bench: Bench, make: Make, kind: str, name: str) -> None:
+async def test_a_missing_line_is_an_error_except_in_batches(
+    bench: Bench, make: Make, kind: str, name: str
+) -> None:
     await bench.lines.create(make.line("l2tp_1"))
     with pytest.raises(Missing, match=f"no {kind} line {name}"):
         await bench.lines.replace(kind, name, make.line("l2tp_1"))
@@ -119,7 +121,7 @@ async def test_what_is_not_there_is_missing(bench: Bench, make: Make, kind: str,
     assert (await bench.lines.set_enabled_many([(kind, name)], False)).value == 0
 
 
-async def test_a_rename_moves_every_reference(bench: Bench, make: Make) -> None:
+async def test_a_rename_updates_every_reference(bench: Bench, make: Make) -> None:
     line = (await bench.lines.create(make.line("l2tp_1"))).value
     await bench.lines.create(make.line("pptp_1", interface="l2tp_1"))
     await bench.rules.create(make.rule("10.0.0.1", "Interface:l2tp_1"))
@@ -141,7 +143,9 @@ async def test_a_rename_moves_every_reference(bench: Bench, make: Make) -> None:
     await bench.agree()
 
 
-async def test_a_rename_names_the_node_that_has_no_room_for_it(bench: Bench, make: Make) -> None:
+async def test_a_rename_names_the_node_whose_configuration_becomes_too_long(
+    bench: Bench, make: Make
+) -> None:
     await bench.lines.create(make.line("l2tp_1"))
     text = "x" * (65_536 - 90)
     await bench.add_node("b", **{"interface-name": "l2tp_1", "later-field": text})
@@ -150,7 +154,9 @@ async def test_a_rename_names_the_node_that_has_no_room_for_it(bench: Bench, mak
     await bench.agree()
 
 
-async def test_switching_off_and_deleting_tell_who_is_blocked(bench: Bench, make: Make) -> None:
+async def test_disabling_and_deleting_report_blocked_rules_and_nodes(
+    bench: Bench, make: Make
+) -> None:
     await bench.lines.create(make.line("l2tp_1"))
     await bench.lines.create(make.line("pptp_1"))
     await bench.rules.create(make.rule("10.0.0.1", "Interface:l2tp_1"))
@@ -175,7 +181,7 @@ async def test_switching_off_and_deleting_tell_who_is_blocked(bench: Bench, make
     await bench.agree()
 
 
-async def test_a_list_says_which_lines_are_online(
+async def test_the_list_shows_which_lines_are_online(
     bench: Bench, make: Make, interfaces: Callable[..., Status]
 ) -> None:
     for name in ("l2tp_1", "l2tp_2", "l2tp_3"):
@@ -194,7 +200,7 @@ vpn.example.net,u3,p3,s3,tokyo,bad name
 """
 
 
-async def test_an_import_adds_and_updates(bench: Bench, make: Make) -> None:
+async def test_an_import_adds_and_updates_lines(bench: Bench, make: Make) -> None:
     before = make.line("l2tp_1", interface="wan2", dns_profile="custom", dns_servers=("192.0.2.1",))
     first = (await bench.lines.create(before)).value
     await bench.lines.set_enabled_many([("l2tp", "l2tp_1")], False)
@@ -218,12 +224,12 @@ async def test_an_import_can_number_its_lines(bench: Bench, make: Make) -> None:
     assert [line.name for line in await listed(bench)] == ["pptp_5", "pptp_6", "pptp_7"]
 
 
-async def test_an_import_must_say_its_type(bench: Bench) -> None:
+async def test_an_import_needs_a_type(bench: Bench) -> None:
     with pytest.raises(Invalid, match="type must be one of l2tp, pptp"):
         await bench.lines.import_rows("ss", ROWS, auto_name=False, start_index=1)
 
 
-async def test_a_line_says_that_it_is_disabled(bench: Bench, make: Make) -> None:
+async def test_a_disabled_line_has_the_state_disabled(bench: Bench, make: Make) -> None:
     await bench.lines.create(make.line("l2tp_1"))
     assert bench.lines.list()[0][1].state == "unknown"
     await bench.lines.set_enabled_many([("l2tp", "l2tp_1")], False)
@@ -234,7 +240,7 @@ async def test_a_line_says_that_it_is_disabled(bench: Bench, make: Make) -> None
     assert (status.is_online, status.state) == (False, "disabled")
 
 
-async def test_a_dns_profile_that_the_license_does_not_have_is_kept_and_said(
+async def test_a_dns_profile_without_a_license_is_kept_and_reported(
     bench: Bench, make: Make
 ) -> None:
     bench.has_line_dns = False
@@ -247,7 +253,7 @@ async def test_a_dns_profile_that_the_license_does_not_have_is_kept_and_said(
     assert outcome.value.dns_profile == "domestic"
 
 
-async def test_an_import_says_what_will_not_work(bench: Bench, make: Make) -> None:
+async def test_an_import_reports_settings_without_effect(bench: Bench, make: Make) -> None:
     bench.has_line_dns = False
     await bench.lines.create(make.line("pptp_1", dns_profile="domestic"))
     rows = "".join(f"a.example,1724,u,p,pptp_{number}\n" for number in range(1, 6))

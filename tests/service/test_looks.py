@@ -56,7 +56,7 @@ async def import_nodes(bench: Bench, text: str, **options: object) -> tuple[int,
         ("lnterface:wan1", RESERVED),
     ],
 )
-async def test_a_new_node_is_not_called_so(
+async def test_confusable_names_of_nodes_are_refused(
     bench: Bench, make: Make, name: str, problem: str
 ) -> None:
     await bench.add_node("tokyo")
@@ -73,14 +73,14 @@ async def test_a_new_node_is_not_called_so(
 
 
 @pytest.mark.parametrize("name", ["🇭🇰 香港 01", "❤️", "👨‍👩‍👧", "Москва", "Zürich", "tokyo 1"])
-async def test_names_of_all_the_world_are_taken(bench: Bench, make: Make, name: str) -> None:
+async def test_names_in_all_scripts_are_accepted(bench: Bench, make: Make, name: str) -> None:
     await bench.add_node("tokyo")
     made = (await bench.nodes.create(make.node(name, group=name))).value
     assert (made.name, made.group) == (name, name)
     assert await import_nodes(bench, f"198.51.100.1,1080,u,p,{name} b") == (1, ())
 
 
-async def test_a_node_may_be_called_like_its_own_former_name(bench: Bench, make: Make) -> None:
+async def test_a_node_may_be_renamed_to_a_name_like_its_own(bench: Bench, make: Make) -> None:
     node = await bench.add_node("hk-01")
     await bench.nodes.replace(node.id, make.node("hk-0l"))
     assert [each.name for each in bench.nodes.list()] == ["hk-0l"]
@@ -95,7 +95,7 @@ async def test_a_node_may_be_called_like_its_own_former_name(bench: Bench, make:
         ("Gr\u043eup_x", "group must not look like DIRECT"),
     ],
 )
-async def test_a_new_group_is_not_called_so(
+async def test_confusable_names_of_groups_are_refused(
     bench: Bench, make: Make, group: str, problem: str
 ) -> None:
     node = await bench.add_node("tokyo", group="asia")
@@ -111,7 +111,7 @@ async def test_a_new_group_is_not_called_so(
     await bench.nodes.create(make.node("osaka", group="asia"))
 
 
-async def test_rows_of_one_import_are_told_from_each_other(bench: Bench) -> None:
+async def test_confusable_names_within_an_import_are_refused(bench: Bench) -> None:
     rows = f"198.51.100.1,1080,u,p,tokyo\n198.51.100.2,1080,u,p,{CYRILLIC}"
     imported, errors = await import_nodes(bench, rows)
     assert (imported, errors) == (1, (f"line 2: {TAKEN}",))
@@ -121,13 +121,15 @@ async def test_rows_of_one_import_are_told_from_each_other(bench: Bench) -> None
     assert [each.name for each in bench.nodes.list()] == ["tokyo"]
 
 
-async def test_an_automatic_name_is_none_that_looks_like_another(bench: Bench) -> None:
+async def test_an_automatic_name_is_not_confusable_with_another(bench: Bench) -> None:
     await bench.add_node("socks5_l")
     assert await import_nodes(bench, "198.51.100.1,1080", auto_name=True) == (1, ())
     assert [each.name for each in bench.nodes.list()] == ["socks5_l", "socks5_2"]
 
 
-async def test_lines_and_proxy_services_are_told_from_each_other(bench: Bench, make: Make) -> None:
+async def test_confusable_names_of_lines_and_proxy_services_are_refused(
+    bench: Bench, make: Make
+) -> None:
     await bench.lines.create(make.line("l2tp_1"))
     like = "name must not look like another's: there is a line l2tp_1 already"
     with pytest.raises(Invalid, match=like):
@@ -145,7 +147,7 @@ async def test_lines_and_proxy_services_are_told_from_each_other(bench: Bench, m
     await bench.services.create(make.service("DIRECT", port=8091))  # no rule names a proxy service
 
 
-async def test_names_that_are_there_already_stay(bench: Bench, make: Make) -> None:
+async def test_existing_confusable_names_are_kept(bench: Bench, make: Make) -> None:
     await start_with(bench, old(1, "tokyo"), old(2, CYRILLIC, "g\u200b"), old(3, "DIR\u0415CT"))
     await bench.rules.create(make.rule("10.0.0.5", CYRILLIC))
     await bench.nodes.replace(2, make.node(CYRILLIC, group="g\u200b", port=1081))
@@ -158,7 +160,7 @@ async def test_names_that_are_there_already_stay(bench: Bench, make: Make) -> No
     await bench.agree()
 
 
-async def test_among_ten_thousand_nodes_a_new_name_is_looked_up(bench: Bench, make: Make) -> None:
+async def test_a_new_name_is_checked_quickly_among_ten_thousand(bench: Bench, make: Make) -> None:
     await start_with(bench, *(old(key, f"node {key:05}") for key in range(1, 10_001)))
     draft = make.node("n\u043ede 00077")
     began = time.perf_counter()

@@ -35,6 +35,6 @@ STATE = DesiredState().with_edits(
         ("the line l2tp_1 is online", "the line l2tp_1 is online"),
     ],
 )
-def test_keys_become_names(text: str, told: str) -> None:
+def test_keys_in_events_become_names(text: str, told: str) -> None:
     event = Event(topic="group", subject="group:3", text=text)
     assert named(event, STATE) == Event(topic="group", subject="Group_asia", text=told)

@@ -35,7 +35,7 @@ async def test_a_plan_is_in_force_once_it_is_set(any_netd: Both) -> None:
     assert (await netd.status()).revision == 2
 
 
-async def test_a_change_leads_on_from_its_base(any_netd: Both) -> None:
+async def test_a_change_is_applied_to_its_base(any_netd: Both) -> None:
     netd, double = any_netd
     await netd.set_plan(PLAN)
     await netd.apply(CHANGE)
@@ -52,7 +52,7 @@ async def test_a_change_from_another_base_is_refused(any_netd: Both) -> None:
     assert double.plan == Plan(revision=3)
 
 
-async def test_what_is_refused_changes_nothing(any_netd: Both) -> None:
+async def test_a_refused_change_changes_nothing(any_netd: Both) -> None:
     netd, double = any_netd
     await netd.set_plan(PLAN)
     double.behaviour = ["refuse", "refuse"]
@@ -65,7 +65,7 @@ async def test_what_is_refused_changes_nothing(any_netd: Both) -> None:
 
 
 @pytest.mark.parametrize(("how", "revision"), [("break", 4), ("lose", 5)])
-async def test_after_a_broken_connection_either_may_be_in_force(
+async def test_after_a_broken_connection_either_revision_may_be_in_force(
     any_netd: Both, how: str, revision: int
 ) -> None:
     netd, double = any_netd
@@ -85,7 +85,7 @@ async def test_after_a_broken_connection_either_may_be_in_force(
     assert (await netd.status()).revision == revision
 
 
-async def test_each_configuration_gets_its_verdict(any_netd: Both) -> None:
+async def test_each_tried_configuration_has_its_result(any_netd: Both) -> None:
     netd, double = any_netd
     double.engine_refuses = {"bad.test": "unknown cipher"}
     verdicts = await netd.try_paths([node_path(1, "good.test"), node_path(2, "bad.test")])

@@ -28,7 +28,7 @@ def config(bench: Bench, name: str) -> dict[str, object]:
     return found
 
 
-async def test_a_node_keeps_its_text_as_it_was_written(bench: Bench, make: Make) -> None:
+async def test_a_nodes_configuration_is_stored_unchanged(bench: Bench, make: Make) -> None:
     text = '{ "server":"198.51.100.7" ,"port":1080,  "later-field": [1, {"a": null}] }'
     draft = msgspec.structs.replace(make.node("東京", group="asia"), config_json=text)
     node = (await bench.nodes.create(draft)).value
@@ -37,7 +37,7 @@ async def test_a_node_keeps_its_text_as_it_was_written(bench: Bench, make: Make)
     await bench.agree()
 
 
-async def test_every_fault_is_told_at_once(bench: Bench, make: Make) -> None:
+async def test_every_fault_is_reported_at_once(bench: Bench, make: Make) -> None:
     draft = make.node("a,b", group=" x", port=0, username="u\u0007")
     with pytest.raises(Invalid) as refused:
         await bench.nodes.create(draft)
@@ -48,14 +48,12 @@ async def test_every_fault_is_told_at_once(bench: Bench, make: Make) -> None:
 @pytest.mark.parametrize(
     "name", ["", "x" * 65, "DIRECT", "REJECT", "Group_a", "Interface:a", "a\n"]
 )
-async def test_names_that_mean_something_else_are_refused(
-    bench: Bench, make: Make, name: str
-) -> None:
+async def test_ambiguous_names_are_refused(bench: Bench, make: Make, name: str) -> None:
     with pytest.raises(Invalid, match=r"^name must"):
         await bench.nodes.create(make.node(name))
 
 
-async def test_a_name_belongs_to_one_node(bench: Bench, make: Make) -> None:
+async def test_names_are_unique(bench: Bench, make: Make) -> None:
     first = await bench.add_node("tokyo")
     other = await bench.add_node("osaka")
     with pytest.raises(Invalid, match="name must not be another's: there is a node tokyo already"):
@@ -66,7 +64,7 @@ async def test_a_name_belongs_to_one_node(bench: Bench, make: Make) -> None:
     await bench.agree()
 
 
-async def test_the_engine_has_the_last_word(bench: Bench, make: Make) -> None:
+async def test_a_configuration_that_the_engine_refuses_is_refused(bench: Bench, make: Make) -> None:
     bench.netd.engine_refuses = {"198.51.100.66": "unknown method"}
     with pytest.raises(Invalid, match=r"config_json must be .* the engine takes: unknown method"):
         await bench.nodes.create(make.node("bad", server="198.51.100.66"))
@@ -79,7 +77,7 @@ async def test_the_engine_has_the_last_word(bench: Bench, make: Make) -> None:
     await bench.agree()
 
 
-async def test_a_new_node_is_tried_with_the_egress_that_it_names(bench: Bench, make: Make) -> None:
+async def test_a_new_node_is_tried_with_its_relays(bench: Bench, make: Make) -> None:
     """Its interface has no number yet, and its relay dials through another."""
     await bench.add_node("far", **{"interface-name": "wan7"})
     await bench.add_node("near", **{"dialer-proxy": "far"})
@@ -88,14 +86,14 @@ async def test_a_new_node_is_tried_with_the_egress_that_it_names(bench: Bench, m
     assert len(bench.netd.tried) == 3
 
 
-async def test_without_netd_a_node_cannot_be_tried(bench: Bench, make: Make) -> None:
+async def test_without_netd_a_node_cannot_be_created(bench: Bench, make: Make) -> None:
     bench.netd.is_away = True
     with pytest.raises(Failed, match="not running"):
         await bench.nodes.create(make.node())
     assert bench.nodes.list() == []
 
 
-async def test_a_rename_moves_every_reference(bench: Bench, make: Make) -> None:
+async def test_a_rename_updates_every_reference(bench: Bench, make: Make) -> None:
     node = await bench.add_node("tokyo")
     await bench.add_node("relayed", **{"dialer-proxy": "tokyo"})
     await bench.rules.create(make.rule("10.0.0.1", "tokyo"))
@@ -114,7 +112,9 @@ async def test_a_rename_moves_every_reference(bench: Bench, make: Make) -> None:
     await bench.agree()
 
 
-async def test_a_relays_new_name_is_what_is_wrong(bench: Bench, make: Make) -> None:
+async def test_an_invalid_new_name_of_a_relay_is_reported_as_the_cause(
+    bench: Bench, make: Make
+) -> None:
     relay = await bench.add_node("a")
     await bench.add_node("b", **{"dialer-proxy": "a", "later-field": "x" * (65_536 - 110)})
     with pytest.raises(Invalid, match=r"^name must not contain a comma$"):
@@ -124,14 +124,14 @@ async def test_a_relays_new_name_is_what_is_wrong(bench: Bench, make: Make) -> N
     await bench.agree()
 
 
-async def test_a_rename_touches_no_client(bench: Bench, make: Make) -> None:
+async def test_a_rename_does_not_change_the_plan(bench: Bench, make: Make) -> None:
     node = await bench.add_node("tokyo")
     await bench.rules.create(make.rule("10.0.0.1", "tokyo"))
     await bench.nodes.replace(node.id, make.node("kyoto"))
     assert getattr(bench.netd.asked[-1], "is_empty", False)
 
 
-async def test_a_name_may_be_taken_over_by_another_node(bench: Bench, make: Make) -> None:
+async def test_a_name_can_be_reused_by_another_node(bench: Bench, make: Make) -> None:
     first = await bench.add_node("a", server="198.51.100.1")
     await bench.rules.create(make.rule("10.0.0.1", "a"))
     await bench.nodes.replace(first.id, make.node("b", server="198.51.100.1"))
@@ -140,7 +140,7 @@ async def test_a_name_may_be_taken_over_by_another_node(bench: Bench, make: Make
     await bench.agree()
 
 
-async def test_a_deletion_tells_who_is_blocked(bench: Bench, make: Make) -> None:
+async def test_a_deletion_reports_the_blocked_rules(bench: Bench, make: Make) -> None:
     node = await bench.add_node("tokyo", group="asia")
     await bench.add_node("relayed", **{"dialer-proxy": "tokyo"})
     await bench.rules.create(make.rule("10.0.0.1", "tokyo"))
@@ -163,7 +163,7 @@ async def test_a_deletion_tells_who_is_blocked(bench: Bench, make: Make) -> None
     await bench.agree()
 
 
-async def test_a_line_that_nodes_cannot_leave_by_is_told(bench: Bench, make: Make) -> None:
+async def test_a_missing_line_as_egress_is_reported(bench: Bench, make: Make) -> None:
     node = await bench.add_node("a")
     batch = NodeBatch(ids=(node.id,), interface_name="l2tp_1")
     missing = "1 node does not work, as there is no line l2tp_1"
@@ -174,7 +174,7 @@ async def test_a_line_that_nodes_cannot_leave_by_is_told(bench: Bench, make: Mak
     assert (await bench.nodes.create(draft)).notes == (), "an interface may come"
 
 
-async def test_leaving_a_group_tells_who_is_blocked(bench: Bench, make: Make) -> None:
+async def test_leaving_a_group_reports_the_blocked_rules(bench: Bench, make: Make) -> None:
     first = await bench.add_node("a", group="asia")
     second = await bench.add_node("b", group="asia")
     await bench.rules.create(make.rule("10.0.0.1", "Group_asia"))
@@ -187,7 +187,7 @@ async def test_leaving_a_group_tells_who_is_blocked(bench: Bench, make: Make) ->
     await bench.agree()
 
 
-async def test_a_relay_must_exist_and_not_lead_back(bench: Bench, make: Make) -> None:
+async def test_a_relay_must_exist_and_form_no_loop(bench: Bench, make: Make) -> None:
     with pytest.raises(Invalid, match=r"config_json.dialer-proxy must name a node; .*'none'"):
         await bench.nodes.create(make.node("a", **{"dialer-proxy": "none"}))
     with pytest.raises(Invalid, match="circle: a -> a"):
@@ -204,7 +204,7 @@ async def test_a_relay_must_exist_and_not_lead_back(bench: Bench, make: Make) ->
     await bench.agree()
 
 
-async def test_what_is_not_there_is_missing(bench: Bench, make: Make) -> None:
+async def test_a_missing_node_is_an_error_except_in_batches(bench: Bench, make: Make) -> None:
     for call in (bench.nodes.replace(9, make.node()), bench.nodes.delete(9)):
         with pytest.raises(Missing, match="no node with the id 9"):
             await call
@@ -212,7 +212,7 @@ async def test_what_is_not_there_is_missing(bench: Bench, make: Make) -> None:
     assert (await bench.nodes.update_many(NodeBatch(ids=(9,), group="x"))).value == 0
 
 
-async def test_several_are_deleted_at_once(bench: Bench) -> None:
+async def test_several_nodes_are_deleted_at_once(bench: Bench) -> None:
     ids = [(await bench.add_node(name)).id for name in "abc"]
     revision = bench.ledger.revision
     assert (await bench.nodes.delete_many([*ids[:2], ids[0], 99])).value == 2
@@ -221,7 +221,7 @@ async def test_several_are_deleted_at_once(bench: Bench) -> None:
     await bench.agree()
 
 
-async def test_a_batch_leaves_alone_what_it_does_not_name(bench: Bench) -> None:
+async def test_a_batch_changes_only_the_given_fields(bench: Bench) -> None:
     text = {"dns-profile": "custom", "dns-servers": ["192.0.2.1"], "interface-name": "wan1"}
     node = await bench.add_node("a", group="asia", **text)
     assert (await bench.nodes.update_many(NodeBatch(ids=(node.id,)))).value == 1
@@ -232,7 +232,7 @@ async def test_a_batch_leaves_alone_what_it_does_not_name(bench: Bench) -> None:
     await bench.agree()
 
 
-async def test_one_kind_of_egress_takes_the_place_of_the_other(bench: Bench) -> None:
+async def test_an_interface_and_a_relay_replace_each_other(bench: Bench) -> None:
     await bench.add_node("relay")
     node = await bench.add_node("a")
     steps: list[tuple[dict[str, str], dict[str, str]]] = [
@@ -275,7 +275,7 @@ async def test_a_batch_sets_and_clears_dns(bench: Bench) -> None:
         ({"node_dns_servers": "dns.example"}, "node_dns_servers must be"),
     ],
 )
-async def test_a_bad_batch_changes_nothing(
+async def test_an_invalid_batch_changes_nothing(
     bench: Bench, fields: dict[str, str], problem: str
 ) -> None:
     node = await bench.add_node("b")
@@ -295,7 +295,7 @@ async def test_a_batch_cannot_leave_a_custom_profile_without_servers(bench: Benc
     assert config(bench, "b") == {"server": "198.51.100.7", "port": 1080}
 
 
-async def test_a_batch_names_the_node_that_has_no_room(bench: Bench) -> None:
+async def test_a_batch_names_the_node_whose_configuration_becomes_too_long(bench: Bench) -> None:
     node = await bench.add_node("b", **{"later-field": "x" * (65_536 - 70)})
     with pytest.raises(Invalid, match=r"^the node b does not take these settings: config_json"):
         await bench.nodes.update_many(NodeBatch(ids=(node.id,), interface_name="wan1"))
@@ -316,7 +316,7 @@ async def import_rows(bench: Bench, text: str = ROWS, **options: object) -> tupl
     return outcome.imported, outcome.skipped, outcome.error_count
 
 
-async def test_an_import_takes_what_it_can(bench: Bench) -> None:
+async def test_an_import_takes_valid_rows_only(bench: Bench) -> None:
     assert await import_rows(bench) == (3, 1, 1)
     nodes = {node.name: node.group for node in bench.nodes.list()}
     assert nodes == {"alpha": "asia", "198.51.100.2:1080": "asia", "alpha 2": "asia"}
@@ -356,7 +356,7 @@ async def test_a_replacing_import_leaves_only_its_rows(bench: Bench, make: Make)
     await bench.agree()
 
 
-async def test_a_replacing_import_of_nothing_usable_keeps_the_nodes(bench: Bench) -> None:
+async def test_a_replacing_import_without_valid_rows_keeps_the_nodes(bench: Bench) -> None:
     await import_rows(bench)
     assert await import_rows(bench, "<html>", replace=True) == (0, 1, 1)
     assert len(bench.nodes.list()) == 3
@@ -364,7 +364,7 @@ async def test_a_replacing_import_of_nothing_usable_keeps_the_nodes(bench: Bench
     assert bench.nodes.list() == []
 
 
-async def test_an_import_must_say_what_it_is(bench: Bench) -> None:
+async def test_an_import_needs_a_valid_type_and_group(bench: Bench) -> None:
     for kind, group in (("vpn", ""), ("socks5", "a,b")):
         with pytest.raises(Invalid, match=r"^(type|group) must"):
             await bench.nodes.import_rows(
@@ -390,7 +390,7 @@ async def test_delays_are_measured_through_each_node(bench: Bench) -> None:
     assert await bench.nodes.delay_all(None, 1000) == {"relayed": -1, "slow": -1}
 
 
-async def test_a_delay_takes_a_node_a_url_and_a_time(bench: Bench) -> None:
+async def test_a_delay_needs_an_existing_node_and_a_valid_url_and_timeout(bench: Bench) -> None:
     assert await bench.nodes.delay_all(None, 1000) == {}
     with pytest.raises(Missing, match="no node tokyo"):
         await bench.nodes.delay("tokyo", None, 1000)
@@ -402,7 +402,7 @@ async def test_a_delay_takes_a_node_a_url_and_a_time(bench: Bench) -> None:
             await bench.nodes.delay_all(None, timeout)
 
 
-async def test_a_batch_is_told_all_that_is_wrong_with_it(bench: Bench) -> None:
+async def test_every_fault_of_a_batch_is_reported(bench: Bench) -> None:
     node = await bench.add_node("a")
     await bench.nodes.update_many(
         NodeBatch(ids=(node.id,), node_dns_profile="custom", node_dns_servers="192.0.2.1")
@@ -426,7 +426,7 @@ EARLY_DATA = {
 
 
 @pytest.mark.usefixtures("old_engine")
-async def test_what_the_engine_cannot_do_is_told_with_the_change(bench: Bench) -> None:
+async def test_an_option_without_effect_is_reported_with_the_change(bench: Bench) -> None:
     draft = NodeDraft(name="early", protocol="vmess", config_json=json.dumps(EARLY_DATA), group="")
     made = await bench.nodes.create(draft)
     assert made.notes == (LOST_EARLY_DATA,)
@@ -450,7 +450,7 @@ async def imported(bench: Bench, rows: list[str], *, preview: bool = False) -> I
 
 @pytest.mark.usefixtures("old_engine")
 @pytest.mark.parametrize("preview", [True, False])
-async def test_what_the_engine_cannot_do_is_told_by_row(bench: Bench, preview: bool) -> None:
+async def test_an_option_without_effect_is_reported_by_row(bench: Bench, preview: bool) -> None:
     uuid = EARLY_DATA["uuid"]
     rows = [LINK.format(protocol, uuid, protocol) for protocol in ("vless", "vmess")]
     done = await imported(bench, rows, preview=preview)
@@ -458,7 +458,7 @@ async def test_what_the_engine_cannot_do_is_told_by_row(bench: Bench, preview: b
 
 
 @pytest.mark.parametrize("preview", [True, False])
-async def test_what_an_import_changed_or_left_out_is_told_by_row(
+async def test_changed_and_omitted_parts_of_an_import_are_reported_by_row(
     bench: Bench, preview: bool
 ) -> None:
     rows = [
@@ -478,7 +478,7 @@ async def test_what_an_import_changed_or_left_out_is_told_by_row(
     )
 
 
-async def test_a_preview_tells_which_rows_are_there_already(bench: Bench) -> None:
+async def test_a_preview_reports_rows_that_exist_already(bench: Bench) -> None:
     await bench.add_node("two")
     rows = [f"trojan://p@192.0.2.1:443#{name}" for name in ("one", "t%E2%80%8Bwo")]
     seen = await imported(bench, rows, preview=True)
@@ -488,7 +488,7 @@ async def test_a_preview_tells_which_rows_are_there_already(bench: Bench) -> Non
     assert (done.imported, done.skipped, done.notes) == (1, 1, ())
 
 
-async def test_notes_that_differ_are_counted_where_they_are_too_many(bench: Bench) -> None:
+async def test_too_many_different_notes_are_counted(bench: Bench) -> None:
     rows = [f"trojan://p@192.0.2.1:443?x{n}=1#n{n}" for n in range(25)]
     done = await imported(bench, rows)
     assert (done.imported, len(done.notes)) == (25, 21)
@@ -496,7 +496,7 @@ async def test_notes_that_differ_are_counted_where_they_are_too_many(bench: Benc
 
 
 @pytest.mark.usefixtures("old_engine")
-async def test_an_imports_notes_on_rows_are_bounded(bench: Bench) -> None:
+async def test_the_number_of_notes_of_an_import_is_limited(bench: Bench) -> None:
     rows = [LINK.format("vmess", EARLY_DATA["uuid"], number) for number in range(25)]
     done = await imported(bench, rows)
     assert done.imported == 25

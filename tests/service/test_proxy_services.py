@@ -46,7 +46,7 @@ async def test_a_service_is_stored(bench: Bench, make: Make) -> None:
         ({"username": "u", "password": "\r"}, "password must not contain control"),
     ],
 )
-async def test_a_fault_is_told(
+async def test_an_invalid_field_is_reported(
     bench: Bench, make: Make, fields: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(Invalid, match=problem):
@@ -81,7 +81,7 @@ async def test_a_reserved_port_is_refused_with_its_reason(
     await bench.services.create(make.service(port=port + 30_001))
 
 
-async def test_names_and_ports_belong_to_one_service(bench: Bench, make: Make) -> None:
+async def test_names_and_ports_are_unique(bench: Bench, make: Make) -> None:
     first = (await bench.services.create(make.service("a", port=8001))).value
     await bench.services.create(make.service("b", port=8002, is_enabled=False))
     with pytest.raises(Invalid) as refused:
@@ -96,7 +96,7 @@ async def test_names_and_ports_belong_to_one_service(bench: Bench, make: Make) -
     await bench.agree()
 
 
-async def test_a_port_that_another_program_has_is_taken(bench: Bench, make: Make) -> None:
+async def test_a_port_of_another_program_is_refused(bench: Bench, make: Make) -> None:
     told = "port must be free: another program listens on 8001"
     off = (await bench.services.create(make.service("a", port=8001, is_enabled=False))).value
     on = (await bench.services.create(make.service("b", port=8002))).value
@@ -115,7 +115,7 @@ async def test_a_port_that_another_program_has_is_taken(bench: Bench, make: Make
     await bench.agree()
 
 
-async def test_a_service_keeps_its_own_port(bench: Bench, make: Make) -> None:
+async def test_a_service_may_keep_its_own_port(bench: Bench, make: Make) -> None:
     service = (await bench.services.create(make.service("a", port=8001))).value
     await bench.services.replace(service.id, make.service("a", port=8001, username="u"))
     await bench.services.set_enabled(service.id, True)
@@ -123,7 +123,7 @@ async def test_a_service_keeps_its_own_port(bench: Bench, make: Make) -> None:
     await bench.agree()
 
 
-async def test_the_quota_bounds_how_many_there_are(bench: Bench, make: Make) -> None:
+async def test_the_quota_limits_the_number_of_services(bench: Bench, make: Make) -> None:
     bench.quota = 1
     first = (await bench.services.create(make.service("a", port=8001, is_enabled=False))).value
     with pytest.raises(OverQuota, match="all 1 proxy services that are allowed exist"):
@@ -134,7 +134,7 @@ async def test_the_quota_bounds_how_many_there_are(bench: Bench, make: Make) -> 
     assert bench.services.quota() == (0, 1)
 
 
-async def test_changes_and_deletions(bench: Bench, make: Make) -> None:
+async def test_services_are_changed_and_deleted(bench: Bench, make: Make) -> None:
     made = [
         (await bench.services.create(make.service(n, port=8000 + i))).value
         for i, n in enumerate("abc")
@@ -150,7 +150,7 @@ async def test_changes_and_deletions(bench: Bench, make: Make) -> None:
     await bench.agree()
 
 
-async def test_what_is_not_there_is_missing(bench: Bench, make: Make) -> None:
+async def test_a_missing_service_is_an_error(bench: Bench, make: Make) -> None:
     for call in (
         bench.services.replace(9, make.service()),
         bench.services.set_enabled(9, True),
@@ -171,7 +171,7 @@ office,wan1,8005,u,p
 """
 
 
-async def test_an_import_takes_what_it_can(bench: Bench) -> None:
+async def test_an_import_takes_valid_rows_only(bench: Bench) -> None:
     outcome = await bench.services.import_rows(ROWS, replace=False)
     assert (outcome.imported, outcome.skipped, outcome.error_count) == (4, 3, 2)
     assert "SSH" in outcome.errors[0]
@@ -197,12 +197,14 @@ async def test_an_import_stops_at_the_quota(bench: Bench, make: Make) -> None:
     await bench.agree()
 
 
-async def test_a_line_that_a_service_cannot_leave_by_is_told(bench: Bench, make: Make) -> None:
+async def test_a_missing_line_as_egress_is_reported(bench: Bench, make: Make) -> None:
     outcome = await bench.services.create(make.service(outbound_interface="l2tp_1"))
     assert outcome.notes == ("1 proxy service does not work, as there is no line l2tp_1",)
 
 
-async def test_a_replacing_import_keeps_who_stays(bench: Bench, make: Make) -> None:
+async def test_a_replacing_import_keeps_the_ids_of_remaining_services(
+    bench: Bench, make: Make
+) -> None:
     kept = (await bench.services.create(make.service("office", port=8001))).value
     await bench.services.create(make.service("b", port=8002))
     bench.clock.tick()

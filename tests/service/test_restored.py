@@ -88,7 +88,7 @@ def columns(kind: type) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("value", ["a\x01b", "\u2028", "x" * 2_000_000], ids=["C0", "LS", "long"])
-async def test_no_text_is_taken_unlooked_at(
+async def test_every_invalid_text_is_refused(
     bench: Bench, make: Make, tmp_path: Path, value: str
 ) -> None:
     backup = await configure(bench, make)
@@ -102,7 +102,7 @@ async def test_no_text_is_taken_unlooked_at(
 
 
 @pytest.mark.parametrize("value", [-1, 2**62])
-async def test_no_number_is_taken_unlooked_at(
+async def test_every_invalid_number_is_refused(
     bench: Bench, make: Make, tmp_path: Path, value: int
 ) -> None:
     backup = await configure(bench, make)
@@ -179,7 +179,7 @@ async def test_no_number_is_taken_unlooked_at(
         ("UPDATE settings SET value = '1' WHERE name = 'sniff_domains'", "Expected `bool`"),
     ],
 )
-async def test_what_the_api_would_not_take_is_refused(
+async def test_values_that_the_api_refuses_are_refused(
     bench: Bench,
     make: Make,
     tmp_path: Path,
@@ -190,14 +190,14 @@ async def test_what_the_api_would_not_take_is_refused(
     assert problem in refusal(backup)
 
 
-async def test_relays_in_a_circle_are_refused(bench: Bench, make: Make, tmp_path: Path) -> None:
+async def test_relay_loops_are_refused(bench: Bench, make: Make, tmp_path: Path) -> None:
     backup = await configure(bench, make)
     config = json.dumps({"server": "198.51.100.7", "port": 1080, "dialer-proxy": "osaka"})
     circle = changed(backup, tmp_path, ("UPDATE nodes SET config_json = ? WHERE id = 1", (config,)))
     assert "dialer_proxy must not lead in a circle" in refusal(circle)
 
 
-async def test_each_nodes_relay_is_read_once(
+async def test_the_relay_of_each_node_is_read_once(
     bench: Bench, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = "INSERT INTO nodes SELECT ?, ?, protocol, ?, '', created_at FROM nodes WHERE id = 1"
@@ -219,7 +219,7 @@ async def test_each_nodes_relay_is_read_once(
     assert sorted(read) == sorted({*read})
 
 
-async def test_a_chain_that_became_too_long_is_taken_and_blocks(
+async def test_an_existing_too_long_chain_is_accepted_and_blocks(
     bench: Bench, make: Make, open_bench: OpenBench, tmp_path: Path
 ) -> None:
     for name in "ab":
@@ -255,7 +255,7 @@ async def test_a_chain_that_became_too_long_is_taken_and_blocks(
         ("whitelist.domains", "whitelist: domains"),
     ],
 )
-async def test_a_text_of_very_many_marks_is_refused_at_once(
+async def test_a_text_with_thousands_of_combining_marks_is_refused_quickly(
     bench: Bench, make: Make, tmp_path: Path, column: str, problem: str
 ) -> None:
     table, _, field = column.partition(".")
@@ -271,9 +271,7 @@ async def test_a_text_of_very_many_marks_is_refused_at_once(
     assert len(told) < 2000
 
 
-async def test_of_a_long_problem_the_beginning_is_told(
-    bench: Bench, make: Make, tmp_path: Path
-) -> None:
+async def test_a_long_problem_is_cut(bench: Bench, make: Make, tmp_path: Path) -> None:
     long = "l2tp_" + "x" * 100_000
     circle = [
         ("UPDATE lines SET interface = ? WHERE id = 1", (long,)),
@@ -284,7 +282,7 @@ async def test_of_a_long_problem_the_beginning_is_told(
     assert len(told) < 2000
 
 
-async def test_more_interfaces_than_leave_room_are_refused(
+async def test_more_interfaces_than_available_numbers_are_refused(
     bench: Bench, make: Make, tmp_path: Path
 ) -> None:
     backup = await configure(bench, make)
@@ -311,7 +309,7 @@ async def test_the_port_of_another_program_is_refused(
     assert len(bench.state.services) == 2
 
 
-async def test_every_fault_is_told_at_once(bench: Bench, make: Make, tmp_path: Path) -> None:
+async def test_every_fault_is_reported_at_once(bench: Bench, make: Make, tmp_path: Path) -> None:
     backup = changed(
         await configure(bench, make),
         tmp_path,
@@ -325,7 +323,7 @@ async def test_every_fault_is_told_at_once(bench: Bench, make: Make, tmp_path: P
     assert "whitelist: node must be" in text
 
 
-async def test_what_the_api_lets_come_about_is_taken(
+async def test_dangling_references_are_accepted(
     bench: Bench, make: Make, open_bench: OpenBench, tmp_path: Path
 ) -> None:
     await configure(bench, make)
@@ -340,7 +338,7 @@ async def test_what_the_api_lets_come_about_is_taken(
         await other.agree()
 
 
-async def test_what_the_device_has_already_is_taken(
+async def test_rows_that_the_device_already_has_are_accepted(
     bench: Bench, make: Make, tmp_path: Path
 ) -> None:
     """Rows that an older egressd accepted, in the device's own backup."""
@@ -352,7 +350,7 @@ async def test_what_the_device_has_already_is_taken(
     assert len(bench.state.rules) == 3
 
 
-async def test_after_a_backup_that_is_taken_there_is_room(
+async def test_after_a_restore_with_the_highest_counters_rows_can_be_added(
     bench: Bench, make: Make, open_bench: OpenBench, tmp_path: Path
 ) -> None:
     highest = [
@@ -372,9 +370,7 @@ async def test_after_a_backup_that_is_taken_there_is_room(
         await other.agree()
 
 
-async def test_a_backup_that_is_refused_changes_nothing(
-    bench: Bench, make: Make, tmp_path: Path
-) -> None:
+async def test_a_refused_backup_changes_nothing(bench: Bench, make: Make, tmp_path: Path) -> None:
     backup = await configure(bench, make)
     await bench.rules.delete(1)
     before, asked = bench.state, len(bench.netd.asked)
@@ -389,7 +385,7 @@ async def test_a_backup_that_is_refused_changes_nothing(
     await bench.rules.create(make.rule("10.0.0.98"))
 
 
-async def test_names_that_an_older_egressd_took_are_taken_if_it_is_said(
+async def test_confusable_names_of_an_older_egressd_are_accepted_on_request(
     bench: Bench, make: Make, open_bench: OpenBench, tmp_path: Path
 ) -> None:
     rename = "UPDATE nodes SET name = char(1086) || 'saka' WHERE id = 1"

@@ -56,14 +56,14 @@ async def test_replacing_keeps_the_id_and_the_time_of_creation(bench: Bench, mak
         "any",
     ],
 )
-async def test_what_is_no_address_is_refused(bench: Bench, make: Make, ip: str) -> None:
+async def test_an_invalid_address_is_refused(bench: Bench, make: Make, ip: str) -> None:
     with pytest.raises(Invalid, match=r"^ip must be an IPv4 address or a CIDR"):
         await bench.rules.create(make.rule(ip))
     with pytest.raises(Invalid, match=r"^ips must be"):
         await bench.rules.delete_many([ip])
 
 
-async def test_every_fault_is_told_at_once(bench: Bench, make: Make) -> None:
+async def test_every_fault_is_reported_at_once(bench: Bench, make: Make) -> None:
     draft = make.rule(
         "10.0.0.5/8",
         "nowhere",
@@ -93,14 +93,14 @@ async def test_a_target_must_exist(bench: Bench, make: Make, target: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["-x", "a b", "eth*", "l2tp_1234567890a", "a\nb", "wän"])
-async def test_an_interface_target_must_have_an_interfaces_name(
+async def test_the_target_interface_must_have_a_valid_name(
     bench: Bench, make: Make, name: str
 ) -> None:
     with pytest.raises(Invalid, match=r"^target_node must be an interface name"):
         await bench.rules.create(make.rule(target=f"Interface:{name}"))
 
 
-async def test_every_form_of_target_is_taken(bench: Bench, make: Make) -> None:
+async def test_every_form_of_target_is_accepted(bench: Bench, make: Make) -> None:
     await bench.add_node("tokyo", group="asia")
     targets = ["DIRECT", "REJECT", "tokyo", "Group_asia", "Interface:wan9", "Interface:l2tp_9"]
     for number, target in enumerate(targets, 1):
@@ -109,7 +109,7 @@ async def test_every_form_of_target_is_taken(bench: Bench, make: Make) -> None:
     await bench.agree()
 
 
-async def test_an_address_has_one_rule(bench: Bench, make: Make) -> None:
+async def test_addresses_are_unique_in_either_spelling(bench: Bench, make: Make) -> None:
     await bench.rules.create(make.rule("10.0.0.5"))
     other = (await bench.rules.create(make.rule("10.0.0.6"))).value
     for spelling in ("10.0.0.5", "10.0.0.5/32"):
@@ -122,7 +122,7 @@ async def test_an_address_has_one_rule(bench: Bench, make: Make) -> None:
     await bench.agree()
 
 
-async def test_what_is_not_there_is_missing(bench: Bench, make: Make) -> None:
+async def test_a_missing_rule_is_an_error(bench: Bench, make: Make) -> None:
     for call in (
         bench.rules.replace(9, make.rule()),
         bench.rules.set_enabled(9, True),
@@ -132,7 +132,7 @@ async def test_what_is_not_there_is_missing(bench: Bench, make: Make) -> None:
             await call
 
 
-async def test_a_deleted_rules_id_is_not_given_again(bench: Bench, make: Make) -> None:
+async def test_the_id_of_a_deleted_rule_is_not_reused(bench: Bench, make: Make) -> None:
     first = (await bench.rules.create(make.rule())).value
     assert (await bench.rules.delete(first.id)).value == first
     assert bench.netd.plan.hosts == {}
@@ -140,7 +140,7 @@ async def test_a_deleted_rules_id_is_not_given_again(bench: Bench, make: Make) -
     await bench.agree()
 
 
-async def test_a_disabled_rule_is_as_if_it_were_not_there(bench: Bench, make: Make) -> None:
+async def test_a_disabled_rule_has_no_effect(bench: Bench, make: Make) -> None:
     rule = (await bench.rules.create(make.rule(download_limit_kbps=5))).value
     off = (await bench.rules.set_enabled(rule.id, False)).value
     assert not off.is_enabled
@@ -150,7 +150,7 @@ async def test_a_disabled_rule_is_as_if_it_were_not_there(bench: Bench, make: Ma
     await bench.agree()
 
 
-async def test_batches_count_what_exists_in_either_spelling(bench: Bench, make: Make) -> None:
+async def test_batches_count_existing_rules_in_either_spelling(bench: Bench, make: Make) -> None:
     for number in range(1, 5):
         await bench.rules.create(make.rule(f"10.0.0.{number}"))
     ips = ["10.0.0.1/32", "10.0.0.1", "10.0.0.2", "10.9.9.9"]
@@ -162,7 +162,7 @@ async def test_batches_count_what_exists_in_either_spelling(bench: Bench, make: 
     await bench.agree()
 
 
-async def test_a_batch_changes_only_the_fields_that_it_names(bench: Bench, make: Make) -> None:
+async def test_a_batch_changes_only_the_given_fields(bench: Bench, make: Make) -> None:
     await bench.add_node("tokyo")
     for number in (1, 2):
         await bench.rules.create(make.rule(f"10.0.0.{number}", upload_limit_kbps=7))
@@ -177,7 +177,7 @@ async def test_a_batch_changes_only_the_fields_that_it_names(bench: Bench, make:
     await bench.agree()
 
 
-async def test_a_batch_tells_every_fault(bench: Bench) -> None:
+async def test_every_fault_of_a_batch_is_reported(bench: Bench) -> None:
     with pytest.raises(Invalid, match="one of update_target, update_upload and update_download"):
         await bench.rules.update_many(RuleBatch(ips=("10.0.0.1",)))
     batch = RuleBatch(ips=(), target_node="", upload_limit_kbps=-1, download_limit_kbps=-1)
@@ -190,7 +190,7 @@ async def test_a_batch_tells_every_fault(bench: Bench) -> None:
     ]
 
 
-async def test_a_rule_of_a_target_that_is_gone_is_told_of(bench: Bench, make: Make) -> None:
+async def test_a_rule_with_a_deleted_target_is_reported(bench: Bench, make: Make) -> None:
     node = await bench.add_node("tokyo")
     rule = (await bench.rules.create(make.rule(target="tokyo", is_enabled=False))).value
     assert (await bench.nodes.delete(node.id)).notes == ()
@@ -199,7 +199,9 @@ async def test_a_rule_of_a_target_that_is_gone_is_told_of(bench: Bench, make: Ma
     await bench.agree()
 
 
-async def test_a_rule_of_a_node_whose_relay_is_gone_is_told_of(bench: Bench, make: Make) -> None:
+async def test_a_rule_with_a_node_whose_relay_is_deleted_is_reported(
+    bench: Bench, make: Make
+) -> None:
     relay = await bench.add_node("relay")
     await bench.add_node("tokyo", **{"dialer-proxy": "relay"})
     await bench.nodes.delete(relay.id)
@@ -221,7 +223,7 @@ IMPORT = """
 """
 
 
-async def test_an_import_takes_what_it_can(bench: Bench, make: Make) -> None:
+async def test_an_import_takes_valid_rows_only(bench: Bench, make: Make) -> None:
     await bench.add_node("tokyo")
     await bench.rules.create(make.rule("10.0.0.2", comment="mine"))
     outcome = await bench.rules.import_rows(IMPORT.replace("\n", "\r\n"), replace=False)
@@ -251,7 +253,7 @@ async def test_a_replacing_import_leaves_only_its_rows(bench: Bench, make: Make)
     await bench.agree()
 
 
-async def test_a_replacing_import_of_nothing_usable_keeps_the_rules(
+async def test_a_replacing_import_without_valid_rows_keeps_the_rules(
     bench: Bench, make: Make
 ) -> None:
     await bench.rules.create(make.rule())
@@ -265,6 +267,6 @@ async def test_a_replacing_import_of_nothing_usable_keeps_the_rules(
     await bench.agree()
 
 
-async def test_only_the_first_reasons_are_given_back(bench: Bench) -> None:
+async def test_only_the_first_reasons_are_returned(bench: Bench) -> None:
     outcome = await bench.rules.import_rows("x\n" * 50, replace=False)
     assert (outcome.skipped, outcome.error_count, len(outcome.errors)) == (50, 50, 20)

@@ -89,7 +89,7 @@ async def import_rows(bench: Bench, text: str, **options: bool) -> tuple[int, tu
 
 
 @pytest.mark.parametrize("server", OWN)
-async def test_no_node_leads_to_this_device(placed: Bench, make: Make, server: str) -> None:
+async def test_a_server_on_this_device_is_refused(placed: Bench, make: Make, server: str) -> None:
     with pytest.raises(Invalid, match=HERE):
         await placed.nodes.create(make.node(server=server))
     node = await placed.add_node()
@@ -100,7 +100,7 @@ async def test_no_node_leads_to_this_device(placed: Bench, make: Make, server: s
         assert imported == (0, ("line 1: server must not be this device itself",))
 
 
-async def test_through_a_relay_it_is_another_machine(placed: Bench, make: Make) -> None:
+async def test_behind_a_relay_a_local_address_is_accepted(placed: Bench, make: Make) -> None:
     await placed.add_node("relay")
     for server in ("127.0.0.1", "10.0.0.1"):
         node = await placed.add_node(server, server=server, **{"dialer-proxy": "relay"})
@@ -114,7 +114,7 @@ async def test_through_a_relay_it_is_another_machine(placed: Bench, make: Make) 
 
 
 @pytest.mark.parametrize(("server", "what"), INNER.items())
-async def test_a_list_leads_to_no_neighbour_unless_it_is_said_to(
+async def test_an_import_takes_private_servers_only_on_request(
     placed: Bench, server: str, what: str
 ) -> None:
     problem = f"server must be on the internet unless the import takes private ones: it is {what}"
@@ -127,7 +127,7 @@ async def test_a_list_leads_to_no_neighbour_unless_it_is_said_to(
 
 
 @pytest.mark.parametrize("server", OUTER)
-async def test_what_is_on_the_internet_is_taken(placed: Bench, server: str) -> None:
+async def test_internet_servers_are_accepted(placed: Bench, server: str) -> None:
     assert await import_rows(placed, row(server)) == (1, ())
 
 
@@ -146,7 +146,9 @@ async def test_what_is_on_the_internet_is_taken(placed: Bench, server: str) -> N
         ("socks5", "trojan://p@192.168.1.1:443#a"),
     ],
 )
-async def test_however_it_is_written(bench: Bench, kind: str, text: str) -> None:
+async def test_private_servers_are_refused_in_any_spelling(
+    bench: Bench, kind: str, text: str
+) -> None:
     outcome = await bench.nodes.import_rows(
         kind, text, replace=False, group="", auto_name=False, start_index=1
     )
@@ -154,7 +156,7 @@ async def test_however_it_is_written(bench: Bench, kind: str, text: str) -> None
     assert "it is a private address" in outcome.errors[0]
 
 
-async def test_a_node_of_the_operators_own_may_be_a_neighbour(bench: Bench) -> None:
+async def test_a_node_of_the_operator_may_have_a_private_server(bench: Bench) -> None:
     near = await bench.add_node("near", server="10.0.0.7")
     await bench.add_node("far", server="203.0.113.7")
     await bench.add_node("named", server="nas.home.test")
@@ -169,7 +171,7 @@ async def test_a_node_of_the_operators_own_may_be_a_neighbour(bench: Bench) -> N
     "server", ["::ffff:10.0.0.7", "::FFFF:a00:7", "0:0:0:0:0:ffff:10.0.0.7", "\\u0031\\u0030.0.0.7"]
 )
 @pytest.mark.parametrize("password", ["x", "10.x"])
-async def test_a_neighbour_is_one_however_it_is_written(
+async def test_a_private_server_is_recognised_in_any_spelling(
     bench: Bench, make: Make, server: str, password: str
 ) -> None:
     draft = make.node(password=password, username="u")
@@ -180,9 +182,7 @@ async def test_a_neighbour_is_one_however_it_is_written(
     await bench.agree()
 
 
-async def test_an_address_that_became_the_devices_own_is_not_asked(
-    bench: Bench, make: Make
-) -> None:
+async def test_no_delay_is_measured_to_an_address_of_the_device(bench: Bench, make: Make) -> None:
     await bench.add_node("a", server="203.0.113.9")
     await bench.add_node("b", **{"dialer-proxy": "a"})
     assert (await bench.nodes.delay("a", None, 1000)).delay == 42
@@ -193,7 +193,7 @@ async def test_an_address_that_became_the_devices_own_is_not_asked(
     assert await bench.nodes.delay_all(None, 1000) == {"a": -1, "b": -1}
 
 
-async def test_one_that_an_earlier_egressd_took_blocks(bench: Bench, make: Make) -> None:
+async def test_a_stored_node_with_a_local_server_blocks(bench: Bench, make: Make) -> None:
     node = await bench.add_node("a", server="203.0.113.9")
     await bench.rules.create(make.rule("10.0.0.5", "a"))
     config = json.dumps({"server": "127.0.0.1", "port": 1080})

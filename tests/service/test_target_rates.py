@@ -19,7 +19,7 @@ def count(up: int, down: int) -> RuleCount:
     return RuleCount(up, 1, down, 1)
 
 
-def test_a_target_is_as_fast_as_its_clients_together() -> None:
+def test_the_rate_of_a_target_is_the_sum_of_its_clients() -> None:
     rates = TargetRates()
     rates.take(100.0, {1: count(0, 0), 2: count(500, 0), 3: count(7, 7)}, RULES)
     assert rates.of("hk") == Rate(0, 0)
@@ -33,7 +33,7 @@ def test_a_target_is_as_fast_as_its_clients_together() -> None:
     assert rates.of("DIRECT") == Rate(0, 0)
 
 
-def test_what_has_stopped_fades_away() -> None:
+def test_a_rate_without_traffic_decays_to_zero() -> None:
     rates = TargetRates()
     rates.take(100.0, {1: count(0, 0)}, RULES)
     rates.take(105.0, {1: count(5000, 0)}, RULES)
@@ -46,14 +46,14 @@ def test_what_has_stopped_fades_away() -> None:
     assert seen[-1] == 0
 
 
-def test_counters_that_began_anew_and_rules_that_are_new_or_gone_count_for_nothing() -> None:
+def test_reset_counters_and_added_or_deleted_rules_are_ignored() -> None:
     rates = TargetRates()
     rates.take(100.0, {1: count(9000, 9000), 9: count(0, 0)}, RULES)
     rates.take(105.0, {1: count(10, 10), 2: count(10**9, 0), 9: count(10**9, 0)}, RULES)
     assert rates.of("hk") == Rate(0, 0)
 
 
-def test_a_reading_of_long_ago_is_not_compared_with() -> None:
+def test_an_old_reading_is_not_compared() -> None:
     rates = TargetRates()
     rates.take(100.0, {1: count(0, 0)}, RULES)
     rates.take(105.0, {1: count(5000, 0)}, RULES)
