@@ -67,7 +67,7 @@ async def test_a_new_password_ends_every_other_session(console: ConsoleStore) ->
     assert await console.sessions() == [session(3)]
 
 
-async def test_sessions_are_seen_and_dropped(console: ConsoleStore) -> None:
+async def test_sessions_are_updated_and_deleted(console: ConsoleStore) -> None:
     for number in (1, 2, 3):
         await console.add_session(session(number))
     await console.touch_sessions({session(2).key: 2000, "unknown": 1})
@@ -88,7 +88,7 @@ async def test_only_the_latest_changes_are_kept(console: ConsoleStore) -> None:
     assert found[-1].text == "change 5"
 
 
-async def test_none_of_it_is_in_a_backup(tmp_path: Path, opened: OpenDatabase) -> None:
+async def test_console_data_is_in_no_backup(tmp_path: Path, opened: OpenDatabase) -> None:
     async with opened(tmp_path / "data") as database:
         console = ConsoleStore(tmp_path / "data")
         await console.set_password(HASH, session(1))
@@ -106,7 +106,7 @@ async def test_none_of_it_is_in_a_backup(tmp_path: Path, opened: OpenDatabase) -
         assert secret.encode() not in content
 
 
-async def test_it_waits_for_a_change_and_loses_nothing(
+async def test_console_writes_wait_for_a_change_and_are_not_lost(
     tmp_path: Path, opened: OpenDatabase
 ) -> None:
     async with opened(tmp_path / "data") as database:
@@ -121,14 +121,14 @@ async def test_it_waits_for_a_change_and_loses_nothing(
         await console.close()
 
 
-async def test_a_failure_is_told_and_the_next_call_works(console: ConsoleStore) -> None:
+async def test_a_failed_call_raises_and_the_next_one_works(console: ConsoleStore) -> None:
     await console.add_session(session(1))
     with pytest.raises(Failed, match="store a session"):
         await console.add_session(session(1))
     assert await console.sessions() == [session(1)]
 
 
-async def test_a_row_that_is_none_is_refused(console: ConsoleStore, tmp_path: Path) -> None:
+async def test_an_invalid_row_is_refused(console: ConsoleStore, tmp_path: Path) -> None:
     await console.add_session(session(1))
     with sqlite3.connect(tmp_path / "data" / "state.db") as other:
         other.execute("UPDATE sessions SET seen_at = 'soon'")
@@ -137,7 +137,7 @@ async def test_a_row_that_is_none_is_refused(console: ConsoleStore, tmp_path: Pa
         await console.sessions()
 
 
-def test_a_setup_code_counts_until_it_is_used_up(tmp_path: Path) -> None:
+def test_a_setup_code_is_valid_until_it_is_used(tmp_path: Path) -> None:
     code = SetupCode(tmp_path)
     assert code.code() is None
     first = code.renew()

@@ -105,7 +105,7 @@ def cut_half(file: Path) -> None:
         (sql("UPDATE meta SET revision = 'x'"), "Expected `int`"),
     ],
 )
-async def test_a_bad_database_is_refused(
+async def test_a_damaged_database_is_refused(
     data: Path, damage: Callable[[Path], None], reason: str
 ) -> None:
     damage(data / "state.db")
@@ -114,12 +114,12 @@ async def test_a_bad_database_is_refused(
     assert any(part in text for part in reason.split("|"))
 
 
-async def test_another_programs_database_is_refused_untouched(tmp_path: Path) -> None:
+async def test_a_foreign_database_is_refused_and_left_unchanged(tmp_path: Path) -> None:
     sql("CREATE TABLE rules (id INTEGER PRIMARY KEY)")(tmp_path / "state.db")
     assert "not a database of egressd's" in await refusal(tmp_path)
 
 
-async def test_an_overwritten_page_is_noticed(data: Path) -> None:
+async def test_an_overwritten_page_is_detected(data: Path) -> None:
     file = data / "state.db"
     whole = file.read_bytes()
     noise = random.Random(1)
@@ -130,7 +130,7 @@ async def test_an_overwritten_page_is_noticed(data: Path) -> None:
         await refusal(data)
 
 
-async def test_a_directory_or_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
+async def test_a_directory_or_file_in_place_of_the_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state.db").mkdir()
     assert "Is a directory" in await refusal(tmp_path)
     file = tmp_path / "file"
@@ -168,7 +168,9 @@ async def test_a_log_left_by_a_crash_is_read(data: Path, opened: OpenDatabase) -
         assert (await database.load()).revision == 2
 
 
-async def test_without_its_log_it_is_the_state_before(data: Path, opened: OpenDatabase) -> None:
+async def test_without_its_log_a_database_has_the_state_before(
+    data: Path, opened: OpenDatabase
+) -> None:
     left = data.with_name("left")
     await crashed_copy(data, left, opened)
     (left / "state.db-wal").unlink()
@@ -197,7 +199,7 @@ async def test_a_damaged_log_gives_a_whole_state(data: Path, opened: OpenDatabas
         sql("UPDATE meta SET revision = 1")(data / "state.db")
 
 
-async def test_what_is_damaged_is_no_backup(data: Path, tmp_path: Path) -> None:
+async def test_a_damaged_database_is_not_backed_up(data: Path, tmp_path: Path) -> None:
     """Past fault: a backup of a damaged database replaced the last good backup with a file that
     could not be restored.
     """
@@ -215,7 +217,9 @@ async def test_what_is_damaged_is_no_backup(data: Path, tmp_path: Path) -> None:
     assert [*tmp_path.glob("kept*")] == [kept]
 
 
-async def test_set_aside_makes_way_for_a_new_database(data: Path, opened: OpenDatabase) -> None:
+async def test_setting_aside_makes_room_for_a_new_database(
+    data: Path, opened: OpenDatabase
+) -> None:
     bad = data / "state.db"
     bad.write_bytes(b"damaged")
     database = Database(data)

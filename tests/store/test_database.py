@@ -72,7 +72,9 @@ async def test_a_new_database_holds_the_empty_state(tmp_path: Path, opened: Open
         assert await database.load() == DesiredState()
 
 
-async def test_every_kind_of_row_comes_back_as_it_was(tmp_path: Path, opened: OpenDatabase) -> None:
+async def test_every_kind_of_row_is_read_back_unchanged(
+    tmp_path: Path, opened: OpenDatabase
+) -> None:
     async with opened(tmp_path) as database:
         await write(database, EVERYTHING, 1)
     async with opened(tmp_path) as database:
@@ -93,7 +95,9 @@ async def test_edits_replace_and_remove_rows(tmp_path: Path, opened: OpenDatabas
         assert await database.load() == expected
 
 
-async def test_names_may_change_places_in_one_change(tmp_path: Path, opened: OpenDatabase) -> None:
+async def test_unique_values_may_be_swapped_in_one_change(
+    tmp_path: Path, opened: OpenDatabase
+) -> None:
     first, second = rules(2)
     swapped = [
         Edit("rules", 1, Rule(id=1, ip=second.after.ip, target_node="x")),
@@ -106,7 +110,7 @@ async def test_names_may_change_places_in_one_change(tmp_path: Path, opened: Ope
         assert by_ip == {first.after.ip: 2, second.after.ip: 1}
 
 
-async def test_ids_are_never_given_again(tmp_path: Path, opened: OpenDatabase) -> None:
+async def test_ids_are_never_reused(tmp_path: Path, opened: OpenDatabase) -> None:
     async with opened(tmp_path) as database:
         await write(database, EVERYTHING, 1)
         await write(database, [Edit("nodes", 7, None), Edit("rules", 1, None)], 2)
@@ -118,7 +122,7 @@ async def test_ids_are_never_given_again(tmp_path: Path, opened: OpenDatabase) -
         assert state.next_id("Interface:") == 2
 
 
-async def test_a_rolled_back_write_leaves_nothing(tmp_path: Path, opened: OpenDatabase) -> None:
+async def test_a_rolled_back_write_leaves_no_trace(tmp_path: Path, opened: OpenDatabase) -> None:
     async with opened(tmp_path) as database:
         await write(database, rules(1), 1)
         before = await database.load()
@@ -128,7 +132,7 @@ async def test_a_rolled_back_write_leaves_nothing(tmp_path: Path, opened: OpenDa
         await write(database, EVERYTHING[:3], 2)
 
 
-async def test_a_transaction_left_open_is_forgotten(tmp_path: Path, opened: OpenDatabase) -> None:
+async def test_an_open_transaction_is_rolled_back(tmp_path: Path, opened: OpenDatabase) -> None:
     async with opened(tmp_path) as database:
         await database.begin(rules(1), 1)
         await write(database, EVERYTHING, 1)
@@ -138,7 +142,7 @@ async def test_a_transaction_left_open_is_forgotten(tmp_path: Path, opened: Open
         assert (await database.load()).revision == 1
 
 
-async def test_another_writer_is_noticed(tmp_path: Path, opened: OpenDatabase) -> None:
+async def test_a_concurrent_writer_is_detected(tmp_path: Path, opened: OpenDatabase) -> None:
     async with opened(tmp_path) as mine, opened(tmp_path) as other:
         await write(other, rules(1), 1)
         with pytest.raises(Failed, match="another program has written"):
@@ -153,14 +157,14 @@ async def test_a_commit_without_a_transaction_fails(tmp_path: Path, opened: Open
             await database.commit()
 
 
-async def test_a_database_that_is_not_open_fails(tmp_path: Path) -> None:
+async def test_calls_on_a_closed_database_fail(tmp_path: Path) -> None:
     database = Database(tmp_path)
     for call in (database.load(), database.begin([], 1)):
         with pytest.raises(Failed, match="not open"):
             await call
 
 
-async def test_files_are_for_their_owner_only(tmp_path: Path, opened: OpenDatabase) -> None:
+async def test_files_are_readable_by_their_owner_only(tmp_path: Path, opened: OpenDatabase) -> None:
     before = os.umask(0)
     try:
         async with opened(tmp_path / "data") as database:
@@ -174,7 +178,7 @@ async def test_files_are_for_their_owner_only(tmp_path: Path, opened: OpenDataba
     assert stat.S_IMODE((tmp_path / "backup").stat().st_mode) == 0o600
 
 
-async def test_backups_are_whole_while_writes_go_on(tmp_path: Path, opened: OpenDatabase) -> None:
+async def test_backups_are_consistent_during_writes(tmp_path: Path, opened: OpenDatabase) -> None:
     async with opened(tmp_path / "data") as database:
         await write(database, rules(2000), 1)
 
@@ -203,9 +207,7 @@ async def test_backups_are_whole_while_writes_go_on(tmp_path: Path, opened: Open
         assert len(seen) > 1
 
 
-async def test_a_backup_does_not_hold_an_open_transaction(
-    tmp_path: Path, opened: OpenDatabase
-) -> None:
+async def test_a_backup_excludes_an_open_transaction(tmp_path: Path, opened: OpenDatabase) -> None:
     async with opened(tmp_path / "data") as database:
         await write(database, rules(3), 1)
         await database.begin(rules(1, start=4), 2)
@@ -231,7 +233,7 @@ async def test_restore_replaces_the_state_as_a_new_revision(
     assert restored.next_id("rules") == 1020
 
 
-async def test_an_older_database_is_backed_up_before_it_is_upgraded(
+async def test_an_older_database_is_backed_up_before_its_upgrade(
     tmp_path: Path, opened: OpenDatabase
 ) -> None:
     async with opened(tmp_path / "data") as database:
@@ -245,7 +247,7 @@ async def test_an_older_database_is_backed_up_before_it_is_upgraded(
         assert set((await database.read_backup(tmp_path / "backup")).rules) == {1, 2, 3}
 
 
-async def test_a_bad_backup_changes_nothing(tmp_path: Path, opened: OpenDatabase) -> None:
+async def test_an_invalid_backup_changes_nothing(tmp_path: Path, opened: OpenDatabase) -> None:
     bad = tmp_path / "bad"
     bad.write_bytes(b"SQLite format 3\0" + bytes(4080))
     async with opened(tmp_path / "data") as database:
@@ -257,7 +259,7 @@ async def test_a_bad_backup_changes_nothing(tmp_path: Path, opened: OpenDatabase
         assert await database.load() == before
 
 
-async def test_only_a_file_is_replaced_by_a_backup(tmp_path: Path, opened: OpenDatabase) -> None:
+async def test_a_backup_replaces_regular_files_only(tmp_path: Path, opened: OpenDatabase) -> None:
     pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)
     link.symlink_to("/dev/null")
@@ -269,7 +271,7 @@ async def test_only_a_file_is_replaced_by_a_backup(tmp_path: Path, opened: OpenD
     assert link.is_symlink()
 
 
-async def test_a_backup_that_cannot_be_written_fails(tmp_path: Path, opened: OpenDatabase) -> None:
+async def test_a_backup_to_an_unwritable_place_fails(tmp_path: Path, opened: OpenDatabase) -> None:
     async with opened(tmp_path / "data") as database:
         with pytest.raises(Failed, match="back the database up"):
             await database.backup(tmp_path / "absent" / "backup")

@@ -80,7 +80,7 @@ async def test_a_full_disk_fails_writes_until_there_is_room(
         assert await database.load() == state.with_edits(many(2000), 2)
 
 
-async def test_a_full_disk_makes_no_database(disk: Path, opened: OpenDatabase) -> None:
+async def test_a_full_disk_creates_no_database(disk: Path, opened: OpenDatabase) -> None:
     filler = fill(disk)
     with pytest.raises(Failed, match=r"full|No space left"):
         async with opened(disk / "data"):
@@ -90,7 +90,7 @@ async def test_a_full_disk_makes_no_database(disk: Path, opened: OpenDatabase) -
         assert await database.load() == DesiredState()
 
 
-async def test_a_failing_sync_fails_the_write_until_it_works(
+async def test_a_failed_sync_fails_the_write_until_it_succeeds(
     tmp_path: Path,
     server: CrashServer,
     opened: OpenDatabase,
@@ -108,7 +108,7 @@ async def test_a_failing_sync_fails_the_write_until_it_works(
         assert await database.load() == states[3]
 
 
-async def test_a_crash_does_not_bring_back_a_write_that_failed(
+async def test_a_crash_does_not_restore_a_failed_write(
     tmp_path: Path,
     server: CrashServer,
     opened: OpenDatabase,

@@ -122,19 +122,19 @@ async def refusal(file: Path) -> str:
         ),
     ],
 )
-async def test_a_schema_that_is_not_ours_is_refused_before_a_row_is_read(
+async def test_a_foreign_schema_is_refused_before_a_row_is_read(
     backup: Path, change: Callable[[Path], None], named: str
 ) -> None:
     change(backup)
     assert named in await refusal(backup)
 
 
-async def test_white_space_in_a_schema_does_not_count(backup: Path) -> None:
+async def test_white_space_in_a_schema_is_ignored(backup: Path) -> None:
     rewritten(", ", ",   ")(backup)
     assert set((await Database(backup.parent).read_backup(backup)).rules) == {1}
 
 
-def test_what_is_in_quotes_counts_as_it_is() -> None:
+def test_white_space_in_quotes_counts() -> None:
     assert normal("a  ,b") == normal("a, b") != normal("a b")
     assert normal("DEFAULT ' '") != normal("DEFAULT '  '")
     assert normal('"a b"') != normal('"a  b"')
@@ -172,7 +172,7 @@ def test_what_is_in_quotes_counts_as_it_is() -> None:
         (execute("INSERT INTO sessions VALUES ('a', 'b', 'c', 'd', 'e', 6)"), "sessions."),
     ],
 )
-async def test_values_that_no_egressd_writes_are_refused(
+async def test_values_that_egressd_never_writes_are_refused(
     backup: Path, change: Callable[[Path], None], reason: str
 ) -> None:
     change(backup)
@@ -190,7 +190,9 @@ async def test_a_copy_of_a_database_with_a_log_is_read(backup: Path, opened: Ope
 
 
 @pytest.mark.parametrize("there", ["a directory", "a pipe", "a file that is too large"])
-async def test_what_is_no_file_of_a_backups_size_is_refused(backup: Path, there: str) -> None:
+async def test_a_directory_a_device_or_a_too_large_file_is_refused(
+    backup: Path, there: str
+) -> None:
     place = backup
     if there == "a directory":
         place = backup.parent
@@ -222,7 +224,7 @@ def act(monkeypatch: pytest.MonkeyPatch, code: str, **limits: int) -> None:
         ("return it.Answer(problem='x' * 200_000_000)", {}, "holds more than"),
     ],
 )
-async def test_a_process_that_does_not_answer_is_ended(
+async def test_a_reader_process_without_an_answer_is_reported(
     backup: Path,
     monkeypatch: pytest.MonkeyPatch,
     code: str,
@@ -233,18 +235,20 @@ async def test_a_process_that_does_not_answer_is_ended(
     assert reason in await refusal(backup)
 
 
-async def test_a_process_that_hangs_is_ended(backup: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hanging_reader_process_is_ended(
+    backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     act(monkeypatch, "import time; time.sleep(600)")
     monkeypatch.setattr(backup_reader, "_PATIENCE_S", 2.0)
     assert "took over 2 s" in await refusal(backup)
 
 
-async def test_memory_is_bounded(backup: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_memory_is_limited(backup: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     act(monkeypatch, "it.read_content = lambda *_: bytearray(10 ** 10); return answer(_)")
     assert "bytes of memory" in await refusal(backup)
 
 
-async def test_root_gives_its_rights_up_to_read(
+async def test_the_reading_process_drops_root_privileges(
     backup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     act(monkeypatch, "import os; return it.Answer(problem=f'{os.getresuid()} {os.getgroups()}')")
@@ -253,7 +257,7 @@ async def test_root_gives_its_rights_up_to_read(
     assert await refusal(backup) == wanted
 
 
-async def test_sqlite_is_interrupted_after_its_time(
+async def test_sqlite_is_interrupted_after_its_time_limit(
     backup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backup_file, "_STEPS", 1)
@@ -262,7 +266,7 @@ async def test_sqlite_is_interrupted_after_its_time(
         backup_file.read_content(content, prepare(), 0.0)
 
 
-async def test_only_tables_can_be_read_while_the_file_is_looked_at(backup: Path) -> None:
+async def test_the_authorizer_allows_reading_tables_only(backup: Path) -> None:
     denied = [
         "SELECT randomblob(9)",
         f"{ENDLESS} SELECT * FROM n",
@@ -281,6 +285,6 @@ async def test_only_tables_can_be_read_while_the_file_is_looked_at(backup: Path)
                 connection.execute(statement)
 
 
-async def test_what_is_read_is_what_was_there(backup: Path) -> None:
+async def test_the_read_state_is_the_written_one(backup: Path) -> None:
     state = await Database(backup.parent).read_backup(backup)
     assert state == DesiredState().with_edits(EDITS, 1)

@@ -40,7 +40,7 @@ def upgrade():
 """A future revision, which recreates the table of rules."""
 
 
-def test_the_migrations_lead_to_the_schema() -> None:
+def test_the_migrations_create_the_current_schema() -> None:
     engine = engine_in_memory()
     with engine.connect() as connection, connection.begin():
         prepare().upgrade(connection)
@@ -71,7 +71,7 @@ def test_every_constraint_has_a_name() -> None:
         assert all(constraint.name for constraint in table.constraints)
 
 
-def test_revisions_are_one_line_of_numbers() -> None:
+def test_revisions_are_consecutive_numbers() -> None:
     known = prepare().known
     assert sorted(known) == [f"{n:04}" for n in range(1, len(known) + 1)]
     files = {p.name[1:5] for p in (SCRIPTS / "versions").glob("v*.py")}
@@ -88,7 +88,7 @@ def newer(tmp_path: Path) -> Migrations:
     return Migrations(scripts)
 
 
-async def test_an_older_database_is_brought_up_to_date(
+async def test_an_older_database_is_migrated(
     tmp_path: Path, opened: OpenDatabase, newer: Migrations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edits = [Edit("rules", 3, Rule(id=3, ip="10.0.0.3/32", target_node="DIRECT"))]
@@ -108,7 +108,7 @@ async def test_an_older_database_is_brought_up_to_date(
     engine.dispose()
 
 
-async def test_a_failed_migration_leaves_the_database_as_it_was(
+async def test_a_failed_migration_changes_nothing(
     tmp_path: Path, opened: OpenDatabase, newer: Migrations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path / "data") as database:
@@ -200,14 +200,14 @@ def use_with_files_closed(data: Path, how: str) -> tuple[int, str, str]:
     return run.returncode, run.stdout, run.stderr
 
 
-def test_nothing_of_the_program_is_read_once_prepared(tmp_path: Path) -> None:
+def test_no_program_file_is_read_after_preparing(tmp_path: Path) -> None:
     """The process has dropped its privileges by then: see `egressd.store.preparation`."""
     status, _, error = use_with_files_closed(tmp_path / "a", "unprepared")
     assert (status, error[:6]) == (3, "opened")
     assert use_with_files_closed(tmp_path / "b", "prepared") == (0, "done", "")
 
 
-def test_preparing_touches_no_database(tmp_path: Path) -> None:
+def test_preparing_opens_no_database(tmp_path: Path) -> None:
     text = "from egressd.store.preparation import prepare; prepare()"
     run = subprocess.run(
         [sys.executable, "-c", text], cwd=tmp_path, capture_output=True, timeout=60, check=True

@@ -28,7 +28,7 @@ asyncio.run(main())
 """
 
 
-async def test_who_comes_second_waits_until_the_first_is_gone(tmp_path: Path) -> None:
+async def test_a_second_process_waits_for_the_end_of_the_first(tmp_path: Path) -> None:
     first = await asyncio.create_subprocess_exec(
         sys.executable, "-c", HOLD, str(tmp_path), stdin=PIPE, stdout=PIPE
     )
@@ -46,7 +46,7 @@ async def test_who_comes_second_waits_until_the_first_is_gone(tmp_path: Path) ->
     await first.wait()
 
 
-async def test_it_is_free_again_after_an_error(tmp_path: Path) -> None:
+async def test_the_lock_is_released_after_an_error(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         async with occupied(tmp_path, 0):
             raise ZeroDivisionError
@@ -54,7 +54,7 @@ async def test_it_is_free_again_after_an_error(tmp_path: Path) -> None:
         assert is_held
 
 
-async def test_a_directory_that_is_none_is_told(tmp_path: Path) -> None:
+async def test_a_missing_directory_or_a_link_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     for name in ("absent", "link"):
         with pytest.raises(Failed, match="work on"):

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 NOBODY = 65534
 
 
-def test_a_token_is_made_once(tmp_path: Path) -> None:
+def test_a_token_is_created_once(tmp_path: Path) -> None:
     token = ApiToken(tmp_path)
     with pytest.raises(Failed, match="API token"):
         token.token()
@@ -34,7 +34,7 @@ def test_a_token_is_made_once(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
 
 
-def test_a_token_reset_by_another_process_counts_at_once(tmp_path: Path) -> None:
+def test_a_token_reset_by_another_process_is_valid_at_once(tmp_path: Path) -> None:
     token = ApiToken(tmp_path)
     token.ensure()
     seen = {token.token()}
@@ -60,7 +60,7 @@ def test_a_token_reset_by_another_process_counts_at_once(tmp_path: Path) -> None
     assert len(seen) == 21
 
 
-def test_a_token_that_cannot_be_replaced_goes_on_counting(tmp_path: Path) -> None:
+def test_a_token_stays_valid_if_it_cannot_be_replaced(tmp_path: Path) -> None:
     token = ApiToken(tmp_path)
     token.ensure()
     first = token.token()
@@ -71,14 +71,14 @@ def test_a_token_that_cannot_be_replaced_goes_on_counting(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe"])
-def test_a_damaged_token_lets_nobody_in(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_token_is_an_error(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "token").write_bytes(content)
     with pytest.raises(Failed, match="read the API token"):
         ApiToken(tmp_path).token()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
-def test_what_root_writes_belongs_to_the_directorys_owner(tmp_path: Path) -> None:
+def test_files_written_by_root_belong_to_the_directorys_owner(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     prepare_directory(directory, (NOBODY, NOBODY))
     ApiToken(directory).reset()
@@ -86,7 +86,7 @@ def test_what_root_writes_belongs_to_the_directorys_owner(tmp_path: Path) -> Non
         assert (path.stat().st_uid, path.stat().st_gid) == (NOBODY, NOBODY)
 
 
-def test_a_link_in_the_way_is_not_followed(tmp_path: Path) -> None:
+def test_symbolic_links_are_not_followed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("whole")
     for name in ("token.new", "token"):
@@ -97,7 +97,7 @@ def test_a_link_in_the_way_is_not_followed(tmp_path: Path) -> None:
     os.close(create_private(tmp_path / "victim"))
 
 
-def test_the_directory_is_closed_to_others(tmp_path: Path) -> None:
+def test_the_directory_is_accessible_by_its_owner_only(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     directory.mkdir(mode=0o755)
     prepare_directory(directory)
@@ -120,7 +120,7 @@ def opened_calls(directory: Path) -> TrialCalls:
     return calls
 
 
-async def test_trial_calls_are_counted_down_by_license(tmp_path: Path) -> None:
+async def test_trial_calls_are_counted_per_license(tmp_path: Path) -> None:
     calls = opened_calls(tmp_path)
     assert await spend_all(calls, "a", 40) == list(range(39, -1, -1))
     assert await spend_all(calls, "b", 3) == [2, 1, 0]
@@ -130,7 +130,7 @@ async def test_trial_calls_are_counted_down_by_license(tmp_path: Path) -> None:
     assert calls.left("a", 10) == 0
 
 
-async def test_a_crash_neither_gives_trial_calls_back_nor_takes_any(tmp_path: Path) -> None:
+async def test_a_crash_neither_returns_nor_takes_trial_calls(tmp_path: Path) -> None:
     for lifetime in (1, 2, 40):
         calls = opened_calls(tmp_path)
         before = calls.left("a", 100)
@@ -139,13 +139,13 @@ async def test_a_crash_neither_gives_trial_calls_back_nor_takes_any(tmp_path: Pa
     assert opened_calls(tmp_path).left("a", 100) == 100 - 43
 
 
-async def test_trial_calls_spent_at_once_are_all_counted(tmp_path: Path) -> None:
+async def test_concurrent_trial_calls_are_all_counted(tmp_path: Path) -> None:
     calls = opened_calls(tmp_path)
     left = await asyncio.gather(*(calls.spend("a", 50) for _ in range(50)))
     assert sorted(left) == list(range(50))
 
 
-async def test_a_caller_that_goes_away_spends_its_call(tmp_path: Path) -> None:
+async def test_a_cancelled_caller_spends_its_trial_call(tmp_path: Path) -> None:
     calls = opened_calls(tmp_path)
     leaving = asyncio.create_task(calls.spend("a", 10))
     await asyncio.sleep(0)
@@ -155,7 +155,7 @@ async def test_a_caller_that_goes_away_spends_its_call(tmp_path: Path) -> None:
     assert await calls.spend("a", 10) == 8
 
 
-async def test_trial_calls_that_cannot_be_stored_are_not_given(tmp_path: Path) -> None:
+async def test_trial_calls_that_cannot_be_stored_are_not_counted(tmp_path: Path) -> None:
     calls = opened_calls(tmp_path)
     (tmp_path / "trial-calls.new").mkdir()
     with pytest.raises(Failed, match="trial calls"):

@@ -68,7 +68,7 @@ async def write_a_rule(data: Path) -> None:
     await database.close()
 
 
-async def test_both_write_in_turn(data: Path, opened: OpenDatabase) -> None:
+async def test_root_and_the_apis_user_write_in_turn(data: Path, opened: OpenDatabase) -> None:
     # In threads: a child forked inside a running event loop could not run one itself.
     await asyncio.to_thread(as_nobody, lambda: write_a_rule(data))
     async with opened(data) as database:
@@ -90,7 +90,7 @@ async def read_beside(data: Path) -> None:
     await database.close()
 
 
-async def test_a_token_that_root_made_can_be_read_and_reset(data: Path) -> None:
+async def test_a_token_created_by_root_can_be_read_and_reset(data: Path) -> None:
     ApiToken(data).reset()
 
     async def read_and_reset() -> None:
