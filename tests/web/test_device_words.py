@@ -27,7 +27,7 @@ def constants() -> str:
     )
 
 
-def test_the_device_says_what_the_catalogue_translates() -> None:
+def test_every_translated_sentence_is_one_of_the_device() -> None:
     said = constants()
     pattern = r"""^ {2}(?:"([^"]+)"|'([^']+)'|(\w+)):"""
     texts = re.findall(pattern, CATALOGUE.read_text(), re.MULTILINE)
@@ -43,7 +43,7 @@ def test_the_device_says_what_the_catalogue_translates() -> None:
 
 @pytest.mark.lab
 @pytest.mark.browser
-def test_reasons_changes_and_refusals_are_told_in_chinese(site: Site) -> None:
+def test_reasons_changes_and_errors_are_shown_in_chinese(site: Site) -> None:
     api = site.lab.api
     node = api.post("/nodes", site.lab.nodes["socks5"].draft("pool"))
     api.post("/rules", {"ip": "10.77.6.1", "target_node": "socks5"})

@@ -62,7 +62,7 @@ def test_the_first_start_needs_the_code_and_two_equal_passwords(fresh_site: Site
     page.context.close()
 
 
-def test_an_answer_that_is_lost_is_no_dead_end(fresh_site: Site) -> None:
+def test_a_lost_answer_can_be_retried(fresh_site: Site) -> None:
     code = fresh_site.lab.device.run("console", "code").strip()
     page = context(fresh_site.browser).new_page()
     page.goto(URL)
@@ -92,7 +92,7 @@ def log_in(page: Page) -> None:
     page.get_by_role("button", name="Log in").click()
 
 
-def test_what_was_seen_is_gone_after_logout(fresh_site: Site) -> None:
+def test_measured_delays_are_gone_after_logout(fresh_site: Site) -> None:
     row = "203.0.113.1,1080,u,secret,seen"
     fresh_site.lab.api.post("/nodes/import", {"type": "socks5", "text": row})
     page = logged_in(fresh_site, "#/nodes")
@@ -106,7 +106,7 @@ def test_what_was_seen_is_gone_after_logout(fresh_site: Site) -> None:
     page.context.close()
 
 
-def test_a_list_that_was_asked_for_before_login_has_not_failed(fresh_site: Site) -> None:
+def test_a_list_requested_before_login_shows_no_error(fresh_site: Site) -> None:
     page = context(fresh_site.browser).new_page()
     page.goto(URL + "#/rules")
     expect(page.get_by_role("heading", name="Log in")).to_be_visible()
@@ -125,7 +125,7 @@ def test_a_list_that_was_asked_for_before_login_has_not_failed(fresh_site: Site)
     page.context.close()
 
 
-def test_what_was_typed_outlives_the_session(fresh_site: Site) -> None:
+def test_typed_text_survives_the_end_of_the_session(fresh_site: Site) -> None:
     other = logged_in(fresh_site, "#/whitelist")
     domains = other.get_by_label("Domains")
     domains.fill("typed.test")
@@ -181,7 +181,7 @@ def test_an_import_is_checked_again_after_login(fresh_site: Site) -> None:
     page.context.close()
 
 
-def test_a_login_is_seen_at_once_by_who_is_logged_in(fresh_site: Site) -> None:
+def test_a_login_appears_at_once_in_other_sessions(fresh_site: Site) -> None:
     with fresh_site.visit("#/overview") as page, fresh_site.visit("#/settings") as settings:
         changes = page.get_by_role("region", name="Recent changes").get_by_role("listitem")
         sessions = settings.get_by_role("region", name="Sessions").get_by_role("listitem")
@@ -198,7 +198,7 @@ def test_a_login_is_seen_at_once_by_who_is_logged_in(fresh_site: Site) -> None:
         other.context.close()
 
 
-def test_a_new_password_is_typed_twice(fresh_site: Site) -> None:
+def test_a_new_password_must_be_typed_twice(fresh_site: Site) -> None:
     with fresh_site.visit("#/settings") as page:
         form = page.get_by_role("region", name="Password")
         form.get_by_label("Current password").fill(PASSWORD)
@@ -216,7 +216,7 @@ def test_a_new_password_is_typed_twice(fresh_site: Site) -> None:
         fresh_site.keep(page.context)
 
 
-def test_a_revoked_session_is_shown_the_login(fresh_site: Site) -> None:
+def test_a_revoked_session_shows_the_login(fresh_site: Site) -> None:
     other = logged_in(fresh_site, "#/rules")
     expect(other.get_by_role("heading", name="Rules")).to_be_visible()
 
@@ -229,7 +229,7 @@ def test_a_revoked_session_is_shown_the_login(fresh_site: Site) -> None:
     other.context.close()
 
 
-def test_who_knows_the_password_gets_in_while_a_setup_code_waits(fresh_site: Site) -> None:
+def test_the_password_still_works_while_a_setup_code_is_pending(fresh_site: Site) -> None:
     fresh_site.lab.device.run("console", "code")
     page = context(fresh_site.browser).new_page()
     page.goto(URL)

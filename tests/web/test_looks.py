@@ -94,7 +94,7 @@ def serious(page: Page) -> list[str]:
     ("width", "theme", "language"),
     list(product((1280, 390), ("light", "dark"), ("en", "zh-CN"))),
 )
-def test_every_page_is_fit_to_be_seen_and_read_out(
+def test_every_page_is_accessible_in_each_language_theme_and_width(
     furnished: Site, width: int, theme: str, language: str
 ) -> None:
     findings = []
@@ -118,7 +118,7 @@ def test_every_page_is_fit_to_be_seen_and_read_out(
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_forms_and_dialogs_are_fit_to_be_read_out(furnished: Site, width: int) -> None:
+def test_forms_and_dialogs_are_accessible(furnished: Site, width: int) -> None:
     findings = []
     with furnished.visit("#/rules", width=width) as page:
         page.get_by_role("button", name="Add a rule").click()
@@ -137,7 +137,7 @@ def test_forms_and_dialogs_are_fit_to_be_read_out(furnished: Site, width: int) -
     assert findings == []
 
 
-def test_names_are_shown_as_text_wherever_they_stand(furnished: Site) -> None:
+def test_names_are_shown_as_text_everywhere(furnished: Site) -> None:
     # `visit` fails on a dialog and on any violation of the content policy.
     with furnished.visit("#/rules") as page:
         expect(page.get_by_role("row").filter(has_text=HOSTILE).first).to_be_visible()
@@ -150,7 +150,7 @@ def test_names_are_shown_as_text_wherever_they_stand(furnished: Site) -> None:
         assert page.locator("img").count() == 0
 
 
-def test_the_page_needs_no_other_host_and_no_inline_script_or_style(furnished: Site) -> None:
+def test_the_page_loads_no_other_host_and_no_inline_script_or_style(furnished: Site) -> None:
     asked: list[str] = []
     with furnished.visit("#/overview") as page:
         page.on("request", lambda request: asked.append(request.url))
@@ -168,7 +168,7 @@ def test_the_page_needs_no_other_host_and_no_inline_script_or_style(furnished: S
     assert {url.split("/")[2] for url in asked} == {"10.77.0.1:8788"}
 
 
-def test_the_built_page_is_small() -> None:
+def test_the_built_page_is_within_its_size_limit() -> None:
     files = [file for file in FOLDER.rglob("*") if file.is_file()]
     sizes = {file.name: len(gzip.compress(file.read_bytes())) for file in files}
     assert 0 < sum(sizes.values()) < PAGE_MAX, json.dumps(sizes)

@@ -48,7 +48,7 @@ def tidy(served: Site) -> Iterator[Site]:
         yield served
 
 
-def test_the_overview_shows_who_leaves_where_and_who_is_blocked(served: Site) -> None:
+def test_the_overview_shows_targets_and_blocked_clients(served: Site) -> None:
     with served.visit("#/overview") as page:
         blocked = page.get_by_role("region", name="Problems")
         expect(blocked).to_contain_text("wan9")
@@ -63,7 +63,7 @@ def test_the_overview_shows_who_leaves_where_and_who_is_blocked(served: Site) ->
         expect(page.get_by_role("region", name="Recent changes")).to_contain_text("disabled")
 
 
-def test_what_clients_exchange_is_shown_by_rule_and_in_the_picture(served: Site) -> None:
+def test_traffic_is_shown_by_rule_and_in_the_chart(served: Site) -> None:
     client = served.lab.client(1)
     with downloading(client), served.visit("#/overview") as page:
         flows = page.get_by_role("region", name="Who leaves where")
@@ -76,7 +76,7 @@ def test_what_clients_exchange_is_shown_by_rule_and_in_the_picture(served: Site)
         expect(row).to_contain_text(re.compile(r"↑ \d.* [KM]iB ↓ \d.* [KM]iB"), timeout=20_000)
 
 
-def test_of_very_many_targets_all_are_counted(tidy: Site) -> None:
+def test_two_hundred_targets_are_all_counted(tidy: Site) -> None:
     rows = [f"10.78.{n // 250}.{n % 250},Interface:gone{n}" for n in range(205)]
     tidy.lab.api.post("/rules/import", {"text": "\n".join(rows)})
     with tidy.visit("#/overview") as page:
@@ -91,7 +91,7 @@ def test_of_very_many_targets_all_are_counted(tidy: Site) -> None:
         expect(flows).to_contain_text(f"and {counts['targets'] - 10} more targets")
 
 
-def test_of_very_many_lines_the_busiest_are_drawn(served: Site) -> None:
+def test_the_busiest_of_many_lines_are_drawn(served: Site) -> None:
     overview = served.lab.api.ask("GET", "/ops/overview").body
     wan = next(one for one in overview["interfaces"] if one["role"] == "wan")
 
@@ -122,7 +122,7 @@ def test_of_very_many_lines_the_busiest_are_drawn(served: Site) -> None:
         expect(chart.locator("canvas")).to_be_visible()
 
 
-def test_older_changes_are_shown_when_asked_for(tidy: Site) -> None:
+def test_older_changes_are_shown_on_request(tidy: Site) -> None:
     for n in range(13):
         body = {"domains": f"older{n}.test", "ips": "", "node": "DIRECT"}
         tidy.lab.api.put("/whitelist", body)
@@ -144,7 +144,7 @@ def test_older_changes_are_shown_when_asked_for(tidy: Site) -> None:
         expect(changes.nth(13)).to_be_visible()
 
 
-def test_why_a_rule_is_blocked_is_told_in_words(tidy: Site) -> None:
+def test_the_reason_of_a_blocked_rule_is_shown(tidy: Site) -> None:
     tidy.lab.api.post("/rules", {"ip": "10.77.7.3", "target_node": "Interface:wan9"})
     why = "there is no interface wan9"
     for width in (1280, 390):
@@ -155,7 +155,7 @@ def test_why_a_rule_is_blocked_is_told_in_words(tidy: Site) -> None:
                 expect(row.locator(".under")).to_contain_text(why)
 
 
-def test_the_menu_of_a_phone_closes(served: Site) -> None:
+def test_the_menu_closes_on_a_phone(served: Site) -> None:
     with served.visit("#/rules", width=390) as page:
         menu, add = (page.get_by_role("button", name=name) for name in ("Menu", "Add a rule"))
         menu.click()
@@ -170,7 +170,7 @@ def test_the_menu_of_a_phone_closes(served: Site) -> None:
         add.click()
 
 
-def test_a_device_that_says_nothing_is_asked_again(served: Site) -> None:
+def test_an_unresponsive_device_is_polled_again(served: Site) -> None:
     asked: list[Route] = []
 
     def hold(route: Route) -> None:
@@ -200,7 +200,7 @@ def test_a_device_that_says_nothing_is_asked_again(served: Site) -> None:
             page.clock.run_for(2000)
 
 
-def test_a_newer_page_is_loaded_once_nothing_is_being_typed(served: Site) -> None:
+def test_a_newer_page_is_loaded_once_no_input_is_unsaved(served: Site) -> None:
     version = "1.0"
 
     def answer(route: Route) -> None:
@@ -290,7 +290,7 @@ def test_nodes_are_added_measured_and_changed_together(served: Site) -> None:
         expect(page.get_by_role("row").filter(has_text="fresh")).to_contain_text("wan2")
 
 
-def test_nodes_that_the_page_has_are_not_sent_again(served: Site) -> None:
+def test_cached_nodes_are_not_sent_again(served: Site) -> None:
     def is_list(answer: Response) -> bool:
         return answer.url.endswith("/nodes") and answer.request.method == "GET"
 
@@ -308,7 +308,7 @@ def test_nodes_that_the_page_has_are_not_sent_again(served: Site) -> None:
         expect(page.get_by_role("row").filter(has_text="socks5").first).to_be_visible()
 
 
-def test_a_delay_test_is_cancelled(served: Site) -> None:
+def test_a_delay_test_can_be_cancelled(served: Site) -> None:
     # Documentation addresses (RFC 5737) that no host of the lab has: each takes its 5 s.
     rows = "\n".join(f"203.0.113.{n},1080,,,dead-{n}" for n in range(100, 130))
     served.lab.api.post("/nodes/import", {"type": "socks5", "text": rows})
@@ -321,7 +321,7 @@ def test_a_delay_test_is_cancelled(served: Site) -> None:
         expect(page.get_by_role("button", name="Test delays")).to_be_enabled()
 
 
-def test_a_delay_is_that_of_the_node_as_it_is(served: Site) -> None:
+def test_the_delay_of_an_edited_node_is_discarded(served: Site) -> None:
     api = served.lab.api
     rows = "\n".join(f"203.0.113.{n},1080,,,calm-{n}" for n in range(1, 6))
     api.post("/nodes/import", {"type": "socks5", "text": rows})
@@ -356,7 +356,7 @@ def test_a_delay_is_that_of_the_node_as_it_is(served: Site) -> None:
         expect(badges[1]).to_contain_text("test")
 
 
-def test_who_is_blocked_is_told_before_nodes_are_deleted(tidy: Site) -> None:
+def test_blocked_rules_are_shown_before_nodes_are_deleted(tidy: Site) -> None:
     api = tidy.lab.api
     rows = "203.0.113.11,1080,,,cut-1\n203.0.113.12,1080,,,cut-2"
     api.post("/nodes/import", {"type": "socks5", "text": rows, "group": "cut"})
@@ -388,7 +388,7 @@ def test_who_is_blocked_is_told_before_nodes_are_deleted(tidy: Site) -> None:
         expect(page.get_by_text("Nothing matches the filter.")).to_be_visible()
 
 
-def test_a_line_says_why_it_is_offline(served: Site) -> None:
+def test_the_reason_of_an_offline_line_is_shown(served: Site) -> None:
     with served.visit("#/lines") as page:
         page.get_by_role("button", name="Add a line").click()
         form = page.get_by_role("form", name="Add a line")
@@ -419,7 +419,7 @@ def test_a_line_says_why_it_is_offline(served: Site) -> None:
         expect(page.get_by_text("There is no VPN line yet.")).to_be_visible()
 
 
-def test_a_line_keeps_what_its_form_does_not_show(tidy: Site) -> None:
+def test_saving_a_line_keeps_fields_that_the_form_does_not_show(tidy: Site) -> None:
     api = tidy.lab.api
     line = {
         "type": "l2tp",
@@ -443,7 +443,7 @@ def test_a_line_keeps_what_its_form_does_not_show(tidy: Site) -> None:
     assert now["dns_servers"] == ["1.1.1.1"]
 
 
-def test_another_line_of_the_same_name_is_left_as_it_is(tidy: Site) -> None:
+def test_a_form_does_not_overwrite_another_line_with_the_same_name(tidy: Site) -> None:
     api = tidy.lab.api
     line = {"type": "l2tp", "name": "l2tp_d", "username": "office", "password": "correct horse"}
     api.post("/vpn-lines", {**line, "server": "192.0.2.99"})
@@ -459,7 +459,7 @@ def test_another_line_of_the_same_name_is_left_as_it_is(tidy: Site) -> None:
     assert (now["server"], now["comment"]) == ("192.0.2.98", "")
 
 
-def test_a_bad_whitelist_entry_is_named_at_its_list(served: Site) -> None:
+def test_an_invalid_whitelist_entry_is_reported_at_its_list(served: Site) -> None:
     with served.visit("#/whitelist") as page:
         page.get_by_label("Domains").fill("example.com\nnot a domain")
         page.get_by_label("Addresses").fill("198.51.100.300")
@@ -473,7 +473,7 @@ def test_a_bad_whitelist_entry_is_named_at_its_list(served: Site) -> None:
         assert served.lab.api.get("/whitelist")["domains"] == "example.com"
 
 
-def test_what_is_typed_outlives_news_of_the_whitelist(served: Site) -> None:
+def test_typed_text_survives_a_change_of_the_whitelist(served: Site) -> None:
     held: list[Route] = []
 
     def hold(route: Route) -> None:
@@ -493,7 +493,7 @@ def test_what_is_typed_outlives_news_of_the_whitelist(served: Site) -> None:
         expect(domains).to_have_value("another.test")
 
 
-def test_a_proxy_service_is_made_and_switched(served: Site) -> None:
+def test_a_proxy_service_is_created_and_disabled(served: Site) -> None:
     with served.visit("#/proxies") as page:
         page.get_by_role("button", name="Add a service").click()
         form = page.get_by_role("form", name="Add a service")
@@ -526,7 +526,7 @@ def test_a_proxy_service_is_made_and_switched(served: Site) -> None:
         assert Path(downloading.value.path()).read_text("utf-8-sig") == "# scraper,wan2,18080,,\n"
 
 
-def test_why_is_red_for_a_client_whose_node_is_dead(tidy: Site) -> None:
+def test_the_explanation_shows_a_client_with_a_dead_node_as_blocked(tidy: Site) -> None:
     lab, client = tidy.lab, tidy.lab.client(1)
     node = lab.nodes["ss"]
     node.program.kill()
@@ -555,7 +555,7 @@ def test_why_is_red_for_a_client_whose_node_is_dead(tidy: Site) -> None:
         eventually(lambda: lab.api.ask("GET", asked_for).body["reason"] == "", 30)
 
 
-def test_why_explains_and_proves(served: Site) -> None:
+def test_the_explanation_page_explains_and_probes(served: Site) -> None:
     client, node = served.lab.client(1), served.lab.nodes["ss"]
     with served.visit(f"#/why?client={client.address}") as page:
         page.get_by_label("Destination").fill("site.test")
@@ -574,7 +574,7 @@ def test_why_explains_and_proves(served: Site) -> None:
         expect(page.get_by_role("button", name="Test it now")).to_be_disabled()
 
 
-def test_a_groups_proof_tells_the_clients_own_node(served: Site) -> None:
+def test_a_probe_of_a_group_names_the_clients_node(served: Site) -> None:
     lab = served.lab
     lab.api.post("/nodes", lab.nodes["socks5"].draft("prove") | {"name": "prove-1"})
     lab.api.post("/nodes", lab.nodes["http"].draft("prove") | {"name": "prove-2"})
@@ -613,7 +613,7 @@ def test_a_groups_proof_tells_the_clients_own_node(served: Site) -> None:
         expect(page.get_by_text("Sends a real request")).to_be_visible()
 
 
-def test_the_token_is_shown_only_when_asked_for_and_reset_with_a_warning(served: Site) -> None:
+def test_the_token_is_shown_on_request_only_and_reset_with_a_warning(served: Site) -> None:
     lab = served.lab
     with served.visit("#/api") as page, served.visit("#/api") as other:
         expect(other.get_by_text("Running", exact=True).locator("visible=true")).to_be_visible()
@@ -642,7 +642,7 @@ def test_the_token_is_shown_only_when_asked_for_and_reset_with_a_warning(served:
         assert lab.api.ask("GET", "/svc/api/v1/rules").status == 200
 
 
-def test_the_service_is_stopped_opened_and_started_by_name(served: Site) -> None:
+def test_the_service_is_stopped_opened_and_started(served: Site) -> None:
     client = served.lab.client(1)
     assert client.http(SEEN_AT).ok
     with served.visit("#/settings") as page:
@@ -666,7 +666,7 @@ def test_the_service_is_stopped_opened_and_started_by_name(served: Site) -> None
         assert client.http(SEEN_AT).seen == served.lab.nodes["ss"].address
 
 
-def test_a_backup_that_the_device_does_not_give_is_told(served: Site) -> None:
+def test_a_failed_backup_is_reported(served: Site) -> None:
     with served.visit("#/settings") as page:
         refusal = {"error": "write the backup: No space left on device"}
         page.route("**/ops/backup", lambda route: route.fulfill(status=500, json=refusal))
@@ -674,7 +674,7 @@ def test_a_backup_that_the_device_does_not_give_is_told(served: Site) -> None:
         expect(page.get_by_role("status").filter(has_text="No space left")).to_be_visible()
 
 
-def test_a_backup_that_the_device_does_not_take_is_told(served: Site) -> None:
+def test_a_refused_restore_is_reported(served: Site) -> None:
     why = "the backup has 3 proxy services, and 2 are allowed"
     with served.visit("#/settings") as page:
         page.route("**/ops/restore", lambda route: route.fulfill(json={"error": why}))
@@ -691,7 +691,7 @@ def test_a_backup_that_the_device_does_not_take_is_told(served: Site) -> None:
         expect(told.locator(".bad")).to_be_visible()
 
 
-def test_a_backup_is_taken_and_put_back(served: Site, tmp_path: Path) -> None:
+def test_a_backup_is_downloaded_and_restored(served: Site, tmp_path: Path) -> None:
     with served.visit("#/settings") as page:
         with page.expect_download() as downloading:
             page.get_by_role("button", name="Download a backup").click()

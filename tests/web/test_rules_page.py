@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.browser]
 SEEN_AT = f"http://{WEB_SERVERS[0]}/"
 
 
-def test_a_rule_that_is_edited_moves_its_client(site: Site) -> None:
+def test_an_edited_rule_moves_its_client(site: Site) -> None:
     lab = site.lab
     for kind in ("socks5", "http"):
         lab.api.post("/nodes", lab.nodes[kind].draft("pool"))
@@ -114,7 +114,7 @@ def test_rows_are_imported_filtered_sorted_and_changed_together(site: Site, tmp_
         assert not [r for r in site.lab.api.get("/rules")["data"] if r["target_node"] == "REJECT"]
 
 
-def test_an_import_of_a_spreadsheet_is_not_lost_by_accident(site: Site, tmp_path: Path) -> None:
+def test_an_import_from_a_spreadsheet_is_not_lost_by_accident(site: Site, tmp_path: Path) -> None:
     file = tmp_path / "rules.csv"
     # As a Chinese spreadsheet program saves it.
     file.write_bytes("10.77.1.200,DIRECT,客厅\n".encode("gbk") + b"bad\n" * 1200)
@@ -143,7 +143,7 @@ def test_an_import_of_a_spreadsheet_is_not_lost_by_accident(site: Site, tmp_path
         expect(dialog).to_have_count(0)
 
 
-def test_an_imports_notes_stand_with_their_rows(site: Site) -> None:
+def test_notes_of_an_import_are_shown_at_their_rows(site: Site) -> None:
     with site.visit("#/rules") as page:
         page.get_by_role("button", name="More").click()
         page.get_by_role("menuitem", name="Import").click()
@@ -162,7 +162,7 @@ def test_an_imports_notes_stand_with_their_rows(site: Site) -> None:
         rows.fill("")
 
 
-def test_an_import_that_is_under_way_is_not_left(site: Site) -> None:
+def test_an_import_in_progress_cannot_be_left(site: Site) -> None:
     held: list[Route] = []
 
     def hold(route: Route) -> None:
@@ -184,7 +184,7 @@ def test_an_import_that_is_under_way_is_not_left(site: Site) -> None:
         expect(dialog).to_have_count(0)
 
 
-def test_an_export_says_what_its_form_has_no_place_for(site: Site) -> None:
+def test_an_export_names_what_its_format_cannot_express(site: Site) -> None:
     rules: dict[str, dict[str, object]] = {
         "10.77.5.1": {"is_enabled": True, "upload_limit_kbps": 500},
         "10.77.5.2": {"is_enabled": False},
@@ -207,7 +207,7 @@ def test_an_export_says_what_its_form_has_no_place_for(site: Site) -> None:
         expect(said).to_contain_text("no place for the limits and the MAC of 1 rule.")
 
 
-def test_a_target_that_is_typed_in_full_is_the_one_meant(site: Site) -> None:
+def test_a_completely_typed_target_is_selected(site: Site) -> None:
     exact = {"name": "exact", "protocol": "socks5", "group": "not exact"}
     config = {"server": "203.0.113.7", "port": 1080}
     site.lab.api.post("/nodes", {**exact, "config_json": json.dumps(config)})
@@ -252,7 +252,7 @@ def test_a_target_that_is_typed_in_full_is_the_one_meant(site: Site) -> None:
         expect(dialog).to_be_visible()
 
 
-def test_limits_that_are_not_asked_for_are_not_sent(site: Site) -> None:
+def test_unselected_limits_are_not_sent(site: Site) -> None:
     site.lab.api.post("/rules", {"ip": "10.77.5.10", "target_node": "DIRECT"})
     with site.visit("#/rules?q=10.77.5.10") as page:
         page.get_by_role("checkbox", name="Select this row").check()
@@ -269,7 +269,7 @@ def test_limits_that_are_not_asked_for_are_not_sent(site: Site) -> None:
         expect(page.get_by_role("row").nth(1)).to_contain_text("3 Mbit/s")
 
 
-def test_the_link_to_a_targets_rules_shows_those_alone(site: Site) -> None:
+def test_the_link_to_a_targets_rules_filters_them(site: Site) -> None:
     api = site.lab.api
     name = 'far "away"'
     config = json.dumps({"server": "203.0.113.8", "port": 1080, "interface-name": "wan9"})
@@ -299,7 +299,7 @@ def test_the_link_to_a_targets_rules_shows_those_alone(site: Site) -> None:
         expect(found.last).to_contain_text("10.77.6.3")
 
 
-def test_the_table_is_steered_with_the_keyboard(site: Site) -> None:
+def test_the_table_is_operated_with_the_keyboard(site: Site) -> None:
     site.lab.api.post("/rules", {"ip": "10.77.3.1", "target_node": "DIRECT", "comment": "keys"})
     site.lab.api.post("/rules", {"ip": "10.77.3.2", "target_node": "DIRECT", "comment": "keys"})
     with site.visit("#/rules?q=keys") as page:
@@ -325,7 +325,7 @@ def test_the_table_is_steered_with_the_keyboard(site: Site) -> None:
         expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_rules_are_asked_for_before_the_page_has_come(site: Site) -> None:
+def test_rules_are_requested_before_the_page_is_loaded(site: Site) -> None:
     site.lab.api.post("/rules", {"ip": "10.77.4.1", "target_node": "DIRECT"})
     made = context(site.browser, state=site.state)
     page = made.new_page()
@@ -349,7 +349,7 @@ def test_rules_are_asked_for_before_the_page_has_come(site: Site) -> None:
     made.close()
 
 
-def test_what_others_change_appears_by_itself(site: Site) -> None:
+def test_changes_by_others_appear_without_a_reload(site: Site) -> None:
     with site.visit("#/rules?q=10.77.9.9") as page:
         grid = page.get_by_role("grid", name="Rules")
         expect(grid).to_have_attribute("aria-rowcount", "1")

@@ -29,13 +29,13 @@ def node(*argv: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_page_is_well_typed() -> None:
+def test_the_page_passes_the_type_check() -> None:
     node("node_modules/svelte-check/bin/svelte-check", "--fail-on-warnings")
 
 
-def test_its_pure_parts_do_what_they_say() -> None:
+def test_the_unit_tests_of_pure_modules_pass() -> None:
     node("--test", *(str(file) for file in sorted((WEB / "tests").glob("*.test.ts"))))
 
 
-def test_no_dependency_names_the_host_it_came_from() -> None:
+def test_the_lock_file_names_no_registry_host() -> None:
     assert "resolved" not in (WEB / "package-lock.json").read_text()

@@ -49,7 +49,7 @@ def edit(page: Page, n: int) -> Locator:
     return page.get_by_role("form")
 
 
-def test_another_row_that_is_edited_has_a_form_of_its_own(four: Site) -> None:
+def test_editing_another_row_opens_its_own_form(four: Site) -> None:
     with four.visit("#/rules?q=four") as page:
         edit(page, 4)
         form = edit(page, 2)
@@ -92,7 +92,7 @@ def test_a_form_stays_while_its_row_is_filtered_out_or_deleted(four: Site) -> No
         expect(form.get_by_label("Comment")).to_have_value("typed at length")
 
 
-def test_what_others_changed_meanwhile_is_not_undone(four: Site) -> None:
+def test_changes_by_others_to_a_row_are_kept(four: Site) -> None:
     with four.visit("#/rules?q=four") as page:
         form = edit(page, 1)
         form.get_by_label("Comment").fill("four mine")
@@ -107,7 +107,7 @@ def test_what_others_changed_meanwhile_is_not_undone(four: Site) -> None:
     assert not now["is_enabled"]
 
 
-def test_what_others_renamed_meanwhile_is_not_undone(four: Site) -> None:
+def test_renames_by_others_are_kept(four: Site) -> None:
     api = four.lab.api
     line = {"type": "l2tp", "name": "l2tp_a", "server": "192.0.2.99"}
     api.post("/vpn-lines", line | {"username": "office", "password": "correct horse"})
@@ -130,7 +130,7 @@ def test_what_others_renamed_meanwhile_is_not_undone(four: Site) -> None:
     assert (now["comment"], now["target_node"]) == ("four mine", "Interface:l2tp_d")
 
 
-def test_a_node_that_is_renamed_is_so_in_every_form(four: Site) -> None:
+def test_a_renamed_node_is_updated_in_every_form(four: Site) -> None:
     api = four.lab.api
     api.post("/nodes/import", {"type": "socks5", "text": "203.0.113.21,1080,u,old,first"})
     (node,) = [one for one in api.get("/nodes")["data"] if one["name"] == "first"]
@@ -163,7 +163,7 @@ def test_a_node_that_is_renamed_is_so_in_every_form(four: Site) -> None:
     assert (config["password"], config["interface-name"]) == ("new", "wan2")
 
 
-def test_settings_that_others_changed_are_not_undone(four: Site) -> None:
+def test_changes_by_others_to_settings_are_kept(four: Site) -> None:
     api = four.lab.api
     with four.visit("#/settings") as page:
         unmanaged = page.get_by_label("Clients without a rule")
@@ -180,7 +180,7 @@ def test_settings_that_others_changed_are_not_undone(four: Site) -> None:
     assert changed == {**settings, "unmanaged": "DIRECT", "check_interval_s": 77}
 
 
-def test_settings_that_were_changed_twice_are_told_of_before_they_are_saved(four: Site) -> None:
+def test_conflicting_settings_are_shown_before_they_are_saved(four: Site) -> None:
     api = four.lab.api
     settings = api.ask("GET", "/ops/settings").body
     with four.visit("#/settings") as page:
@@ -221,7 +221,7 @@ def leaving(page: Page) -> Locator:
     return page.get_by_role("dialog", name="Leave what you typed?")
 
 
-def test_what_was_typed_is_not_left_by_a_link(four: Site) -> None:
+def test_a_link_does_not_discard_typed_text(four: Site) -> None:
     with four.visit("#/rules?q=four") as page:
         link = page.get_by_role("navigation").get_by_role("link", name="Whitelist")
         link.click()
@@ -247,7 +247,7 @@ def test_what_was_typed_is_not_left_by_a_link(four: Site) -> None:
         expect(domains).to_have_value("")
 
 
-def test_a_target_that_was_picked_is_not_lost(four: Site) -> None:
+def test_a_selected_target_is_not_lost(four: Site) -> None:
     with four.visit("#/rules?q=four") as page:
         target = edit(page, 1).get_by_label("Exit")
         target.click()
@@ -257,7 +257,7 @@ def test_a_target_that_was_picked_is_not_lost(four: Site) -> None:
         expect(target).to_have_value("REJECT")
 
 
-def test_what_is_asked_of_many_rows_is_not_left_by_accident(four: Site) -> None:
+def test_a_bulk_edit_is_not_closed_by_accident(four: Site) -> None:
     with four.visit("#/rules?q=four") as page:
         page.get_by_label("Select all rows").check()
         page.get_by_role("button", name="Change…").click()
@@ -290,7 +290,7 @@ def hold_puts(page: Page, url: str) -> list[Route]:
     return held
 
 
-def test_a_page_that_is_refused_once_it_was_left_is_told(four: Site) -> None:
+def test_an_error_is_shown_after_its_page_was_left(four: Site) -> None:
     with four.visit("#/whitelist") as page:
         held = hold_puts(page, "**/whitelist")
         page.get_by_label("Domains").fill("typed.test")
@@ -303,7 +303,7 @@ def test_a_page_that_is_refused_once_it_was_left_is_told(four: Site) -> None:
         expect(page.get_by_text("domains must be others")).to_be_visible()
 
 
-def test_a_form_that_is_slow_to_save_leaves_the_next_one_alone(four: Site) -> None:
+def test_a_slow_save_does_not_affect_the_next_form(four: Site) -> None:
     with four.visit("#/rules?q=four") as page:
         held = hold_puts(page, "**/svc/api/v1/rules/*")
         form = edit(page, 4)
@@ -322,7 +322,7 @@ def test_a_form_that_is_slow_to_save_leaves_the_next_one_alone(four: Site) -> No
         expect(form.get_by_label("Comment")).to_have_value("four typed 2")
 
 
-def test_switching_many_rules_off_is_asked_about(four: Site) -> None:
+def test_disabling_many_rules_asks_for_confirmation(four: Site) -> None:
     with four.visit("#/rules?q=four") as page:
         page.get_by_label("Select all rows").check()
         disable = page.get_by_role("toolbar").get_by_role("button", name="Disable")
@@ -349,7 +349,7 @@ def test_rows_are_sorted_on_a_phone(four: Site) -> None:
         expect(first).to_contain_text(ip(1))
 
 
-def test_ticks_show_what_is_selected(four: Site) -> None:
+def test_checkboxes_show_the_selection(four: Site) -> None:
     with four.visit("#/rules?q=four") as page:
         box(page, 2).click()
         expect(box(page, 2)).to_be_checked()
@@ -374,7 +374,7 @@ def test_ticks_show_what_is_selected(four: Site) -> None:
         expect(page.get_by_role("toolbar")).to_have_count(0)
 
 
-def test_keys_are_for_the_row_they_were_for(four: Site) -> None:
+def test_the_keyboard_focus_stays_on_its_row(four: Site) -> None:
     with four.visit("#/rules?q=four") as page:
         grid = page.get_by_role("grid", name="Rules")
         grid.focus()
@@ -393,7 +393,7 @@ def test_keys_are_for_the_row_they_were_for(four: Site) -> None:
         expect(box(page, 3)).to_be_checked()
 
 
-def test_the_filter_follows_the_address(four: Site) -> None:
+def test_the_filter_follows_the_url(four: Site) -> None:
     with four.visit("#/rules?q=four+2") as page:
         grid = page.get_by_role("grid", name="Rules")
         expect(grid).to_have_attribute("aria-rowcount", "2")
