@@ -51,7 +51,7 @@ def side() -> Iterator[machine.Side]:
         yield made
 
 
-def test_control_without_egressd_the_flood_gets_out(side: machine.Side, tmp_path: Path) -> None:
+def test_control_without_egressd_the_flood_leaves(side: machine.Side, tmp_path: Path) -> None:
     token = new_token()
     with side.capture() as capture:
         flood = side.client(machine.UNRULED).flood(token, rate=2000)
@@ -62,7 +62,7 @@ def test_control_without_egressd_the_flood_gets_out(side: machine.Side, tmp_path
 
 
 @pytest.mark.parametrize("number", range(BOOTS))
-def test_p1_nothing_gets_out_while_the_machine_boots(
+def test_p1_no_packet_leaves_while_the_machine_boots(
     side: machine.Side, tmp_path: Path, number: int
 ) -> None:
     token = new_token()
@@ -80,7 +80,9 @@ def test_p1_nothing_gets_out_while_the_machine_boots(
         assert capture.flows(token, interface="wan") == []
 
 
-def test_p1_the_service_is_killed_upgraded_and_stopped(side: machine.Side, tmp_path: Path) -> None:
+def test_p1_no_packet_leaves_while_the_service_is_killed_or_stopped(
+    side: machine.Side, tmp_path: Path
+) -> None:
     unruled, ruled = new_token(), new_token()
     with side.capture(keep=True) as capture:
         floods = [

@@ -16,7 +16,7 @@ MACHINE_S = 900.0
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(MACHINE_S + 60)]
 
 
-def test_a_download_goes_it_on_debians_kernel_unless_a_limit_has_to_see_it(tmp_path: Path) -> None:
+def test_a_download_takes_the_fast_path_on_debians_kernel_without_a_limit(tmp_path: Path) -> None:
     boot.kernel()
     said = boot.run("tests.vm.inside.fast_path", tmp_path, timeout_s=MACHINE_S)
     result = tmp_path / "found.json"

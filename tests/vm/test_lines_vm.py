@@ -68,7 +68,7 @@ def booted(request: pytest.FixtureRequest) -> Boot:
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_a_scenario(name: str, booted: Boot) -> None:
+def test_a_scenario_succeeds(name: str, booted: Boot) -> None:
     assert name in booted.verdicts, f"the machine ended before: {booted.said}"
     verdict = booted.verdicts[name]
     print(f"{name}: {verdict.took_s} s {verdict.figures}")

@@ -8,7 +8,7 @@ HERE = Make("here", {"sh": "dash", "/bin/sh": "dash"})
 AWAY = Make("away", {"sh": "dash", "no-such-program": "one", "/no/such/program": "another"})
 
 
-def test_what_is_not_here_is_left_out_for_what_is() -> None:
+def test_a_missing_server_is_left_out_if_another_covers_it() -> None:
     assert list(missing((HERE, AWAY))) == []
     reasons = left_out((HERE, AWAY))
     assert reasons.keys() == {"away"}
@@ -16,12 +16,12 @@ def test_what_is_not_here_is_left_out_for_what_is() -> None:
     assert "lacks another and one: here covers" in reasons["away"]
 
 
-def test_where_none_is_here_something_is_missing() -> None:
+def test_without_any_server_of_a_kind_it_is_reported_as_missing() -> None:
     assert left_out((AWAY, AWAY)) == {}
     (said,) = missing((AWAY, AWAY))
     assert "another and one, or another and one" in said
 
 
-def test_where_all_are_here_all_are_run() -> None:
+def test_with_all_servers_none_is_left_out() -> None:
     assert list(missing((HERE, HERE))) == []
     assert left_out((HERE, HERE)) == {}
