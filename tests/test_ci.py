@@ -59,11 +59,13 @@ def test_another():
 """
 
 
-def test_a_run_that_passes_has_nothing_unstable(ci: ModuleType, suite: Suite) -> None:
+def test_a_passing_run_has_no_unstable_tests(ci: ModuleType, suite: Suite) -> None:
     assert ci.passes(*suite("def test_it(): pass")) == []
 
 
-def test_a_test_that_fails_once_is_unstable(ci: ModuleType, suite: Suite, tmp_path: Path) -> None:
+def test_a_test_that_fails_once_is_reported_as_unstable(
+    ci: ModuleType, suite: Suite, tmp_path: Path
+) -> None:
     text = FAILS_ONCE.format(name="test_it", marker=str(tmp_path / "marker"))
     assert [str(test) for test in ci.passes(*suite(text))] == ["tests/test_it.py::test_it"]
 
@@ -74,7 +76,7 @@ def test_a_test_that_fails_twice_fails_the_run(ci: ModuleType, suite: Suite) -> 
 
 
 @pytest.mark.parametrize("number", range(1, 8))
-def test_a_promises_test_has_one_try(
+def test_a_test_of_a_promise_has_no_second_try(
     ci: ModuleType, suite: Suite, tmp_path: Path, number: int
 ) -> None:
     name = f"test_p{number}_holds"
@@ -83,7 +85,7 @@ def test_a_promises_test_has_one_try(
         ci.passes(*suite(text))
 
 
-def test_the_stores_tests_have_one_try(ci: ModuleType) -> None:
+def test_tests_of_the_store_have_no_second_try(ci: ModuleType) -> None:
     assert ci.Test("tests/store/test_crash.py", "test_a_commit").is_of_a_promise
     assert not ci.Test("tests/lab/test_roles.py", "test_a_lan").is_of_a_promise
 
@@ -91,7 +93,7 @@ def test_the_stores_tests_have_one_try(ci: ModuleType) -> None:
 @pytest.mark.parametrize(
     "text", ["import os\nos._exit(1)", "def test_it():\n import os; os._exit(1)"]
 )
-def test_a_run_that_ends_halfway_is_not_repeated(ci: ModuleType, suite: Suite, text: str) -> None:
+def test_an_interrupted_run_is_not_repeated(ci: ModuleType, suite: Suite, text: str) -> None:
     with pytest.raises(ci.Failure, match="did not come to its end"):
         ci.passes(*suite(text))
 
@@ -102,7 +104,9 @@ def test_an_error_of_pytest_itself_is_not_repeated(ci: ModuleType, suite: Suite)
         ci.passes((*argv, "--no-such-option"), results, repeat)
 
 
-def test_what_is_no_test_has_one_try(ci: ModuleType, suite: Suite) -> None:
+def test_a_failed_command_without_failed_tests_is_not_repeated(
+    ci: ModuleType, suite: Suite
+) -> None:
     argv, results, repeat = suite("def test_it(): pass")
     subprocess.run(argv, cwd=ci.ROOT, check=True, stdout=subprocess.DEVNULL)
     with pytest.raises(ci.Failure, match="none of its tests did"):

@@ -47,7 +47,7 @@ def broken(document: Path) -> Iterator[str]:
             yield target
 
 
-def test_links_and_anchors_are_read_as_github_reads_them() -> None:
+def test_links_and_anchors_are_parsed_as_on_github() -> None:
     text = (
         "# What is told, and `how` soon\n"
         "[a](b.md#c) [d](https://e.example/) `[f](g.md)`\n"
@@ -59,11 +59,11 @@ def test_links_and_anchors_are_read_as_github_reads_them() -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda it: str(it.relative_to(ROOT)))
-def test_links_lead_to_files_and_headings(document: Path) -> None:
+def test_links_lead_to_existing_files_and_headings(document: Path) -> None:
     assert list(broken(document)) == []
 
 
-def test_the_readme_leads_to_every_document() -> None:
+def test_the_readme_links_to_every_document() -> None:
     reached: set[Path] = set()
     open_ends = [ROOT / "README.md"]
     while open_ends:

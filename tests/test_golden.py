@@ -17,10 +17,10 @@ FILES = {str(path.relative_to(ROOT)): text for path, text in files().items()}
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_is_what_the_code_writes(name: str) -> None:
+def test_a_golden_file_equals_the_generated_text(name: str) -> None:
     assert (ROOT / name).read_text() == FILES[name], "see the docstring of this file"
 
 
-def test_each_golden_file_is_written_by_the_code() -> None:
+def test_each_golden_file_is_generated() -> None:
     there = {str(path.relative_to(ROOT)) for of in (RULESETS, PROGRAMS) for path in of.iterdir()}
     assert there <= FILES.keys()

@@ -75,7 +75,7 @@ def room_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_a_module_imports_only_what_its_room_may(path: Path) -> None:
+def test_modules_import_only_what_their_room_allows(path: Path) -> None:
     room = room_of(path)
     for name in imports(path):
         top, *rest = name.split(".")
@@ -90,7 +90,7 @@ def test_a_module_imports_only_what_its_room_may(path: Path) -> None:
             assert inside, f"only {place} may import {top}: {reason}"
 
 
-def test_every_room_says_what_it_is() -> None:
+def test_every_room_has_a_docstring() -> None:
     for package in sorted(SOURCE.rglob("__init__.py")):
         if package.stat().st_size or package.parent.name in ROOMS:
             text = ast.get_docstring(ast.parse(package.read_text())) or ""

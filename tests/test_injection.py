@@ -450,14 +450,14 @@ GENERATORS: tuple[Case, ...] = (
 
 
 @pytest.mark.parametrize("case", GENERATORS, ids=lambda case: case.__name__.removesuffix("_case"))
-def test_p6_nothing_is_added_to_what_is_generated(case: Case) -> None:
+def test_p6_no_input_adds_to_generated_text(case: Case) -> None:
     rng = Random(6)
     passed = sum(case(rng) for _ in range(CASES))
     assert passed > CASES / 1000, "nearly everything was refused: nothing was tested"
 
 
 @pytest.mark.parametrize("piece", PIECES, ids=ascii)
-def test_p6_no_piece_alone_breaks_the_readers(piece: str) -> None:
+def test_p6_no_single_piece_breaks_the_readers(piece: str) -> None:
     for field in ("username", "password"):
         found = options(pppd.pptp_options(dial(**{field: piece})))
         assert found["pty"] == options(pppd.pptp_options(dial()))["pty"]
@@ -467,7 +467,7 @@ def test_p6_no_piece_alone_breaks_the_readers(piece: str) -> None:
     assert bool(_problems(change)) is not is_address
 
 
-def test_the_reader_of_nft_scripts_is_not_blind() -> None:
+def test_the_reader_of_nft_scripts_detects_additions() -> None:
     for line in (
         "add element inet egressd hosts { 10.0.0.1 : 0x30000000 } ; flush ruleset",
         'add element inet egressd lanif { "eth*" }',

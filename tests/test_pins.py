@@ -73,7 +73,7 @@ def locks(python: str) -> list[Path]:
     return own + [REQUIREMENTS / name for name in FOR_ANY_PYTHON]
 
 
-def test_every_supported_python_has_its_lock_files() -> None:
+def test_every_supported_python_has_lock_files() -> None:
     assert PYTHONS == ["3.11", "3.12", "3.13"]
     for python in PYTHONS:
         assert {path.stem.partition("-")[0] for path in locks(python)} == {
@@ -81,7 +81,7 @@ def test_every_supported_python_has_its_lock_files() -> None:
         }  # fmt: skip
 
 
-def test_the_package_asks_for_the_pythons_that_are_pinned() -> None:
+def test_requires_python_matches_the_pinned_pythons() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     asked = SpecifierSet(project["requires-python"])
     minors = [f"3.{minor}" for minor in range(9, 20)]
@@ -90,7 +90,7 @@ def test_the_package_asks_for_the_pythons_that_are_pinned() -> None:
 
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("machine", MACHINES)
-def test_every_pin_has_a_wheel_that_its_lock_file_allows(python: str, machine: str) -> None:
+def test_every_pin_has_a_wheel_allowed_by_its_lock_file(python: str, machine: str) -> None:
     wheels, taken = table(), tags(python, machine)
     for lock in locks(python):
         found = pins(lock)
@@ -112,12 +112,12 @@ def test_lock_files_of_a_python_agree_with_each_other(python: str) -> None:
     assert {package: found for package, found in versions.items() if len(found) > 1} == {}
 
 
-def test_the_table_has_no_row_that_nothing_pins() -> None:
+def test_the_table_has_rows_for_pins_only() -> None:
     pinned = {pin for python in PYTHONS for lock in locks(python) for pin in pins(lock)}
     assert {(package, version) for package, version, _, _ in table()} == pinned
 
 
-def test_the_table_names_what_the_next_python_lacks() -> None:
+def test_the_table_names_the_missing_wheels_of_the_next_python() -> None:
     lacking = {package for (package, _, python, _), (wheel, _) in table().items() if not wheel}
     assert {python for (_, _, python, _), (wheel, _) in table().items() if not wheel} == {"3.14"}
     assert lacking == {"immutables"}

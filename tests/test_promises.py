@@ -12,12 +12,12 @@ TEXT = (ROOT / "docs" / "promises.md").read_text()
 PROMISES = re.findall(r"^\| (P\d) \|", TEXT, re.MULTILINE)
 
 
-def test_promises_are_numbered_in_turn() -> None:
+def test_promises_are_numbered_consecutively() -> None:
     assert [f"P{number}" for number in range(1, len(PROMISES) + 1)] == PROMISES
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:tests|script)/[^` ]*)", TEXT))))
-def test_what_is_named_is_there(path: str) -> None:
+def test_named_files_exist(path: str) -> None:
     assert (ROOT / path).exists()
 
 

@@ -67,7 +67,7 @@ def sentence(call: Callable[[], object]) -> str:
         ("3.14", "this is Python 3.14, for which immutables cannot be had"),
     ],
 )
-def test_an_unsupported_python(
+def test_an_unsupported_python_is_reported(
     setup: ModuleType, monkeypatch: pytest.MonkeyPatch, python: str, why: str
 ) -> None:
     monkeypatch.setattr(setup, "PYTHON", python)
@@ -75,7 +75,9 @@ def test_an_unsupported_python(
     assert told == f"setup: egressd runs on Python 3.11, 3.12 and 3.13; {why}"
 
 
-def test_an_unsupported_processor(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unsupported_processor_is_reported(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(setup.platform, "machine", lambda: "armv7l")
     assert sentence(setup.check_machine).endswith("runs on x86_64 and aarch64; this is armv7l")
 
@@ -89,7 +91,7 @@ UNREACHED = (
 UNKNOWN = "E: Unable to locate package xl2tpd"
 
 
-def test_a_mirror_that_cannot_be_reached(setup: ModuleType, programs: Say) -> None:
+def test_an_unreachable_mirror_is_reported(setup: ModuleType, programs: Say) -> None:
     programs(update=(0, UNREACHED), install=(100, UNKNOWN))
     assert sentence(lambda: setup.apt_install(["xl2tpd"])) == (
         "setup: the mirror of Debian's packages cannot be reached: Failed to fetch"
@@ -97,7 +99,9 @@ def test_a_mirror_that_cannot_be_reached(setup: ModuleType, programs: Say) -> No
     )
 
 
-def test_a_mirror_that_fails_in_between(setup: ModuleType, programs: Say) -> None:
+def test_a_mirror_that_fails_during_a_download_is_reported(
+    setup: ModuleType, programs: Say
+) -> None:
     failed = "E: Failed to fetch http://192.0.2.1/x.deb  404  Not Found\nE: Unable to fetch some"
     programs(update=(0, ""), install=(100, failed))
     told = sentence(lambda: setup.apt_install(["xl2tpd"]))
@@ -106,25 +110,25 @@ def test_a_mirror_that_fails_in_between(setup: ModuleType, programs: Say) -> Non
     )
 
 
-def test_a_package_that_is_not_there(setup: ModuleType, programs: Say) -> None:
+def test_a_missing_package_is_reported(setup: ModuleType, programs: Say) -> None:
     programs(update=(0, ""), install=(100, UNKNOWN))
     told = sentence(lambda: setup.apt_install(["xl2tpd"]))
     assert told.endswith("(/etc/apt) has a package: Unable to locate package xl2tpd")
 
 
-def test_a_mirror_that_is_not_needed_may_be_out_of_reach(setup: ModuleType, programs: Say) -> None:
+def test_an_unneeded_mirror_may_be_unreachable(setup: ModuleType, programs: Say) -> None:
     programs(update=(100, UNREACHED), install=(0, ""))
     setup.apt_install(["xl2tpd"])
 
 
-def test_another_reason_of_apts_is_given(setup: ModuleType, programs: Say) -> None:
+def test_another_reason_of_apt_is_reported(setup: ModuleType, programs: Say) -> None:
     lock = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 9 (apt)"
     programs(update=(0, ""), install=(100, lock))
     told = sentence(lambda: setup.apt_install(["ppp", "xl2tpd"]))
     assert told == f"setup: apt-get could not install ppp xl2tpd: {lock.removeprefix('E: ')}"
 
 
-def test_an_index_that_cannot_be_reached(setup: ModuleType, programs: Say) -> None:
+def test_an_unreachable_package_index_is_reported(setup: ModuleType, programs: Say) -> None:
     reason = "NewConnectionError('Temporary failure in name resolution')"
     tries = f"WARNING: Retrying (Retry(total=0)) after connection broken by '{reason}': /x/\n"
     programs(install=(1, f"{tries}ERROR: No matching distribution found for x==1"))
@@ -132,14 +136,14 @@ def test_an_index_that_cannot_be_reached(setup: ModuleType, programs: Say) -> No
     assert told == f"setup: the index of Python packages cannot be reached: {reason}"
 
 
-def test_a_digest_that_is_not_the_one_pinned(setup: ModuleType, programs: Say) -> None:
+def test_a_wrong_digest_is_reported(setup: ModuleType, programs: Say) -> None:
     programs(install=(1, "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS."))
     told = sentence(lambda: setup.pip("requirements/x.txt", "install"))
     assert told.startswith("setup: pip could not install requirements/x.txt: THESE PACKAGES DO NOT")
 
 
 @pytest.mark.parametrize("left", ["nothing", "half", "other", "file"])
-def test_a_half_made_environment_is_made_anew(setup: ModuleType, left: str) -> None:
+def test_an_incomplete_environment_is_made_again(setup: ModuleType, left: str) -> None:
     if left == "file":
         setup.VENV.touch()
     elif left != "nothing":
@@ -166,7 +170,7 @@ def test_each_release_has_a_server_for_each_node_of_the_lab() -> None:
 
 @pytest.mark.lab
 @pytest.mark.parametrize(("ci", "status"), [("true", 1), ("", 0)])
-def test_without_a_root_ci_fails_and_others_skip(
+def test_without_a_root_file_system_ci_fails_and_others_skip(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

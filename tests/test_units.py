@@ -35,7 +35,7 @@ def settings(name: str) -> dict[str, list[str]]:
 
 
 @needs_systemd
-def test_systemd_finds_nothing_wrong(installed: Path) -> None:
+def test_systemd_reports_no_problem(installed: Path) -> None:
     done = subprocess.run(
         ["systemd-analyze", "verify", "--recursive-errors=no", *installed.glob("*.service")],
         capture_output=True, text=True, check=False,
@@ -48,7 +48,7 @@ def test_systemd_finds_nothing_wrong(installed: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "limit"), [("egressd-api", 2.0), ("egressd-netd", 4.5), ("egressd-block", 3.5)]
 )
-def test_the_exposure_that_systemd_sees_is_small(installed: Path, name: str, limit: float) -> None:
+def test_the_exposure_level_is_low(installed: Path, name: str, limit: float) -> None:
     unit = installed / f"{name}.service"
     done = subprocess.run(
         ["systemd-analyze", "security", "--offline=yes", "--no-pager", unit],
@@ -59,7 +59,7 @@ def test_the_exposure_that_systemd_sees_is_small(installed: Path, name: str, lim
     assert float(level[1]) <= limit
 
 
-def test_p1_the_first_guard_needs_nothing_of_ours_to_work() -> None:
+def test_p1_the_guard_of_the_boot_needs_no_egressd_process() -> None:
     guard = settings("egressd-guard.service")
     assert {"network-pre.target", "egressd-netd.service"} <= set(guard["Before"])
     assert guard["DefaultDependencies"] == ["no"]
@@ -69,7 +69,7 @@ def test_p1_the_first_guard_needs_nothing_of_ours_to_work() -> None:
     assert "ExecStop" not in guard
 
 
-def test_p1_the_guard_is_there_before_the_network_and_stays() -> None:
+def test_p1_netd_starts_before_the_network_and_always_restarts() -> None:
     """Past fault: if the kernel ended one worker for lack of memory, systemd stopped the whole
     unit, lines included (`OOMPolicy`).
     """
@@ -86,7 +86,7 @@ def test_p1_the_guard_is_there_before_the_network_and_stays() -> None:
     assert "ExecStopPost" not in netd
 
 
-def test_p1_clients_are_blocked_when_a_netd_is_stopped_that_cannot_do_so() -> None:
+def test_p1_clients_are_blocked_if_a_stopped_netd_did_not_block_them() -> None:
     block, netd = settings("egressd-block.service"), settings("egressd-netd.service")
     assert block["PartOf"] == ["egressd-netd.service"]  # stopped with it,
     assert "egressd-netd.service" in block["Before"]  # and after it
@@ -98,13 +98,13 @@ def test_p1_clients_are_blocked_when_a_netd_is_stopped_that_cannot_do_so() -> No
     assert "CAP_SYS_ADMIN" in block["CapabilityBoundingSet"]
 
 
-def test_the_api_has_no_capability_and_another_user() -> None:
+def test_the_api_has_no_capabilities_and_its_own_user() -> None:
     api = settings("egressd-api.service")
     assert api["CapabilityBoundingSet"] == api["AmbientCapabilities"] == []
     assert api["User"] == ["egressd"]
 
 
-def test_what_systemd_cannot_name_is_not_installed(tmp_path: Path) -> None:
+def test_a_path_that_systemd_cannot_express_is_refused(tmp_path: Path) -> None:
     script = tmp_path / "of mine & yours" / "script" / "install"
     script.parent.mkdir(parents=True)
     shutil.copy(ROOT / "script" / "install", script)

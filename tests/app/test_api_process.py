@@ -26,7 +26,7 @@ finally:
 """
 
 
-def test_it_may_open_as_many_files_as_it_is_let(tmp_path: Path) -> None:
+def test_the_soft_limit_of_open_files_is_raised_to_the_hard_limit(tmp_path: Path) -> None:
     missing = str(tmp_path / "none")
     ended = subprocess.run(
         [sys.executable, "-c", BEGIN, missing], capture_output=True, text=True, check=False
@@ -37,7 +37,9 @@ def test_it_may_open_as_many_files_as_it_is_let(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damaged", [None, tls.CERTIFICATE, tls.KEY])
-def test_without_a_certificate_there_is_plain_http(tmp_path: Path, damaged: str | None) -> None:
+def test_without_a_certificate_the_api_serves_plain_http(
+    tmp_path: Path, damaged: str | None
+) -> None:
     tls.context(tmp_path)  # makes both
     if damaged is not None:
         (tmp_path / damaged).write_text("")

@@ -16,7 +16,7 @@ def load(tmp_path: Path, text: str) -> config.Config:
     return config.load(file)
 
 
-def test_an_empty_file_will_do(tmp_path: Path) -> None:
+def test_an_empty_file_is_valid(tmp_path: Path) -> None:
     settings = load(tmp_path, "")
     assert str(settings.api.listen) == "0.0.0.0:8787"
     assert str(settings.api.tls_listen) == "0.0.0.0:8788"
@@ -85,7 +85,7 @@ def test_an_empty_file_will_do(tmp_path: Path) -> None:
         ("[engine]\nworkers = true", "engine.workers: must be a whole number"),
     ],
 )
-def test_what_is_wrong_is_told_by_its_key(tmp_path: Path, text: str, problem: str) -> None:
+def test_a_fault_is_reported_with_its_key(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(Invalid) as caught:
         load(tmp_path, text)
     assert any(problem in told for told in caught.value.problems), caught.value.problems
@@ -100,18 +100,20 @@ def test_what_is_wrong_is_told_by_its_key(tmp_path: Path, text: str, problem: st
         ("[fe80::1]:8787", "[fe80::1]:8787"),
     ],
 )
-def test_where_a_device_reaches_itself(tmp_path: Path, text: str, here: str) -> None:
+def test_the_device_reaches_itself_at_the_listening_address(
+    tmp_path: Path, text: str, here: str
+) -> None:
     listen = load(tmp_path, f'[api]\nlisten = "{text}"').api.listen
     assert (str(listen), str(listen.here)) == (text, here)
 
 
-def test_every_fault_is_told_at_once_and_no_other(tmp_path: Path) -> None:
+def test_every_fault_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(Invalid) as caught:
         load(tmp_path, '[dns]\noutbound = []\ndomestic = ["::1"]\n[license]\nmode = "on"')
     assert len(caught.value.problems) == 3
 
 
-def test_a_variable_of_the_environment_stands_for_a_key(
+def test_an_environment_variable_overrides_a_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EGRESSD_API__LISTEN", "127.0.0.1:9000")
@@ -121,13 +123,15 @@ def test_a_variable_of_the_environment_stands_for_a_key(
     assert settings.roles.lan == ("lan7",)
 
 
-def test_a_key_of_what_is_no_table_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_in_place_of_a_table_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("EGRESSD_API__LISTEN", "127.0.0.1:9000")
     with pytest.raises(Invalid, match="api: must be a table"):
         load(tmp_path, "api = 5")
 
 
-def test_local_names_have_an_address_or_some(
+def test_local_names_have_one_or_several_addresses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = '[dns]\nlocal = { "LAN." = "10.0.0.1", "büro.example" = ["10.0.1.5", "127.0.0.53"] }'

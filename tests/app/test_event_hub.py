@@ -16,7 +16,7 @@ def event(number: int) -> Event:
     return Event(topic="line", subject=f"l2tp_{number}")
 
 
-async def test_everybody_hears_everything_until_the_end() -> None:
+async def test_every_listener_receives_every_event_until_the_end() -> None:
     hub = EventHub()
 
     async def hear() -> list[Event]:
@@ -32,7 +32,7 @@ async def test_everybody_hears_everything_until_the_end() -> None:
         assert heard == whole, "the end takes the place of the first where there is no room"
 
 
-async def test_who_falls_behind_is_told_to_look_at_everything() -> None:
+async def test_a_slow_listener_receives_a_notice_of_missed_events() -> None:
     hub = EventHub()
     stream = hub.stream()
     first = asyncio.ensure_future(anext(stream))

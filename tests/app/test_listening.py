@@ -51,7 +51,7 @@ def is_free(endpoint: Endpoint) -> bool:
     return True
 
 
-def test_what_is_held_is_listened_at_and_nobody_elses(here: Endpoint) -> None:
+def test_exactly_the_wanted_sockets_are_held(here: Endpoint) -> None:
     held, other = listening.Held(), free_endpoint()
     held.want((here, other))
     before = held.descriptors
@@ -66,7 +66,7 @@ def test_what_is_held_is_listened_at_and_nobody_elses(here: Endpoint) -> None:
     held.want(())
 
 
-def test_a_port_that_is_taken_leaves_all_as_it_was(here: Endpoint) -> None:
+def test_a_port_in_use_changes_nothing(here: Endpoint) -> None:
     held = listening.Held()
     held.want((here,))
     before = held.descriptors
@@ -82,7 +82,7 @@ def test_a_port_that_is_taken_leaves_all_as_it_was(here: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("after", ["127.0.0.1", "[::]", "[::1]"])
-def test_another_address_of_the_same_port_is_listened_at(after: str) -> None:
+def test_another_address_of_the_same_port_can_be_listened_on(after: str) -> None:
     # Seen: a listen address that was narrowed to 127.0.0.1 left the device without an API.
     port = free_endpoint().port
     held = listening.Held()
@@ -97,7 +97,7 @@ def test_another_address_of_the_same_port_is_listened_at(after: str) -> None:
 @pytest.mark.parametrize(
     "address", ["[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[0:0::1]", "[fe80::1%wan0]"]
 )
-def test_an_address_is_known_however_it_is_written(address: str) -> None:
+def test_an_address_is_recognised_in_any_spelling(address: str) -> None:
     with Namespace() as network:
         network.shell("ip link add wan0 type veth peer name far; ip link set wan0 up")
         network.shell("ip address add fe80::1/64 dev wan0 nodad")
@@ -119,7 +119,7 @@ def opened(held: listening.Held) -> Iterator[socket.socket]:
             yield sock
 
 
-def test_what_the_keeper_hands_over_is_taken(here: Endpoint) -> None:
+def test_sockets_from_the_keeper_are_adopted(here: Endpoint) -> None:
     unwanted = free_endpoint()
     held = listening.Held()
     held.want((unwanted, here))
@@ -133,7 +133,7 @@ def test_what_the_keeper_hands_over_is_taken(here: Endpoint) -> None:
     taken.close()
 
 
-def test_systemd_keeps_what_nobody_handed_over(here: Endpoint, systemd: socket.socket) -> None:
+def test_a_new_socket_is_stored_with_systemd(here: Endpoint, systemd: socket.socket) -> None:
     (made,) = listening.taken((here,), {})
     assert systemd.recv(100) == b"FDSTOREREMOVE=1\nFDNAME=egressd-api"
     text, control, _, _ = systemd.recvmsg(100, 100)
@@ -145,7 +145,7 @@ def test_systemd_keeps_what_nobody_handed_over(here: Endpoint, systemd: socket.s
     assert is_free(here)
 
 
-def test_what_systemd_hands_over_is_taken(
+def test_sockets_from_systemd_are_adopted(
     here: Endpoint, systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = listening.bound(here)
@@ -159,7 +159,7 @@ def test_what_systemd_hands_over_is_taken(
     assert is_free(here)
 
 
-def test_systemd_lets_go_of_what_is_in_the_way(
+def test_a_conflicting_socket_is_removed_from_systemd(
     here: Endpoint, systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # systemd's copy of a socket at 0.0.0.0 kept the api from 127.0.0.1 for ever.
@@ -177,7 +177,7 @@ def test_systemd_lets_go_of_what_is_in_the_way(
     made.close()
 
 
-def test_what_was_for_another_process_is_left_alone(here: Endpoint) -> None:
+def test_sockets_for_another_process_are_ignored(here: Endpoint) -> None:
     (made,) = listening.taken((here,), {"LISTEN_PID": str(os.getppid()), "LISTEN_FDS": "1"})
     assert made.getsockname() == ("127.0.0.1", here.port)
     made.close()

@@ -38,7 +38,7 @@ def test_a_command_reaches_the_api(folder: Path) -> None:
                 accepted.close()
 
 
-def test_without_an_api_it_is_told(folder: Path) -> None:
+def test_without_an_api_connecting_fails(folder: Path) -> None:
     with pytest.raises(Failed, match="No such file"):
         local_socket.connect(folder, 5)
     local_socket.listen(folder).close()
@@ -47,7 +47,7 @@ def test_without_an_api_it_is_told(folder: Path) -> None:
 
 
 @pytest.mark.lab
-def test_another_users_socket_is_not_called(folder: Path) -> None:
+def test_another_users_socket_is_refused(folder: Path) -> None:
     Path(folder, "..").resolve().chmod(0o755)
     reading, writing = os.pipe()
     child = os.fork()
@@ -70,7 +70,7 @@ def test_another_users_socket_is_not_called(folder: Path) -> None:
     os.close(writing)
 
 
-def test_a_folder_that_others_may_write_to_is_no_place_for_it(folder: Path) -> None:
+def test_a_folder_writable_by_others_is_refused(folder: Path) -> None:
     with closing(local_socket.listen(folder)) as listener:
         listener.listen()
         folder.chmod(0o777)

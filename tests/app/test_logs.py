@@ -17,7 +17,7 @@ print("at work")
 """
 
 
-def test_p2_no_work_fails_since_nothing_can_be_logged() -> None:
+def test_p2_a_failed_log_write_stops_no_work() -> None:
     with Path("/dev/full").open("wb") as full:  # like a full disk, or a terminal that is gone
         done = subprocess.run(
             [sys.executable, "-c", SPEAK], stdout=subprocess.PIPE, stderr=full, check=False

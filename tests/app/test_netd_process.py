@@ -52,7 +52,7 @@ def until_held(folder: Path) -> None:
     eventually(folder.with_suffix(".held").exists)
 
 
-def test_there_is_one_in_a_network_namespace(tmp_path: Path) -> None:
+def test_one_netd_runs_in_a_network_namespace(tmp_path: Path) -> None:
     # Found by an audit: each undid the other's work, endlessly.
     first, second = tmp_path / "first", tmp_path / "second"
     with Namespace() as network, Namespace() as other_network:
@@ -62,7 +62,7 @@ def test_there_is_one_in_a_network_namespace(tmp_path: Path) -> None:
         assert other_network.run(hold, second, 0) == ""
 
 
-def test_there_is_one_with_a_run_directory(tmp_path: Path) -> None:
+def test_one_netd_runs_with_a_run_directory(tmp_path: Path) -> None:
     folder = tmp_path / "netd"
     with Namespace() as network, Namespace() as other_network:
         network.start(hold, folder, 60)
@@ -70,7 +70,7 @@ def test_there_is_one_with_a_run_directory(tmp_path: Path) -> None:
         assert other_network.run(hold, folder, 0) == f"another one works with {folder}"
 
 
-def test_no_user_without_rights_can_hold_it_up() -> None:
+def test_an_unprivileged_user_cannot_block_the_start() -> None:
     """A user without rights locks all files of an earlier netd, and takes all of its names."""
     with TemporaryDirectory() as name, Namespace() as network:
         run_dir = Path(name)
@@ -114,7 +114,7 @@ def take_all(run_dir: Path, names: list[str]) -> None:
     time.sleep(60)
 
 
-def test_a_daemon_that_outlives_it_does_not_hold_its_place(tmp_path: Path) -> None:
+def test_a_surviving_daemon_does_not_hold_the_lock(tmp_path: Path) -> None:
     # Seen: a VPN line's daemon had inherited the socket that owns the claim, and no netd could
     # start again.
     folder = tmp_path / "netd"
@@ -146,7 +146,7 @@ def end_beside_a_daemon(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("successor", ["first", "second"])
-def test_a_successor_waits_until_its_predecessor_is_gone(tmp_path: Path, successor: str) -> None:
+def test_a_successor_waits_for_the_end_of_its_predecessor(tmp_path: Path, successor: str) -> None:
     with Namespace() as network:
         predecessor = network.start(hold, tmp_path / "first", 0.2)
         until_held(tmp_path / "first")

@@ -28,13 +28,13 @@ def _with_sockets() -> set[int]:
             opened.close()
 
 
-def test_ports_of_listeners_are_seen_and_those_of_connections_are_not() -> None:
+def test_ports_of_listeners_are_found_and_those_of_connections_are_not() -> None:
     with Namespace() as namespace:
         assert namespace.run(_with_sockets) == {8000, 8001, 8002}
         assert namespace.run(listening_ports) == set()
 
 
-def test_all_of_very_many_addresses_are_seen() -> None:
+def test_thousands_of_addresses_are_all_found() -> None:
     wanted = [IPv4Address("127.0.0.1"), *(IPv4Address("10.9.0.1") + n for n in range(1200))]
     with Namespace() as namespace:
         for first in range(1, len(wanted), 100):

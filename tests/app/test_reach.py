@@ -40,7 +40,7 @@ def as_nobody(directory: Path, *, reachable: bool) -> str:
 
 
 @needs_root
-def test_a_directory_below_a_closed_one(tmp_path: Path) -> None:
+def test_a_directory_below_a_closed_one_is_made_reachable(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     data = closed / "deep" / "data"
     data.mkdir(parents=True)

@@ -11,7 +11,7 @@ from egressd.app import readiness
 
 
 @pytest.mark.parametrize("is_abstract", [False, True])
-def test_p1_who_waits_for_the_guard_is_told(
+def test_p1_readiness_is_sent_to_systemd(
     is_abstract: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "notify")
@@ -23,6 +23,6 @@ def test_p1_who_waits_for_the_guard_is_told(
         assert listener.recv(100) == b"READY=1"
 
 
-def test_nobody_need_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_notify_socket_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     readiness.announce()

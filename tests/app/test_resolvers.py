@@ -48,13 +48,13 @@ def settle(resolvers: DeviceResolvers) -> tuple[str, ...]:
     return resolvers.current.device
 
 
-def test_without_any_the_domestic_ones_are_asked(tmp_path: Path) -> None:
+def test_without_a_resolver_the_domestic_ones_are_used(tmp_path: Path) -> None:
     resolvers = DeviceResolvers(UNNAMED, tmp_path / "none")
     assert resolvers.current.device == (DOMESTIC,)
     assert not resolvers.look()
 
 
-def test_a_change_counts_when_it_was_seen_twice(
+def test_a_change_is_adopted_when_it_is_seen_twice(
     listing: Callable[..., Path], ways: dict[str, str]
 ) -> None:
     resolvers = DeviceResolvers(UNNAMED, listing("198.51.100.1"))
@@ -68,7 +68,7 @@ def test_a_change_counts_when_it_was_seen_twice(
     assert not resolvers.look()
 
 
-def test_the_server_in_use_stays_while_it_is_listed(
+def test_the_resolver_in_use_stays_while_it_is_listed(
     listing: Callable[..., Path], ways: dict[str, str]
 ) -> None:
     resolvers = DeviceResolvers(UNNAMED, listing("198.51.100.1", "198.51.100.2"))
@@ -78,7 +78,7 @@ def test_the_server_in_use_stays_while_it_is_listed(
     assert settle(resolvers) == ("198.51.100.3", "198.51.100.2")
 
 
-def test_nothing_that_is_gone_for_a_while_changes_anything(
+def test_a_temporary_loss_changes_nothing(
     listing: Callable[..., Path], ways: dict[str, str]
 ) -> None:
     ways["192.168.1.1"] = "wan1"
@@ -95,7 +95,7 @@ def test_nothing_that_is_gone_for_a_while_changes_anything(
     assert resolvers.current.near == (("192.168.1.1", "wan2"),)
 
 
-def test_what_was_not_there_yet_when_the_device_started_is_taken_up(
+def test_a_resolver_that_appears_after_the_start_is_adopted(
     listing: Callable[..., Path], ways: dict[str, str]
 ) -> None:
     resolvers = DeviceResolvers(UNNAMED, listing())
@@ -106,7 +106,7 @@ def test_what_was_not_there_yet_when_the_device_started_is_taken_up(
     assert resolvers.current.near == (("192.168.1.1", "wan1"),)
 
 
-def test_servers_that_are_named_are_asked_whatever_the_machine_says(
+def test_configured_resolvers_take_precedence_over_resolv_conf(
     listing: Callable[..., Path], ways: dict[str, str]
 ) -> None:
     ways["192.168.1.1"] = "wan1"
@@ -126,7 +126,7 @@ def test_servers_that_are_named_are_asked_whatever_the_machine_says(
         (["192.168.7.1"], DOMESTIC),
     ],
 )
-def test_a_resolver_on_this_machine_is_not_one_for_clients(
+def test_a_resolver_on_this_machine_is_not_used_for_clients(
     listing: Callable[..., Path], servers: list[str], device: str
 ) -> None:
     # Found by an audit: clients' queries were sent to the router itself, and dropped there.
@@ -137,7 +137,7 @@ def test_a_resolver_on_this_machine_is_not_one_for_clients(
 
 
 @pytest.mark.lab
-def test_a_resolver_that_one_interface_leads_to_is_known_as_such(
+def test_a_resolver_reached_by_one_interface_is_assigned_to_it(
     listing: Callable[..., Path],
 ) -> None:
     servers = ("192.168.1.1", "192.168.2.1", "192.168.2.65", "203.0.113.53", "198.51.100.53")
@@ -160,7 +160,7 @@ def test_a_resolver_that_one_interface_leads_to_is_known_as_such(
     }
 
 
-def test_names_of_lans_are_asked_at_home_and_stay_so_while_one_is_down(
+def test_reverse_zones_of_lans_are_local_and_kept_while_a_lan_is_down(
     listing: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def machine(*addresses: str) -> Facts:
@@ -187,7 +187,7 @@ def test_names_of_lans_are_asked_at_home_and_stay_so_while_one_is_down(
 
 
 @pytest.mark.lab
-def test_the_machines_lans_are_seen(listing: Callable[..., Path]) -> None:
+def test_the_machines_lans_are_found(listing: Callable[..., Path]) -> None:
     with Namespace() as namespace:
         for name in ("wan1", "lan0", "docker0"):
             namespace.shell(f"ip link add {name} type veth peer name far-{name}")

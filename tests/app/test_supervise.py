@@ -52,7 +52,7 @@ def start_keeper(folder: Path) -> tuple[subprocess.Popen[bytes], Path, Path]:
     return keeper, pid, ended
 
 
-def test_p2_children_end_in_good_order_when_their_keeper_is_killed(tmp_path: Path) -> None:
+def test_p2_children_end_in_order_when_their_keeper_is_killed(tmp_path: Path) -> None:
     # Found by chaos: the children of a killed supervisor lived on, and two netd repaired each
     # other's work endlessly.
     """Past fault: children outlived `egressd serve`, and two netds undid each other's repairs for
@@ -64,7 +64,7 @@ def test_p2_children_end_in_good_order_when_their_keeper_is_killed(tmp_path: Pat
     eventually(ended.exists)
 
 
-def test_a_child_that_is_killed_is_started_again(tmp_path: Path) -> None:
+def test_a_killed_child_is_restarted(tmp_path: Path) -> None:
     keeper, pid, _ = start_keeper(tmp_path)
     try:
         first = pid.read_text()
@@ -76,7 +76,7 @@ def test_a_child_that_is_killed_is_started_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["netd"], ["api"]])
-def test_a_process_of_its_own_has_no_keeper(arguments: list[str]) -> None:
+def test_a_process_started_alone_has_no_keeper(arguments: list[str]) -> None:
     code = f"import sys; sys.argv[1:] = {arguments}\n" + (
         "from egressd.app.supervise import when_keeper_ends\n"
         "when_keeper_ends(lambda: sys.exit('ended'))"  # would need a running loop otherwise
@@ -85,7 +85,7 @@ def test_a_process_of_its_own_has_no_keeper(arguments: list[str]) -> None:
     assert done.returncode == 0
 
 
-def test_p2_a_child_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
+def test_p2_a_child_that_cannot_be_started_is_retried(tmp_path: Path) -> None:
     program, ran = tmp_path / "program", tmp_path / "ran"
     argv = [sys.executable, "-c", _KEEPER, str(program)]
     keeper = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
@@ -102,7 +102,7 @@ def test_p2_a_child_that_cannot_be_started_is_tried_again(tmp_path: Path) -> Non
         keeper.wait()
 
 
-def test_p2_children_are_watched_without_a_thread_that_there_may_be_no_room_for(
+def test_p2_children_are_watched_without_a_thread(
     tmp_path: Path,
 ) -> None:
     code = """
@@ -129,14 +129,14 @@ supervise.run(None)
         keeper.wait()
 
 
-def test_p6_no_module_comes_from_the_folder_that_the_service_is_started_in(tmp_path: Path) -> None:
+def test_p6_no_module_is_imported_from_the_working_directory(tmp_path: Path) -> None:
     (tmp_path / "structlog.py").write_text("open('loaded', 'w')\n")
     done = subprocess.run([*COMMAND, "nonsense"], cwd=tmp_path, capture_output=True, check=False)
     assert b"egressd.app netd|api" in done.stderr
     assert not (tmp_path / "loaded").exists()
 
 
-def test_one_that_is_to_end_is_not_started_again(tmp_path: Path) -> None:
+def test_a_child_that_is_to_end_is_not_restarted(tmp_path: Path) -> None:
     starts = tmp_path / "starts"
 
     async def body() -> None:

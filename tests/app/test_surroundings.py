@@ -11,7 +11,7 @@ from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed
 
 
-def test_the_machines_own_addresses_are_seen() -> None:
+def test_the_machines_own_addresses_are_found() -> None:
     around = surroundings.look_around(InterfaceRoles(), ("home.test",))
     assert IPv4Address("127.0.0.1") in around.own
     assert around.domains == ("home.test",)
@@ -30,7 +30,7 @@ def test_a_lans_networks_are_those_of_its_addresses(monkeypatch: pytest.MonkeyPa
     ]
 
 
-def test_what_cannot_be_seen_is_no_clearance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_reading_addresses_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise OSError(5, "Input/output error")
 
@@ -39,7 +39,7 @@ def test_what_cannot_be_seen_is_no_clearance(monkeypatch: pytest.MonkeyPatch) ->
         surroundings.look_around(InterfaceRoles(), ())
 
 
-def test_addresses_of_ipv6_are_read_as_the_kernel_writes_them() -> None:
+def test_ipv6_addresses_are_parsed_from_the_kernels_format() -> None:
     for name, address in network.own_addresses6():
         assert name
         assert address.network.prefixlen <= 128

@@ -33,7 +33,7 @@ def addresses(folder: Path) -> list[IPv4Address]:
     return [IPv4Address(str(a)) for a in names.value.get_values_for_type(x509.IPAddress)]
 
 
-def test_it_is_made_once(tmp_path: Path) -> None:
+def test_the_certificate_is_created_once(tmp_path: Path) -> None:
     assert isinstance(tls.context(tmp_path), ssl.SSLContext)
     first = (tmp_path / tls.CERTIFICATE).read_bytes()
     tls.context(tmp_path)
@@ -42,7 +42,7 @@ def test_it_is_made_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.lab
-def test_it_is_for_the_addresses_in_local_networks(tmp_path: Path) -> None:
+def test_the_certificate_covers_addresses_in_local_networks(tmp_path: Path) -> None:
     def body() -> None:
         for index in range(70):
             subprocess.run(["ip", "link", "add", f"lan{index}", "type", "ifb"], check=True)
@@ -60,7 +60,7 @@ def test_it_is_for_the_addresses_in_local_networks(tmp_path: Path) -> None:
     assert set(addresses(tmp_path)) == expected
 
 
-def test_a_clock_that_begins_in_1970_makes_one_that_is_good_today(
+def test_a_certificate_created_in_1970_is_valid_today(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     today = datetime.datetime.now(datetime.UTC)
@@ -71,7 +71,7 @@ def test_a_clock_that_begins_in_1970_makes_one_that_is_good_today(
     assert made.not_valid_before_utc < today < made.not_valid_after_utc
 
 
-def test_a_first_start_that_was_cut_short_is_made_up_for(tmp_path: Path) -> None:
+def test_a_missing_certificate_is_created_for_the_existing_key(tmp_path: Path) -> None:
     tls.context(tmp_path)
     key = (tmp_path / tls.KEY).read_bytes()
     (tmp_path / tls.CERTIFICATE).unlink()
@@ -79,7 +79,7 @@ def test_a_first_start_that_was_cut_short_is_made_up_for(tmp_path: Path) -> None
     assert (tmp_path / tls.KEY).read_bytes() == key
 
 
-def test_a_key_that_no_certificate_is_made_for_is_told_and_kept(tmp_path: Path) -> None:
+def test_an_unusable_key_is_reported_and_kept(tmp_path: Path) -> None:
     for text in ("no key at all", _ED25519):
         (tmp_path / tls.KEY).write_text(text)
         with pytest.raises(Failed, match=tls.CERTIFICATE):
@@ -87,7 +87,7 @@ def test_a_key_that_no_certificate_is_made_for_is_told_and_kept(tmp_path: Path) 
         assert (tmp_path / tls.KEY).read_text() == text
 
 
-def test_half_a_pair_is_told(tmp_path: Path) -> None:
+def test_a_certificate_without_its_key_is_reported(tmp_path: Path) -> None:
     tls.context(tmp_path)
     (tmp_path / tls.KEY).unlink()
     with pytest.raises(Failed, match=tls.CERTIFICATE):

@@ -95,17 +95,17 @@ def opened(tmp_path: Path) -> OpenDevice:
     return open_device
 
 
-async def test_a_lines_profile_counts_where_the_license_has_it(opened: OpenDevice) -> None:
+async def test_the_dns_profile_of_a_line_applies_with_a_license(opened: OpenDevice) -> None:
     async with opened("off") as device:
         assert await device.resolver("10.0.0.1") == ("192.0.2.55", "192.0.2.55")
 
 
-async def test_without_that_it_is_as_auto_and_explained_so(opened: OpenDevice) -> None:
+async def test_without_a_license_the_dns_profile_of_a_line_is_auto(opened: OpenDevice) -> None:
     async with opened("enforced") as device:
         assert await device.resolver("10.0.0.1") == ("", "what the line's peer hands out")
 
 
-async def test_other_resolvers_are_in_force_when_all_is_told_anew(opened: OpenDevice) -> None:
+async def test_changed_resolvers_are_in_force_after_a_resync(opened: OpenDevice) -> None:
     async with opened("off") as device:
         assert await device.resolver("10.0.0.2") == ("192.0.2.53", "192.0.2.53")
         device.resolvers = msgspec.structs.replace(RESOLVERS, device=("192.0.2.63",))
@@ -128,7 +128,7 @@ async def followed(device: Device, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
         await asyncio.wait({following})
 
 
-async def test_what_netd_refused_of_other_resolvers_is_told_again(
+async def test_changed_resolvers_are_sent_again_after_a_refusal(
     opened: OpenDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened("off") as device, followed(device, monkeypatch):
@@ -142,7 +142,7 @@ async def test_what_netd_refused_of_other_resolvers_is_told_again(
         assert len(device.netd.asked) == asked + 2, "once it is in force there is nothing to say"
 
 
-async def test_p3_what_a_failure_left_undone_is_seen_to_once_it_can_be(
+async def test_p3_a_failed_change_is_reverted_once_netd_is_back(
     opened: OpenDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Past fault: a change that was answered with 500 on a full disk could stay in force until the

@@ -42,7 +42,7 @@ def test_rules_are_added_edited_and_deleted(shell: Shell) -> None:
     assert listed(rules) == []
 
 
-def test_what_the_device_refuses_is_told(shell: Shell) -> None:
+def test_errors_of_the_device_are_printed(shell: Shell) -> None:
     assert "ip must be an IPv4 address" in shell.problem("rules", "add", "x", "DIRECT")
     assert shell.problem("rules", "edit", "10.9.9.9") == "there is no rule for 10.9.9.9"
     assert shell.problem("nodes", "delete", "a", "b") == "there is no node a, b"
@@ -71,14 +71,14 @@ def test_what_the_device_refuses_is_told(shell: Shell) -> None:
         "whitelist set --domains",
     ],
 )
-def test_a_file_in_another_encoding_is_told(shell: Shell, tmp_path: Path, command: str) -> None:
+def test_a_file_in_another_encoding_is_refused(shell: Shell, tmp_path: Path, command: str) -> None:
     file = tmp_path / "rows.csv"
     file.write_bytes("10.0.0.1,DIRECT,客厅\n".encode("gbk"))
     told = shell.problem(*command.split(), str(file))
     assert told == f"{file} must be text in UTF-8: save it as such"
 
 
-def test_a_pipe_that_brought_nothing_replaces_nothing(shell: Shell) -> None:
+def test_an_empty_input_replaces_nothing(shell: Shell) -> None:
     shell.say("rules", "add", "10.0.0.1", "DIRECT")
     for kind in ("rules", "nodes", "proxies"):
         told = shell.problem(kind, "import", "-", "--replace", stdin="# nothing\n")
@@ -86,7 +86,7 @@ def test_a_pipe_that_brought_nothing_replaces_nothing(shell: Shell) -> None:
     assert [row["ip"] for row in shell.json("rules", "list")] == ["10.0.0.1"]
 
 
-def test_private_servers_are_taken_if_it_is_said(shell: Shell) -> None:
+def test_private_servers_are_imported_with_an_option(shell: Shell) -> None:
     row = "192.168.8.40,1080,u,p,nas"
     for more in ((), ("--dry-run",)):
         told = shell.json("nodes", "import", "-", "--type", "socks5", *more, stdin=row)
@@ -98,7 +98,7 @@ def test_private_servers_are_taken_if_it_is_said(shell: Shell) -> None:
     assert [node["name"] for node in shell.json("nodes", "list")] == ["nas"]
 
 
-def test_what_a_spreadsheet_would_run_is_exported_as_text_and_comes_back(shell: Shell) -> None:
+def test_spreadsheet_formulas_are_exported_as_text_and_read_back(shell: Shell) -> None:
     comment = "=1+1;@x"
     shell.say("rules", "add", "10.0.0.1", "DIRECT", "--comment", comment)
     written = shell.say("rules", "export")
@@ -108,7 +108,7 @@ def test_what_a_spreadsheet_would_run_is_exported_as_text_and_comes_back(shell: 
     assert [row["comment"] for row in shell.json("rules", "list")] == [comment]
 
 
-def test_names_and_servers_that_are_refused_are_named(shell: Shell) -> None:
+def test_confusable_names_and_local_servers_are_refused(shell: Shell) -> None:
     add = ("nodes", "add")
     shell.say(*add, "hk-01", "socks5", "-", stdin=SOCKS)
     alike = shell.problem(*add, "hk-0l", "socks5", "-", stdin=SOCKS)
@@ -121,7 +121,7 @@ def test_names_and_servers_that_are_refused_are_named(shell: Shell) -> None:
     assert told == "config_json.server must be a host name or an IP address"
 
 
-def test_a_file_of_no_certificate_is_told(shell: Shell, tmp_path: Path) -> None:
+def test_a_file_without_a_certificate_is_refused(shell: Shell, tmp_path: Path) -> None:
     file = tmp_path / "ca.pem"
     file.write_text("no certificate\n")
     shell.url = "https://127.0.0.1:1"
@@ -142,7 +142,7 @@ class _Device(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_the_authority_that_is_named_is_trusted(shell: Shell, tmp_path: Path, strict: bool) -> None:
+def test_the_given_authority_is_trusted(shell: Shell, tmp_path: Path, strict: bool) -> None:
     authority = Authority(tmp_path, strict=strict)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(*authority.certificate("127.0.0.1"))
@@ -159,7 +159,7 @@ def test_the_authority_that_is_named_is_trusted(shell: Shell, tmp_path: Path, st
             serving.join()
 
 
-def test_the_token_of_this_device_is_for_no_other(shell: Shell, tmp_path: Path) -> None:
+def test_the_token_of_this_device_is_sent_to_no_other(shell: Shell, tmp_path: Path) -> None:
     (shell.folder / "token").write_text("of this device\n")
     config = tmp_path / "egressd.toml"
     config.write_text(f'[data]\ndir = "{shell.folder.parent}"\n[api]\nlisten = "127.0.0.1:1"\n')
@@ -175,7 +175,7 @@ def test_the_token_of_this_device_is_for_no_other(shell: Shell, tmp_path: Path) 
     assert given.exit_code == 0, "nobody has to read it then"
 
 
-def test_rules_come_back_as_they_were_exported(shell: Shell) -> None:
+def test_exported_rules_are_imported_unchanged(shell: Shell) -> None:
     shell.say("rules", "add", "10.0.0.1", "DIRECT", "--comment", 'a, "b"')
     shell.say("rules", "add", "10.0.1.0/24", "REJECT", "--download", "5")
     result = shell.run("rules", "export")
@@ -196,7 +196,7 @@ def test_a_dry_run_changes_nothing(shell: Shell) -> None:
     assert shell.json("rules", "list") == []
 
 
-def test_nodes_go_out_as_links_and_come_in_again(shell: Shell) -> None:
+def test_nodes_are_exported_as_links_and_imported_again(shell: Shell) -> None:
     shell.say("nodes", "add", "tokyo", "socks5", "-", "--group", "asia", stdin=SOCKS)
     shell.say("nodes", "edit", "tokyo", "--name", "osaka")
     shell.say("nodes", "set", "osaka", "--interface", "wan1", "--group", "jp")
@@ -212,7 +212,7 @@ def test_nodes_go_out_as_links_and_come_in_again(shell: Shell) -> None:
     assert shell.say("nodes", "list").split("\t")[1:4] == ["osaka", "socks5", "x"]
 
 
-def test_delays_are_measured_and_a_failure_is_an_exit_status(shell: Shell) -> None:
+def test_delays_are_measured_and_a_failure_sets_the_exit_status(shell: Shell) -> None:
     for name in ("a", "b", "c"):
         shell.say("nodes", "add", name, "socks5", "-", stdin=SOCKS)
     assert shell.say("nodes", "delay") == "a\t42\t\nb\t42\t\nc\t42\t\n"
@@ -224,7 +224,7 @@ def test_delays_are_measured_and_a_failure_is_an_exit_status(shell: Shell) -> No
     assert result.stdout == "b\t-1\ttimed out\nc\t7\t\n"
 
 
-def test_lines_are_steered_by_name(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_managed_by_name(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EGRESSD_LINE_PASSWORD", "hidden")
     shell.say("lines", "add", "l2tp_tokyo", "vpn.example.com", "user", "--secret", "s")
     shell.say("lines", "edit", "l2tp_tokyo", "--name", "l2tp_osaka", "--interface", "wan1")
@@ -240,7 +240,7 @@ def test_lines_are_steered_by_name(shell: Shell, monkeypatch: pytest.MonkeyPatch
     assert (line["name"], line["secret"]) == ("l2tp_osaka", "s")
 
 
-def test_the_whitelist_is_added_to_and_taken_from(shell: Shell, tmp_path: Path) -> None:
+def test_entries_are_added_to_and_removed_from_the_whitelist(shell: Shell, tmp_path: Path) -> None:
     shell.say("whitelist", "add", "a.test", "192.0.2.0/24", "https://b.test:8443")
     shell.say("whitelist", "add", "a.test")
     assert shell.say("whitelist", "show").splitlines() == [
@@ -260,7 +260,7 @@ def test_the_whitelist_is_added_to_and_taken_from(shell: Shell, tmp_path: Path) 
     assert shell.say("whitelist", "show").splitlines()[1:] == ["c.test", "d.test"]
 
 
-def test_proxy_services_come_back_as_they_were_exported(shell: Shell) -> None:
+def test_exported_proxy_services_are_imported_unchanged(shell: Shell) -> None:
     shell.say("proxies", "add", "office", "wan1", "18080", "--username", "u", stdin="a, secret\n")
     shell.say("proxies", "add", "#guest", "wan1", "18082", "--username", "u", "--password", " p ")
     shell.say("proxies", "edit", "office", "--port", "18081")
@@ -274,7 +274,7 @@ def test_proxy_services_come_back_as_they_were_exported(shell: Shell) -> None:
     assert shell.say("proxies", "export") == rows
 
 
-def test_status_and_explain_say_why(shell: Shell) -> None:
+def test_status_and_explain_print_reasons(shell: Shell) -> None:
     wan = InterfaceStatus(name="wan1", ip="203.0.113.20", is_up=True, role="wan")
     shell.device.bench.netd.shown = Status(state="running", revision=1, interfaces=(wan,))
     shell.say("rules", "add", "10.0.0.1", "Interface:wan1")
@@ -292,7 +292,7 @@ def test_status_and_explain_say_why(shell: Shell) -> None:
     assert json.loads(blocked.stdout)["reason"] == "its target is REJECT"
 
 
-def test_stop_start_and_open(shell: Shell) -> None:
+def test_the_device_is_stopped_opened_and_started(shell: Shell) -> None:
     settings = shell.device.bench.settings
     shell.say("stop")
     assert settings.get().stopped
@@ -305,7 +305,7 @@ def test_stop_start_and_open(shell: Shell) -> None:
     assert not settings.get().opened
 
 
-def test_what_is_printed_cannot_move_a_terminals_cursor() -> None:
+def test_printed_text_contains_no_control_characters() -> None:
     from egressd.cli.output import _text
 
     assert _text("a\x1b[2Jb\u202e") == "a\\x1b[2Jb\\u202e"
@@ -313,12 +313,12 @@ def test_what_is_printed_cannot_move_a_terminals_cursor() -> None:
 
 
 @pytest.mark.parametrize("shell_name", ["bash", "zsh", "fish"])
-def test_shells_learn_to_complete(shell_name: str) -> None:
+def test_completion_prints_a_script_for_each_shell(shell_name: str) -> None:
     result = CliRunner().invoke(cli, ["completion", shell_name])
     assert "_EGRESSD_COMPLETE" in result.output
 
 
-def test_commands_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_names_are_completed(monkeypatch: pytest.MonkeyPatch) -> None:
     environment: dict[str, Any] = {
         "_EGRESSD_COMPLETE": "bash_complete",
         "COMP_WORDS": "egressd rules ex",

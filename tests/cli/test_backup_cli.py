@@ -55,7 +55,7 @@ def stored(folder: Path, edits: list[Edit], backup: Path | None = None) -> Desir
     return asyncio.run(body())
 
 
-def test_a_backup_that_says_what_the_api_does_not_take_is_refused(
+def test_a_backup_with_invalid_values_is_refused_unless_older_is_given(
     config: Path, tmp_path: Path
 ) -> None:
     file, data = tmp_path / "file", tmp_path / "api"
@@ -77,7 +77,7 @@ def test_a_backup_that_says_what_the_api_does_not_take_is_refused(
 
 
 @pytest.mark.parametrize("older", [(), ("--older",)])
-def test_a_running_service_is_told_that_the_backup_is_older(
+def test_a_running_service_receives_the_older_option(
     shell: Shell, config: Path, tmp_path: Path, older: tuple[str, ...]
 ) -> None:
     file = tmp_path / "file"
@@ -105,7 +105,7 @@ def test_a_running_service_is_told_that_the_backup_is_older(
         assert names == []
 
 
-def test_what_is_merely_locked_is_not_set_aside(
+def test_a_locked_database_is_not_set_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "_BUSY_SECONDS", 0)

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from egressd.cli import cli
 
 
-def test_a_code_is_made_and_shown_again_until_it_is_used(tmp_path: Path) -> None:
+def test_a_setup_code_is_printed_again_until_it_is_used(tmp_path: Path) -> None:
     config = tmp_path / "egressd.toml"
     config.write_text(f'[data]\ndir = "{tmp_path}"\n[api]\nuser = "root"\n')
 

@@ -57,13 +57,13 @@ def netd(config: Path) -> Iterator[None]:
     loop.close()
 
 
-def test_a_configuration_that_would_not_be_read_is_refused(config: Path) -> None:
+def test_a_config_option_before_the_subcommand_is_refused(config: Path) -> None:
     result = CliRunner().invoke(cli, ["lines", "--config", str(config), "list"])
     assert result.exit_code == 2
     assert "give --config after list" in result.output
 
 
-def test_lines_are_shown_with_why_they_are_down(config: Path, netd: None) -> None:
+def test_lines_are_printed_with_the_reason_of_their_state(config: Path, netd: None) -> None:
     result = CliRunner().invoke(cli, ["lines", "--config", str(config)])
     assert result.exit_code == 0, result.output
     assert result.output == (
@@ -74,7 +74,7 @@ def test_lines_are_shown_with_why_they_are_down(config: Path, netd: None) -> Non
     )
 
 
-def test_it_says_when_nobody_answers(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unresponsive_netd_is_reported(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("egressd.cli.line_status._CONNECT_S", 0.2)
     result = CliRunner().invoke(cli, ["lines", "--config", str(config)])
     assert isinstance(result.exception, Failed)

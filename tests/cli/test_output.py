@@ -21,12 +21,12 @@ TEXTS = (
 
 
 @given(st.lists(st.lists(TEXTS, min_size=2, max_size=4), max_size=4))
-def test_rows_are_read_as_they_were_written(given_rows: list[list[str]]) -> None:
+def test_written_rows_are_read_back(given_rows: list[list[str]]) -> None:
     assert [fields(row.text) for row in rows(write_rows(given_rows))] == given_rows
 
 
 @given(st.lists(TEXTS, min_size=2, max_size=4))
-def test_no_field_is_a_formula_to_a_spreadsheet(row: list[str]) -> None:
+def test_no_field_is_a_formula_for_a_spreadsheet(row: list[str]) -> None:
     (found,) = csv.reader([write_rows([row])])
     assert not any(field.startswith(tuple(FORMULAS)) for field in found)
     for field, plain in zip(found, row, strict=True):
@@ -35,13 +35,13 @@ def test_no_field_is_a_formula_to_a_spreadsheet(row: list[str]) -> None:
     assert not any(field.startswith(tuple(FORMULAS)) for field in found)
 
 
-def test_an_apostrophe_keeps_a_formula_from_running() -> None:
+def test_an_apostrophe_disables_a_formula() -> None:
     row = ["=1+1", "'=1", "'a", "-", "a=", "+86", "@x", "\uff1d1", " =1", "a;=1;'+2;b;\"=3"]
     written = "'=1+1,''=1,'a,'-,a=,'+86,'@x,'\uff1d1,\" =1\",\"a;'=1;''+2;b;'\"\"=3\"\n"
     assert write_rows([row]) == written
     assert [fields(row.text) for row in rows(written)] == [row]
 
 
-def test_only_what_needs_quotes_has_them() -> None:
+def test_only_fields_that_need_quotes_have_them() -> None:
     row = ["#guest", "wan1", 1080, "a b#", " pass ", 'c"d', "a,b", ""]
     assert write_rows([row]) == '"#guest",wan1,1080,a b#," pass ","c""d","a,b",\n'

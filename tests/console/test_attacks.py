@@ -35,7 +35,7 @@ FOREIGN_PAGES = [
 
 
 @pytest.mark.parametrize("headers", FOREIGN_PAGES)
-async def test_a_foreign_page_changes_nothing(
+async def test_a_foreign_page_cannot_change_anything(
     device: Device, browser: Browser, headers: dict[str, str]
 ) -> None:
     """Cross-site request forgery, with the victim's cookie."""
@@ -69,7 +69,7 @@ async def test_a_foreign_page_cannot_log_its_visitor_in(
         assert "set-cookie" not in response.headers
 
 
-async def test_a_foreign_page_reads_nothing(device: Device, browser: Browser) -> None:
+async def test_a_foreign_page_cannot_read_anything(device: Device, browser: Browser) -> None:
     for headers in (
         {"origin": "https://evil.example"},
         {"sec-fetch-site": "cross-site"},
@@ -82,7 +82,7 @@ async def test_a_foreign_page_reads_nothing(device: Device, browser: Browser) ->
     assert (await browser.get("/svc", sec_fetch_site="same-origin")).status_code == 200
 
 
-async def test_a_browser_that_asks_for_consent_gets_none(device: Device) -> None:
+async def test_a_cors_preflight_is_refused(device: Device) -> None:
     """A CORS preflight."""
     response = await device.browser().http.options(
         "/console/login",
@@ -109,9 +109,7 @@ async def test_a_browser_that_asks_for_consent_gets_none(device: Device) -> None
         "",
     ],
 )
-async def test_a_name_that_is_not_ours_is_refused(
-    device: Device, browser: Browser, host: str
-) -> None:
+async def test_a_foreign_host_name_is_refused(device: Device, browser: Browser, host: str) -> None:
     """DNS rebinding: the attacker's name leads here, so that the browser holds us for them."""
     headers = {"host": host, "origin": f"https://{host}", "x-egressd-console": "1"}
     cookie = f"__Host-egressd={browser.http.cookies['__Host-egressd']}"
@@ -134,19 +132,19 @@ async def test_a_name_that_is_not_ours_is_refused(
         "localhost",
     ],
 )
-async def test_addresses_and_our_own_names_are_known(device: Device, host: str) -> None:
+async def test_own_addresses_and_names_are_accepted(device: Device, host: str) -> None:
     response = await device.browser().http.get("/console/session", headers={"host": host})
     assert response.status_code == 200
 
 
-async def test_two_hosts_are_no_host(device: Device) -> None:
+async def test_two_host_headers_are_refused(device: Device) -> None:
     response = await device.browser().http.get(
         "/console/session", headers=[("host", HOST), ("host", HOST)]
     )
     assert response.status_code == 421
 
 
-async def test_a_session_cannot_be_fixed_beforehand(device: Device) -> None:
+async def test_a_session_identifier_cannot_be_fixed_by_an_attacker(device: Device) -> None:
     """Session fixation: an identifier that the attacker chose never becomes a session."""
     victim = device.browser()
     prepared = "attackers-choice-attackers-choice-attackers"
@@ -159,7 +157,7 @@ async def test_a_session_cannot_be_fixed_beforehand(device: Device) -> None:
     assert (await attacker.get("/svc")).status_code == 401
 
 
-async def test_logging_in_ends_the_session_that_the_browser_had(
+async def test_logging_in_ends_the_browsers_earlier_session(
     device: Device, browser: Browser
 ) -> None:
     before = browser.http.cookies["__Host-egressd"]
@@ -170,7 +168,7 @@ async def test_logging_in_ends_the_session_that_the_browser_had(
     assert (await attacker.get("/svc")).status_code == 401
 
 
-async def test_a_cookie_that_was_put_beside_ours_counts_for_nothing(tmp_path_factory) -> None:  # type: ignore[no-untyped-def]
+async def test_a_second_cookie_of_the_same_name_makes_both_invalid(tmp_path_factory) -> None:  # type: ignore[no-untyped-def]
     """Cookie tossing, over plain HTTP, where names have no ``__Host-`` to protect them."""
     device = Device(tmp_path_factory.mktemp("plain"), insecure=True)
     await device.start()
@@ -184,7 +182,7 @@ async def test_a_cookie_that_was_put_beside_ours_counts_for_nothing(tmp_path_fac
     await device.stop()
 
 
-async def test_the_cookie_is_for_us_alone(device: Device) -> None:
+async def test_cookies_have_restrictive_attributes(device: Device) -> None:
     lines = (await device.browser().log_in()).headers.get_list("set-cookie")
     for line, name, age in zip(
         lines, ("__Host-egressd", "__Host-egressd-device"), (43_200, 31_536_000), strict=True
@@ -222,13 +220,13 @@ async def guess_from(device: Device, network: str) -> None:
     assert statuses[-1] == 429
 
 
-async def test_a_host_with_many_addresses_has_no_more_guesses(device: Device) -> None:
+async def test_a_host_with_many_addresses_gets_no_more_guesses(device: Device) -> None:
     # It had five from each: 38 a second from one host of a LAN.
     await guess_from(device, "192.168.8.{}")
     assert (await device.browser("192.168.9.5").log_in()).status_code == 200
 
 
-async def test_a_browser_that_was_here_before_gets_in_whoever_guesses(device: Device) -> None:
+async def test_a_known_browser_can_log_in_during_guesses_by_others(device: Device) -> None:
     known = device.browser("192.168.8.5")
     await known.log_in()
     await known.send("POST", "/console/logout")
@@ -244,7 +242,7 @@ async def test_a_browser_that_was_here_before_gets_in_whoever_guesses(device: De
     assert (await moved.log_in()).status_code == 200
 
 
-async def test_who_is_logged_in_changes_the_password_whoever_guesses(
+async def test_a_session_can_change_the_password_during_guesses_by_others(
     device: Device, browser: Browser
 ) -> None:
     del browser.http.cookies["__Host-egressd-device"]
@@ -253,7 +251,7 @@ async def test_who_is_logged_in_changes_the_password_whoever_guesses(
     assert (await browser.send("PUT", "/console/password", body)).status_code == 200
 
 
-async def test_the_account_is_guarded_from_all_networks_together(device: Device) -> None:
+async def test_guesses_from_all_networks_together_are_limited(device: Device) -> None:
     known = device.browser()
     await known.log_in()
     for number in range(EVERYBODY.free):
@@ -268,7 +266,7 @@ async def test_the_account_is_guarded_from_all_networks_together(device: Device)
 @pytest.mark.parametrize(
     "value", ["", "0123456789abcdef", "0123456789abcdef." + "0" * 64, "x.y", "zz." * 300]
 )
-async def test_nobody_makes_themselves_known(device: Device, value: str) -> None:
+async def test_a_forged_device_cookie_has_no_effect(device: Device, value: str) -> None:
     await guess_from(device, "192.168.8.{}")
     cookie = {"cookie": f"__Host-egressd-device={value}"}
     forger = device.browser("192.168.8.66")
@@ -276,7 +274,9 @@ async def test_nobody_makes_themselves_known(device: Device, value: str) -> None
     assert answer.status_code == 429
 
 
-async def test_who_knew_an_earlier_password_is_a_stranger(device: Device, browser: Browser) -> None:
+async def test_a_browser_known_by_an_earlier_password_is_unknown(
+    device: Device, browser: Browser
+) -> None:
     once_known = device.browser()
     await once_known.log_in()
     body = {"current": PASSWORD, "password": "another password"}
@@ -287,7 +287,7 @@ async def test_who_knew_an_earlier_password_is_a_stranger(device: Device, browse
     assert (await browser.log_in("another password")).status_code == 200
 
 
-async def test_guesses_that_are_not_looked_at_are_told(device: Device) -> None:
+async def test_refused_guesses_are_reported(device: Device) -> None:
     assert device.accounts.problems() == []
     await guess_from(device, "192.168.8.{}")
     assert device.accounts.problems() == [
@@ -295,13 +295,13 @@ async def test_guesses_that_are_not_looked_at_are_told(device: Device) -> None:
     ]
 
 
-async def test_guesses_sent_at_once_are_not_more(device: Device) -> None:
+async def test_concurrent_guesses_are_limited_like_others(device: Device) -> None:
     guesser = device.browser("192.168.8.66")
     answers = await asyncio.gather(*(guesser.log_in(f"guess number {n}") for n in range(30)))
     assert sum(answer.status_code == 403 for answer in answers) == ADDRESS.free
 
 
-async def test_guesses_from_everywhere_do_not_pile_up(device: Device) -> None:
+async def test_concurrent_guesses_from_many_networks_are_limited(device: Device) -> None:
     guessers = [device.browser(f"10.0.{n // 200}.{n % 200}") for n in range(60)]
     answers = await asyncio.gather(*(guesser.log_in("some guess") for guesser in guessers))
     looked_at = sum(answer.status_code == 403 for answer in answers)
@@ -319,7 +319,7 @@ async def test_codes_cannot_be_guessed_quickly(new_device: Device) -> None:
     assert statuses == [403] * ADDRESS.free + [429] * 2
 
 
-async def test_a_right_password_forgives(device: Device) -> None:
+async def test_a_right_password_resets_the_count(device: Device) -> None:
     browser = device.browser()
     for _ in range(3):
         for number in range(ADDRESS.free - 1):
@@ -327,7 +327,7 @@ async def test_a_right_password_forgives(device: Device) -> None:
         assert (await browser.log_in()).status_code == 200
 
 
-async def test_plain_http_leads_to_https_and_takes_no_password(device: Device) -> None:
+async def test_plain_http_redirects_to_https_and_accepts_no_password(device: Device) -> None:
     plain = device.browser(base="http://192.168.8.1:8787")
     response = await plain.get("/some/page")
     assert response.status_code == 308
@@ -336,7 +336,7 @@ async def test_plain_http_leads_to_https_and_takes_no_password(device: Device) -
     assert (await plain.send("POST", "/console/setup")).status_code == 403
 
 
-async def test_a_redirect_leads_nowhere_else(device: Device) -> None:
+async def test_a_redirect_stays_on_this_host(device: Device) -> None:
     plain = device.browser(base="http://192.168.8.1:8787")
     for path in ("//evil.example/", "/\\evil.example", "/%0d%0aset-cookie:a=b"):
         response = await plain.get(path)
@@ -345,7 +345,7 @@ async def test_a_redirect_leads_nowhere_else(device: Device) -> None:
         assert "set-cookie" not in response.headers
 
 
-async def test_from_this_machine_plain_http_will_do(device: Device) -> None:
+async def test_plain_http_from_this_machine_is_accepted(device: Device) -> None:
     local = device.browser("127.0.0.1", "http://127.0.0.1:8787")
     answer = await local.log_in()
     assert answer.status_code == 200
@@ -362,13 +362,13 @@ async def test_from_this_machine_plain_http_will_do(device: Device) -> None:
         assert (await other.get("/svc", cookie=f"{name}={secret}")).status_code == 401
 
 
-async def test_a_session_does_not_lend_itself_to_a_wrong_token(
+async def test_a_session_does_not_make_a_wrong_token_valid(
     device: Device, browser: Browser
 ) -> None:
     assert (await browser.get("/svc", authorization="Bearer wrong")).status_code == 401
 
 
-async def test_without_a_session_there_is_nothing_to_see(device: Device) -> None:
+async def test_without_a_session_nothing_is_readable(device: Device) -> None:
     stranger = device.browser()
     for path in ("/console/sessions", "/console/access", "/console/unknown"):
         response = await stranger.get(path)

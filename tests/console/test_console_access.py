@@ -54,7 +54,7 @@ async def test_a_license_is_installed_by_upload(device: Device, browser: Browser
         b"x" * 20_000,
     ],
 )
-async def test_a_body_that_is_none_is_told(device: Device, content: bytes) -> None:
+async def test_an_invalid_body_is_400(device: Device, content: bytes) -> None:
     browser = device.browser()
     response = await browser.http.post(
         "/console/login",
@@ -65,7 +65,7 @@ async def test_a_body_that_is_none_is_told(device: Device, content: bytes) -> No
     assert response.json()["error"].startswith("body ")
 
 
-async def test_a_form_is_no_json(device: Device) -> None:
+async def test_a_form_is_refused(device: Device) -> None:
     browser = device.browser()
     response = await browser.http.post(
         "/console/login", data={"password": "x"}, headers=browser.own
@@ -73,7 +73,7 @@ async def test_a_form_is_no_json(device: Device) -> None:
     assert response.json() == {"error": "Content-Type must be application/json"}
 
 
-async def test_what_a_session_does_is_recorded(device: Device, browser: Browser) -> None:
+async def test_actions_of_a_session_are_recorded(device: Device, browser: Browser) -> None:
     (session,) = device.sessions.current()
     await browser.send("POST", "/console/token/reveal")
     await browser.send("POST", "/console/logout")
@@ -85,6 +85,6 @@ async def test_what_a_session_does_is_recorded(device: Device, browser: Browser)
     assert device.journal.subjects == {"console"}
 
 
-async def test_what_is_not_there_is_404(browser: Browser) -> None:
+async def test_an_unknown_endpoint_is_404(browser: Browser) -> None:
     response = await browser.get("/console/unknown")
     assert (response.status_code, response.json()) == (404, {"error": "there is no such endpoint"})

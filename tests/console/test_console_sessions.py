@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_new_device_waits_for_its_password(new_device: Device) -> None:
+async def test_a_new_device_needs_a_setup(new_device: Device) -> None:
     browser = new_device.browser()
     assert await browser.state() == "setup"
     assert not (await browser.get("/console/session")).json()["has_password"]
@@ -36,7 +36,7 @@ async def test_a_new_device_waits_for_its_password(new_device: Device) -> None:
     assert await new_device.browser().state() == "login"
 
 
-async def test_a_setup_code_counts_once(new_device: Device) -> None:
+async def test_a_setup_code_is_valid_once(new_device: Device) -> None:
     body = {"code": new_device.code.code(), "password": PASSWORD}
     answers = await asyncio.gather(
         *(new_device.browser(f"10.0.0.{n}").send("POST", "/console/setup", body) for n in range(5))
@@ -57,7 +57,7 @@ async def test_a_new_code_replaces_a_forgotten_password(device: Device, browser:
     assert (await device.browser().log_in("another password")).status_code == 200
 
 
-async def test_a_full_disk_keeps_nobody_out(tmp_path: Path, need: Need) -> None:
+async def test_a_full_disk_does_not_prevent_a_login(tmp_path: Path, need: Need) -> None:
     need("root, who may mount a small file system", os.geteuid() == 0)
     with small_disk(tmp_path / "disk") as disk:
         device = Device(disk)
@@ -78,7 +78,7 @@ async def test_a_full_disk_keeps_nobody_out(tmp_path: Path, need: Need) -> None:
 
 
 @pytest.mark.parametrize("password", ["short", "x" * 1001, "with\na line break"])
-async def test_a_bad_password_is_not_taken(new_device: Device, password: str) -> None:
+async def test_an_invalid_password_is_refused(new_device: Device, password: str) -> None:
     body = {"code": new_device.code.code(), "password": password}
     answer = await new_device.browser().send("POST", "/console/setup", body)
     assert answer.status_code == 400
@@ -95,7 +95,7 @@ async def test_logging_out_ends_the_session(device: Device, browser: Browser) ->
     assert (await browser.get("/svc")).status_code == 401
 
 
-async def test_a_session_expires_when_it_is_not_used(device: Device, browser: Browser) -> None:
+async def test_an_unused_session_expires(device: Device, browser: Browser) -> None:
     device.now += IDLE_S - 1
     assert (await browser.get("/svc")).status_code == 200
     device.now += IDLE_S - 1
@@ -106,7 +106,9 @@ async def test_a_session_expires_when_it_is_not_used(device: Device, browser: Br
     assert await device.store.sessions() == []
 
 
-async def test_a_session_expires_however_much_it_is_used(device: Device, browser: Browser) -> None:
+async def test_a_used_session_expires_at_its_absolute_limit(
+    device: Device, browser: Browser
+) -> None:
     end = device.now + ABSOLUTE_S
     while device.now < end - IDLE_S / 2:
         device.now += IDLE_S / 2
@@ -116,14 +118,14 @@ async def test_a_session_expires_however_much_it_is_used(device: Device, browser
 
 
 @pytest.mark.parametrize("jump", [-56 * 365 * 86_400, 10 * 365 * 86_400])
-async def test_a_clock_that_jumps_lengthens_no_session(
+async def test_a_clock_jump_extends_no_session(
     device: Device, browser: Browser, jump: float
 ) -> None:
     device.now += jump
     assert (await browser.get("/svc")).status_code == 401
 
 
-async def test_sessions_outlive_a_restart_and_expire_meanwhile(
+async def test_sessions_survive_a_restart_and_expire_while_it_lasts(
     device: Device, browser: Browser
 ) -> None:
     secret = browser.http.cookies["__Host-egressd"]
@@ -169,7 +171,7 @@ async def test_sessions_are_listed_and_ended(device: Device, browser: Browser) -
     assert (await browser.get("/svc")).status_code == 200
 
 
-async def test_a_new_password_leaves_only_the_session_that_chose_it(
+async def test_a_new_password_ends_all_sessions_but_its_own(
     device: Device, browser: Browser
 ) -> None:
     other = device.browser("192.168.8.6")
@@ -183,7 +185,7 @@ async def test_a_new_password_leaves_only_the_session_that_chose_it(
     assert (await browser.send("PUT", "/console/password", body)).status_code == 403
 
 
-async def test_no_session_begins_by_a_password_that_is_being_replaced(
+async def test_concurrent_logins_with_a_replaced_password_end(
     device: Device, browser: Browser
 ) -> None:
     body = {"current": PASSWORD, "password": "another password"}
@@ -197,7 +199,7 @@ async def test_no_session_begins_by_a_password_that_is_being_replaced(
     assert await browser.state() == "open"
 
 
-async def test_sessions_are_bounded(device: Device) -> None:
+async def test_the_number_of_sessions_is_limited(device: Device) -> None:
     first = device.browser()
     await first.log_in()
     for _ in range(SESSIONS_MAX):
@@ -208,7 +210,7 @@ async def test_sessions_are_bounded(device: Device) -> None:
     assert (await first.get("/svc")).status_code == 401
 
 
-async def test_who_logs_in_after_the_clock_was_set_back_stays_logged_in(device: Device) -> None:
+async def test_a_login_after_the_clock_was_set_back_is_kept(device: Device) -> None:
     for _ in range(SESSIONS_MAX):
         _, session = device.sessions.prepare("c", "192.0.2.1", "")
         await device.sessions.begin(session)
@@ -219,7 +221,7 @@ async def test_who_logs_in_after_the_clock_was_set_back_stays_logged_in(device: 
         assert (await browser.get("/svc")).status_code == 200
 
 
-async def test_a_stream_notices_the_end_of_its_session(device: Device, browser: Browser) -> None:
+async def test_a_stream_ends_with_its_session(device: Device, browser: Browser) -> None:
     (session,) = device.sessions.current()
     headers = [(b"host", b"192.168.8.1:8788")]
     cookie = f"__Host-egressd={browser.http.cookies['__Host-egressd']}".encode()

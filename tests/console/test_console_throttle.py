@@ -66,7 +66,7 @@ def test_the_wait_after_the_free_guesses_grows() -> None:
     assert waits[-1] == ADDRESS.most_s
 
 
-def test_it_grows_from_there_however_long_each_guess_takes() -> None:
+def test_the_wait_includes_the_time_that_a_guess_takes() -> None:
     clock = Clock()
     throttle = Throttle(clock)
     for _ in range(ADDRESS.free):
@@ -75,7 +75,7 @@ def test_it_grows_from_there_however_long_each_guess_takes() -> None:
     assert throttle.charge(HOST) == pytest.approx(ADDRESS.first_s - 0.5)
 
 
-def test_an_address_has_a_few_guesses_an_hour() -> None:
+def test_an_address_is_limited_to_a_few_guesses_an_hour() -> None:
     clock = Clock()
     throttle = Throttle(clock)
     heard = guesses_in(throttle, clock, [HOST], 12 * HOUR)
@@ -83,7 +83,7 @@ def test_an_address_has_a_few_guesses_an_hour() -> None:
 
 
 @pytest.mark.parametrize("network", ["10.0.0.{}", "fd00::{:x}"])
-def test_addresses_of_one_network_have_no_more_together(network: str) -> None:
+def test_addresses_of_one_network_share_a_limit(network: str) -> None:
     # A host of a LAN took one address after the other: 38 guesses a second.
     clock = Clock()
     throttle = Throttle(clock)
@@ -93,7 +93,7 @@ def test_addresses_of_one_network_have_no_more_together(network: str) -> None:
     assert throttle.charge(ELSEWHERE) == 0
 
 
-def test_all_networks_together_have_no_more_than_the_account_allows() -> None:
+def test_all_networks_share_the_limit_of_the_account() -> None:
     clock = Clock()
     throttle = Throttle(clock)
     heard = guesses_in(throttle, clock, [source(number) for number in range(1000)], 600)
@@ -101,7 +101,7 @@ def test_all_networks_together_have_no_more_than_the_account_allows() -> None:
     assert 0 < throttle.charge(ELSEWHERE) <= EVERYBODY.most_s
 
 
-def test_a_known_browser_and_this_machine_are_heard_whoever_guesses_elsewhere() -> None:
+def test_known_browsers_and_this_machine_have_their_own_limits() -> None:
     throttle = Throttle(Clock())
     for number in range(1000):
         throttle.charge(source(number))
@@ -114,7 +114,7 @@ def test_a_known_browser_and_this_machine_are_heard_whoever_guesses_elsewhere() 
     assert throttle.charge(source(1), "device b") == 0
 
 
-def test_waiting_as_told_is_enough() -> None:
+def test_a_guess_after_the_announced_wait_is_accepted() -> None:
     clock = Clock()
     throttle = Throttle(clock)
     for _ in range(50):
@@ -126,7 +126,7 @@ def test_waiting_as_told_is_enough() -> None:
             assert throttle.charge(HOST) == 0
 
 
-def test_time_forgets() -> None:
+def test_the_count_decays_with_time() -> None:
     clock = Clock()
     throttle = Throttle(clock)
     for _ in range(ADDRESS.free):
@@ -135,7 +135,7 @@ def test_time_forgets() -> None:
     assert [throttle.charge(HOST) for _ in range(ADDRESS.free)] == [0.0] * ADDRESS.free
 
 
-def test_a_right_guess_counts_for_none_and_forgives_its_address_alone() -> None:
+def test_a_right_guess_resets_only_the_count_of_its_address() -> None:
     throttle = Throttle(Clock())
     for _ in range(10 * EVERYBODY.free):  # a program that logs in time and again
         assert throttle.charge(HOST) == 0
@@ -148,7 +148,7 @@ def test_a_right_guess_counts_for_none_and_forgives_its_address_alone() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.floats(0, 400)), max_size=100))
-def test_no_guess_is_heard_before_the_wait_that_was_told(tries: list[tuple[int, float]]) -> None:
+def test_no_guess_is_accepted_before_the_announced_wait(tries: list[tuple[int, float]]) -> None:
     clock = Clock()
     throttle = Throttle(clock)
     told: dict[int, float] = {}
@@ -160,7 +160,7 @@ def test_no_guess_is_heard_before_the_wait_that_was_told(tries: list[tuple[int, 
             told[number] = clock.now + wait
 
 
-def test_networks_that_guess_are_told_for_a_minute() -> None:
+def test_refused_networks_are_reported_for_a_minute() -> None:
     clock = Clock()
     throttle = Throttle(clock)
     for _ in range(ADDRESS.free):
@@ -173,7 +173,7 @@ def test_networks_that_guess_are_told_for_a_minute() -> None:
     assert throttle.refused_networks() == []
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_the_number_of_remembered_sources_is_limited() -> None:
     clock = Clock()
     throttle = Throttle(clock)
     for number in range(ACCOUNTS_MAX * 2):

@@ -34,7 +34,7 @@ async def built(tmp_path: Path) -> AsyncIterator[Device]:
     await device.stop()
 
 
-async def test_the_page_is_served_to_everybody(built: Device) -> None:
+async def test_the_page_needs_no_session(built: Device) -> None:
     response = await built.browser().get("/")
     assert response.content == INDEX
     assert response.headers["content-type"] == "text/html; charset=utf-8"
@@ -43,7 +43,7 @@ async def test_the_page_is_served_to_everybody(built: Device) -> None:
     assert (again.status_code, again.content) == (304, b"")
 
 
-async def test_hashed_files_are_kept_for_good_and_zipped(built: Device) -> None:
+async def test_hashed_files_are_cached_for_ever_and_compressed(built: Device) -> None:
     browser = built.browser()
     response = await browser.get("/assets/index-abc123.js", accept_encoding="br, gzip")
     assert response.content == SCRIPT
@@ -60,7 +60,7 @@ async def test_hashed_files_are_kept_for_good_and_zipped(built: Device) -> None:
     assert "content-encoding" not in font.headers
 
 
-async def test_nothing_else_is_served(built: Device) -> None:
+async def test_other_paths_are_not_served(built: Device) -> None:
     browser = built.browser()
     for path in (
         "/index.js",
@@ -80,14 +80,14 @@ async def test_nothing_else_is_served(built: Device) -> None:
     assert head.headers["content-length"] == str(len(INDEX))
 
 
-async def test_a_page_that_is_not_built_is_told_in_plain_text(new_device: Device) -> None:
+async def test_without_a_built_page_a_plain_text_explains_it(new_device: Device) -> None:
     response = await new_device.browser().get("/")
     assert response.status_code == 200
     assert response.headers["content-type"].startswith("text/plain")
     assert "not built" in response.text
 
 
-async def test_every_answer_bears_the_guarding_headers(built: Device) -> None:
+async def test_every_answer_has_the_security_headers(built: Device) -> None:
     browser = built.browser()
     for path in ("/", "/assets/index-abc123.js", "/nowhere", "/console/session", "/console/access"):
         headers = (await browser.get(path)).headers

@@ -19,7 +19,7 @@ def _cheap_hashes() -> None:
     """Not here."""
 
 
-async def test_a_hash_fits_its_password_alone() -> None:
+async def test_a_hash_matches_its_password_only() -> None:
     passwords = Passwords()
     hash_ = await passwords.hash("correct horse")
     assert hash_ != await passwords.hash("correct horse")
@@ -29,14 +29,14 @@ async def test_a_hash_fits_its_password_alone() -> None:
     assert await passwords.fits("pässwörd ✓", await passwords.hash("pässwörd ✓"))
 
 
-async def test_a_hash_costs_what_owasp_asks_for() -> None:
+async def test_a_hash_has_the_cost_recommended_by_owasp() -> None:
     parameters = extract_parameters(await Passwords().hash("x"))
     assert parameters.type.name == "ID"
     assert parameters.memory_cost >= 19 * 1024
     assert parameters.time_cost >= 2
 
 
-async def test_many_at_once_take_the_memory_of_one() -> None:
+async def test_concurrent_hashes_use_the_memory_of_one() -> None:
     passwords = Passwords()
     hash_ = await passwords.hash("x")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -46,7 +46,7 @@ async def test_many_at_once_take_the_memory_of_one() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 25 * 1024
 
 
-def test_a_code_may_be_typed_as_people_do() -> None:
+def test_a_code_matches_in_any_case_and_spacing() -> None:
     assert same_code("abcd-efgh-2345", "ABCD-EFGH-2345")
     assert same_code(" ABCD EFGH 2345 ", "ABCD-EFGH-2345")
     assert not same_code("ABCD-EFGH-234", "ABCD-EFGH-2345")

@@ -40,35 +40,35 @@ def found(license_: License, now: datetime = END - timedelta(days=1)) -> Finding
     return at(examine(sign(license_, KEY), TRUSTED, DEVICE), now)
 
 
-def test_a_good_license_holds_until_the_second_it_expires() -> None:
+def test_a_valid_license_holds_until_its_expiry() -> None:
     assert found(LICENSE, END - timedelta(seconds=1)).holds
     expired = found(LICENSE, END)
     assert not expired.holds
     assert expired.reason == "it expired at 2027-11-21T00:00:00Z"
 
 
-def test_a_license_without_an_end_does_not_expire() -> None:
+def test_a_license_without_an_expiry_does_not_expire() -> None:
     assert found(replace(LICENSE, expires_at=""), END + timedelta(days=100_000)).holds
 
 
-def test_another_devices_license_counts_as_none() -> None:
+def test_a_license_of_another_device_does_not_hold() -> None:
     finding = found(replace(LICENSE, device="ffff-0000-ffff-0000"))
     assert not finding.holds
     assert "ffff-0000-ffff-0000" in finding.reason
 
 
-def test_no_file_and_a_broken_file_say_so() -> None:
+def test_a_missing_and_a_broken_file_have_a_reason() -> None:
     assert examine(None, TRUSTED, DEVICE).reason == "no license is installed"
     assert "cut short" in examine(sign(LICENSE, KEY)[:50], TRUSTED, DEVICE).reason
 
 
-def test_off_allows_everything_whatever_is_installed() -> None:
+def test_mode_off_allows_everything_with_any_license() -> None:
     assert grants_of("off", Finding(None, "no license is installed")) == EVERYTHING
     assert grants_of("off", found(LICENSE)) == EVERYTHING
     assert EVERYTHING.proxy_service_quota == 1000
 
 
-def test_enforced_allows_what_the_license_says_and_nothing_without_one() -> None:
+def test_mode_enforced_allows_only_the_licensed_capabilities() -> None:
     assert grants_of("enforced", found(LICENSE)) == Grants(
         api=True, line_dns=False, proxy_service_quota=7, api_trial_calls=3, serial="5f0c"
     )
@@ -88,5 +88,7 @@ def test_enforced_allows_what_the_license_says_and_nothing_without_one() -> None
         (Grants(api_trial_calls=5), 0, ApiAccess.EXHAUSTED),
     ],
 )
-def test_api_access(grants: Grants, left: int, access: ApiAccess) -> None:
+def test_api_access_follows_the_grants_and_the_trial_calls_left(
+    grants: Grants, left: int, access: ApiAccess
+) -> None:
     assert api_access(grants, left) is access

@@ -17,7 +17,7 @@ from egressd.license.keys import (
 from egressd.model.errors import Failed, Invalid
 
 
-def test_a_written_key_reads_back_and_nobody_else_can_read_it(tmp_path: Path) -> None:
+def test_a_written_key_is_read_back_and_readable_by_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "vendor.key"
     key = write_private_key(path)
     assert read_private_key(path).private_bytes_raw() == key.private_bytes_raw()
@@ -33,7 +33,7 @@ def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_ring_finds_keys_by_the_id_that_they_give_themselves(tmp_path: Path) -> None:
+def test_a_key_ring_finds_keys_by_their_id(tmp_path: Path) -> None:
     first = write_private_key(tmp_path / "a").public_key()
     second = write_private_key(tmp_path / "b").public_key()
     ring = key_ring([public_key_text(first), public_key_text(second)])
@@ -41,7 +41,7 @@ def test_a_ring_finds_keys_by_the_id_that_they_give_themselves(tmp_path: Path) -
     assert ring[key_id(second)].public_bytes_raw() == second.public_bytes_raw()
 
 
-def test_every_bad_pinned_key_is_named() -> None:
+def test_every_invalid_pinned_key_is_named() -> None:
     good = base64.b64encode(bytes(32)).decode()
     with pytest.raises(Invalid) as caught:
         key_ring([good, "not base64!", base64.b64encode(bytes(31)).decode()])

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from egressd.cli import cli
 
 
-def test_the_commands_follow_the_configuration(
+def test_the_commands_use_the_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("egressd.license.commands.this_device", lambda: "0123-4567-89ab-cdef")

@@ -50,7 +50,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     return Shop(tmp_path)
 
 
-def test_issue_install_and_show(shop: Shop) -> None:
+def test_a_license_is_issued_installed_and_shown(shop: Shop) -> None:
     file = shop.issue("--capability", "api", "--proxy-services", "12", "--expires", "2099-12-31")
     assert shop.shown()["reason"] == "no license is installed"
     assert shop.shown(str(file))["holds"]
@@ -65,7 +65,7 @@ def test_issue_install_and_show(shop: Shop) -> None:
     assert not shown["grants"]["line_dns"]
 
 
-def test_show_tells_a_person(shop: Shop) -> None:
+def test_a_license_is_shown_as_text(shop: Shop) -> None:
     assert "does not hold: no license is installed" in shop.run("show").stdout
     shop.run("install", str(shop.issue("--trial-calls", "50")))
     text = shop.run("show").stdout
@@ -74,7 +74,7 @@ def test_show_tells_a_person(shop: Shop) -> None:
     assert "capabilities:    none" in text
 
 
-def test_what_does_not_hold_is_not_installed_and_shows_why(shop: Shop) -> None:
+def test_an_invalid_license_is_not_installed_and_has_a_reason(shop: Shop) -> None:
     foreign = shop.issue("--capability", "api", device="aaaa-bbbb-cccc-dddd")
     result = shop.run("install", str(foreign))
     assert result.exit_code == 1
@@ -86,7 +86,7 @@ def test_what_does_not_hold_is_not_installed_and_shows_why(shop: Shop) -> None:
     assert shop.shown(str(expired))["grants"]["api"] is False
 
 
-def test_missing_files_and_taken_names_are_told(shop: Shop) -> None:
+def test_missing_files_and_existing_names_are_reported(shop: Shop) -> None:
     assert "no file" in shop.run("install", str(shop.folder / "none")).output
     assert "exists" in shop.run("keygen", str(shop.key)).output
     missing = shop.run("issue", "--key", str(shop.folder / "none"), "--device", "d")
@@ -100,7 +100,7 @@ def test_the_private_key_is_not_printed(shop: Shop) -> None:
     assert "PRIVATE" in (shop.folder / "second.key").read_text()
 
 
-def test_a_day_that_has_no_day_after_it_is_told(shop: Shop) -> None:
+def test_an_expiry_on_the_last_possible_day_is_refused(shop: Shop) -> None:
     result = shop.run("issue", "--key", str(shop.key), "--device", "d", "--expires", "9999-12-31")
     assert result.exit_code == 2
     assert "Traceback" not in result.output

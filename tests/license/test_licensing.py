@@ -80,7 +80,7 @@ def device(tmp_path: Path) -> Device:
     return Device(tmp_path)
 
 
-def test_a_license_counts_from_the_moment_it_is_installed(device: Device) -> None:
+def test_a_license_is_valid_from_its_installation(device: Device) -> None:
     assert device.call() == "API_ACCESS_REQUIRED"
     assert device.licensing.grants() == NOTHING
     device.install(FULL)
@@ -89,7 +89,7 @@ def test_a_license_counts_from_the_moment_it_is_installed(device: Device) -> Non
     assert device.counts.spent == {}
 
 
-def test_a_license_stops_counting_when_it_expires_or_is_removed_or_spoilt(device: Device) -> None:
+def test_a_license_is_invalid_when_expired_damaged_or_removed(device: Device) -> None:
     device.install(FULL)
     assert device.call() is None
     device.now = NOW + timedelta(days=1)
@@ -103,14 +103,14 @@ def test_a_license_stops_counting_when_it_expires_or_is_removed_or_spoilt(device
     assert device.call() == "API_ACCESS_REQUIRED"
 
 
-def test_a_trial_ends_after_its_calls_and_a_full_license_opens_again(device: Device) -> None:
+def test_a_trial_ends_after_its_calls_and_a_full_license_replaces_it(device: Device) -> None:
     device.install(TRIAL)
     assert [device.call() for _ in range(3)] == [None, None, "API_TRIAL_QUOTA_EXHAUSTED"]
     device.install(replace(FULL, serial="next"))
     assert device.call() is None
 
 
-def test_access_and_the_trial_calls_that_are_left_are_told(device: Device) -> None:
+def test_access_shows_the_trial_calls_left(device: Device) -> None:
     assert device.licensing.access() == (ApiAccess.REQUIRED, 0)
     device.install(TRIAL)
     assert device.licensing.access() == (ApiAccess.TRIAL, 2)
@@ -122,7 +122,7 @@ def test_access_and_the_trial_calls_that_are_left_are_told(device: Device) -> No
     assert device.licensing.access() == (ApiAccess.OPEN, 0)
 
 
-def test_a_license_is_installed_by_its_bytes(device: Device) -> None:
+def test_a_license_is_installed_from_its_bytes(device: Device) -> None:
     umask = os.umask(0o077)
     try:
         assert device.licensing.install(sign(FULL, KEY)) == FULL.serial
@@ -136,7 +136,7 @@ def test_a_license_is_installed_by_its_bytes(device: Device) -> None:
     assert device.path.read_bytes() == before
 
 
-def test_a_call_that_was_let_in_is_refused_when_the_last_one_went_meanwhile(
+def test_an_admitted_call_is_refused_if_the_last_one_was_taken_first(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device.install(replace(TRIAL, api_trial_calls=1))
@@ -151,13 +151,13 @@ def test_a_call_that_was_let_in_is_refused_when_the_last_one_went_meanwhile(
     assert asyncio.run(device.licensing.spend()) is False
 
 
-def test_an_unreadable_license_says_why(device: Device) -> None:
+def test_an_unreadable_license_has_a_reason(device: Device) -> None:
     device.path.mkdir()
     assert device.call() == "API_ACCESS_REQUIRED"
     assert "directory" in device.licensing.finding().reason
 
 
-def test_a_license_that_does_not_hold_leaves_what_was_installed(device: Device) -> None:
+def test_an_invalid_license_does_not_replace_the_installed_one(device: Device) -> None:
     device.install(FULL)
     before = device.path.read_bytes()
     with pytest.raises(Invalid, match="issued for the device"):
@@ -168,7 +168,7 @@ def test_a_license_that_does_not_hold_leaves_what_was_installed(device: Device) 
     assert list(device.path.parent.iterdir()) == [device.path]
 
 
-def test_a_link_in_the_way_is_replaced_not_followed(device: Device) -> None:
+def test_a_symbolic_link_is_replaced_and_not_followed(device: Device) -> None:
     victim = device.path.parent / "victim"
     victim.write_text("precious")
     device.path.with_name("license.json.new").symlink_to(victim)
@@ -177,13 +177,13 @@ def test_a_link_in_the_way_is_replaced_not_followed(device: Device) -> None:
     assert device.call() is None
 
 
-def test_a_license_that_cannot_be_written_fails(tmp_path: Path) -> None:
+def test_installing_a_license_on_an_unwritable_place_fails(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Failed, match="write the license"):
         install(sign(FULL, KEY), tmp_path / "file" / "license.json", TRUSTED, DEVICE, NOW)
 
 
-def test_mode_off_reads_nothing(tmp_path: Path) -> None:
+def test_mode_off_reads_no_file(tmp_path: Path) -> None:
     licensing = Licensing(
         LicenseSettings(path=tmp_path / "none"), device=DEVICE, trial_calls=Counts()
     )
@@ -191,7 +191,7 @@ def test_mode_off_reads_nothing(tmp_path: Path) -> None:
     assert asyncio.run(licensing.spend())
 
 
-def test_a_device_id_is_stable_and_does_not_show_the_machine_id(tmp_path: Path) -> None:
+def test_a_device_id_is_stable_and_does_not_reveal_the_machine_id(tmp_path: Path) -> None:
     machine_id = "0123456789abcdef0123456789abcdef"
     path = tmp_path / "machine-id"
     path.write_text(machine_id + "\n")

@@ -54,7 +54,7 @@ FINE = [
 
 
 @pytest.mark.parametrize("name", FINE)
-def test_names_of_all_the_world_are_fine(name: str) -> None:
+def test_names_in_all_scripts_are_valid(name: str) -> None:
     assert new_name_problem(name) is None
     assert reserved_name_problem(name) is None
 
@@ -99,27 +99,27 @@ UNFIT = [
 
 
 @pytest.mark.parametrize(("name", "problem"), UNFIT)
-def test_what_cannot_be_seen_is_refused(name: str, problem: str) -> None:
+def test_invisible_characters_are_refused(name: str, problem: str) -> None:
     assert problem in (new_name_problem(name) or "")
 
 
 @pytest.mark.parametrize("name", [name for name, _ in UNFIT if name != "\u0301a"])
-def test_a_name_as_it_is_seen_is_fine(name: str) -> None:
+def test_the_visible_form_of_a_name_is_valid(name: str) -> None:
     assert new_name_problem(seen_name(name)) is None
 
 
-def test_spaces_and_line_ends_are_seen_as_a_space() -> None:
+def test_spaces_and_line_ends_become_a_space() -> None:
     assert seen_name("a\u00a0b\u2003c\td\ne\u3000f\x00\ud83cg") == "a b c d e\u3000fg"
 
 
 @given(st.text(max_size=6) | st.sampled_from(FINE))
-def test_a_name_that_is_fine_is_seen_as_it_is(name: str) -> None:
+def test_the_visible_form_of_a_valid_name_is_itself(name: str) -> None:
     if name and node_name_problem(name) is None and new_name_problem(name) is None:
         assert seen_name(name) == name
 
 
 @given(st.text(min_size=1, max_size=6))
-def test_a_name_that_is_fine_looks_like_something(name: str) -> None:
+def test_a_valid_name_has_visible_characters(name: str) -> None:
     """No invisible character of a valid name makes up all of it."""
     if name.strip() and new_name_problem(name) is None:
         assert unicodedata.is_normalized("NFC", name)
@@ -127,7 +127,7 @@ def test_a_name_that_is_fine_looks_like_something(name: str) -> None:
 
 
 @given(st.text(max_size=8))
-def test_a_skeleton_is_its_own(name: str) -> None:
+def test_a_skeleton_is_its_own_skeleton(name: str) -> None:
     assert skeleton(skeleton(name)) == skeleton(name)
     assert skeleton(unicodedata.normalize("NFD", name)) == skeleton(name)
 
@@ -148,12 +148,12 @@ def test_a_skeleton_is_its_own(name: str) -> None:
         ("香港一", "香港ー"),
     ],
 )
-def test_what_looks_the_same_has_one_skeleton(one: str, other: str) -> None:
+def test_confusable_names_have_the_same_skeleton(one: str, other: str) -> None:
     assert one != other
     assert skeleton(one) == skeleton(other)
 
 
-def test_what_looks_different_has_another() -> None:
+def test_distinct_names_have_different_skeletons() -> None:
     names = {
         *FINE,
         "Tokyo",
@@ -190,12 +190,12 @@ def test_what_looks_different_has_another() -> None:
         "Interface\ua789wan1",
     ],
 )
-def test_what_looks_like_another_target_is_refused(name: str) -> None:
+def test_a_name_like_a_reserved_target_is_refused(name: str) -> None:
     assert "must not look like DIRECT or REJECT" in (reserved_name_problem(name) or "")
 
 
 @pytest.mark.parametrize("name", ["direct", "DIRECTOR", "REJECT 1", "Group", "my Group_x", "wan1"])
-def test_what_does_not_is_fine(name: str) -> None:
+def test_other_names_are_accepted(name: str) -> None:
     assert reserved_name_problem(name) is None
 
 
@@ -210,7 +210,7 @@ def node(key: int, name: str, group: str = "") -> Node:
 
 
 @given(st.lists(NODES, max_size=4))
-def test_the_index_of_looks_is_that_of_the_names(states: list[dict[int, tuple[str, str]]]) -> None:
+def test_the_skeleton_index_contains_all_names(states: list[dict[int, tuple[str, str]]]) -> None:
     state = DesiredState()
     for wanted in states:
         nodes = {key: node(key, f"{name}{key}", group) for key, (name, group) in wanted.items()}
@@ -225,14 +225,14 @@ def test_the_index_of_looks_is_that_of_the_names(states: list[dict[int, tuple[st
             assert all(skeleton(name) == look for look, like in index.items() for name in like)
 
 
-def test_a_text_that_is_no_name_is_its_own_skeleton() -> None:
+def test_an_overlong_text_is_its_own_skeleton() -> None:
     text = "a" + "\u0301\u0316" * 30_000  # putting them in order takes a second or more
     began = time.process_time()
     assert skeleton(text) == text
     assert time.process_time() - began < 0.5
 
 
-def test_the_index_takes_as_long_for_names_that_look_the_same() -> None:
+def test_the_skeleton_index_is_fast_for_confusable_names() -> None:
     names = ["".join(letters) for letters in product("lI1|", repeat=7)][:8000]
     edits = [Edit("nodes", key, node(key, name)) for key, name in enumerate(names, 1)]
     began = time.process_time()
