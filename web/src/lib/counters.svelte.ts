@@ -1,18 +1,18 @@
-/** What each rule's clients exchanged: asked for again and again while a page shows it. */
+/** The traffic of each rule's clients, polled while a page shows it. */
 
 import { call } from "./http.ts";
 import { OPS } from "./paths.ts";
 import type { RuleTraffic } from "./types.ts";
 
 const EVERY_MS = 3000;
-/** To read the counters of many rules costs the device something: it is asked less often then. */
+/** Milliseconds between polls, per rule: reading many rules' counters costs the device time. */
 const EVERY_MS_PER_RULE = 1;
 
 class Counters {
-  /** By the rule's address, as far as it is enabled. */
+  /** Counters of enabled rules, by the rule's address. */
   byIp = $state.raw<Record<string, RuleTraffic>>({});
 
-  /** Follow them until the function that this returns is called. For `$effect`. */
+  /** Poll until the returned function is called. For `$effect`. */
   watch(): () => void {
     let timer: ReturnType<typeof setTimeout>;
     let isWatched = true;
@@ -29,7 +29,7 @@ class Counters {
     };
   }
 
-  /** Bytes in both directions; 0 where nothing was counted. */
+  /** Bytes in both directions; 0 if nothing was counted. */
   total(ip: string): number {
     const counted = this.byIp[ip];
     return counted ? counted.upload_bytes + counted.download_bytes : 0;
@@ -41,7 +41,7 @@ class Counters {
         await call<{ data: Record<string, RuleTraffic> }>("GET", `${OPS}/counters`)
       ).data;
     } catch {
-      // What was counted a moment ago is better than nothing, and the page says when it is cut off.
+      // Keep the last counters. The page shows elsewhere that the device does not answer.
     }
   }
 }

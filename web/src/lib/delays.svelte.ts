@@ -1,15 +1,15 @@
-/** Delay tests: one node after the other, some at a time, with progress, and to be cancelled. */
+/** Delay tests of nodes: a few at a time, with progress and cancellation. */
 
 import { SvelteMap } from "svelte/reactivity";
 import { Refused, call } from "./http.ts";
 import { V1 } from "./paths.ts";
 import type { Node } from "./types.ts";
 
-/** A browser has 6 connections to a device, and the page needs some for itself. */
+/** Tests in parallel. A browser has 6 connections to a device, and the page needs some itself. */
 const AT_ONCE = 3;
 
 export interface DelayResult {
-  /** Milliseconds, or -1. */
+  /** Milliseconds, or -1 if the test failed. */
   delay: number;
   error: string;
 }
@@ -17,7 +17,7 @@ export interface DelayResult {
 type Result = DelayResult | "pending";
 
 class Delays {
-  /** The latest results by node id, and the configuration that each is of. */
+  /** The latest results by node id, with the configuration that was tested. */
   readonly #results = new SvelteMap<number, { config: string; result: Result }>();
   total = $state(0);
   done = $state(0);
@@ -28,13 +28,13 @@ class Delays {
     return this.done < this.total;
   }
 
-  /** The latest result of a node as it is configured now. */
+  /** The latest result of a node with its current configuration. */
   of(node: Node): Result | undefined {
     const found = this.#results.get(node.id);
     return found?.config === node.config_json ? found.result : undefined;
   }
 
-  /** Measure these nodes. A run that goes on is given up. */
+  /** Measure these nodes. A run in progress is cancelled. */
   async measure(nodes: readonly Node[]): Promise<void> {
     this.cancel();
     const abort = new AbortController();
@@ -56,7 +56,7 @@ class Delays {
     await Promise.all(Array.from({ length: AT_ONCE }, worker));
   }
 
-  /** Give up what has no result yet. */
+  /** Cancel the tests that have no result yet. */
   cancel(): void {
     this.#abort?.abort();
     this.#abort = null;
@@ -66,14 +66,14 @@ class Delays {
     this.total = this.done = 0;
   }
 
-  /** Forget everything: another operator may log in. */
+  /** Discard everything: another operator may log in. */
   clear(): void {
     this.cancel();
     this.#results.clear();
   }
 }
 
-/** Undefined where nothing was measured: the device was not reached, or the session is over. */
+/** Measure a node. Undefined if the device was not reached, or the session has ended. */
 async function measured(name: string, signal: AbortSignal): Promise<DelayResult | undefined> {
   try {
     const path = `${V1}/nodes/delay?name=${encodeURIComponent(name)}`;

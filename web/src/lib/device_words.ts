@@ -1,19 +1,19 @@
-/** The device's own sentences in another language, as far as a catalogue has them. Pure. */
+/** Translation of the device's own sentences by a catalogue. Pure. */
 
 interface Phrase {
   pattern: RegExp;
-  /** Which places hold words of the device's too. */
+  /** Names of placeholders whose text is translated, too. */
   nested: ReadonlySet<string>;
   other: string;
 }
 
-/** What is longer than this, in characters, is no sentence. */
+/** Characters. A longer text is no sentence, and is not translated. */
 const LONGEST = 1000;
 
 export class DeviceWords {
   #phrases: readonly Phrase[];
 
-  /** `catalogue`: the other language's sentences by the device's, with places for what differs. */
+  /** `catalogue` maps the device's sentences, with placeholders, to their translations. */
   constructor(catalogue: Readonly<Record<string, string>>) {
     this.#phrases = Object.entries(catalogue).map(([own, other]) => ({
       pattern: patternOf(own),
@@ -22,7 +22,7 @@ export class DeviceWords {
     }));
   }
 
-  /** The text in the other language; what is not known stays as it is. */
+  /** Translate a text; sentences that the catalogue does not contain stay unchanged. */
   translate(text: string): string {
     if (text.length > LONGEST) return text;
     for (const { pattern, nested, other } of this.#phrases) {
@@ -33,7 +33,7 @@ export class DeviceWords {
         return nested.has(name) ? this.translate(words) : words;
       });
     }
-    // Several sentences that were put together.
+    // The device joins several sentences by semicolons.
     const parts = text.split("; ");
     return parts.length > 1 ? parts.map((part) => this.translate(part)).join("；") : text;
   }
@@ -44,7 +44,7 @@ function patternOf(own: string): RegExp {
     .replace(/[.*+?^$|()[\]\\]/g, "\\$&")
     .replaceAll("\\(s\\)", "s?")
     .replace(/\{(>?)(\w+)\}/g, (_, nested: string, name: string) => {
-      // What is shown as it comes does not run into the next sentence.
+      // An untranslated placeholder does not extend into the next sentence.
       const held = name === "n" ? "\\d+" : nested ? ".+?" : "(?:(?!; ).)+?";
       return `(?<${name}>${held})`;
     });

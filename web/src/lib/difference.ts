@@ -1,13 +1,13 @@
-/** What a list has to be told to be up to date. Pure. */
+/** The difference that brings a list up to date. Pure. */
 
 export interface Difference<T> {
-  /** Rows that are new or another, by id. */
+  /** New and changed rows, identified by id. */
   changed: T[];
-  /** Ids of rows that are there no more. */
+  /** Ids of rows that no longer exist. */
   gone: number[];
 }
 
-/** The rows, by id, with what is different; the very same where nothing is. */
+/** Apply a difference to rows, ordered by id. If it is empty, the same array is returned. */
 export function merged<T extends { id: number }>(
   rows: T[],
   { changed, gone }: Difference<T>,

@@ -1,4 +1,4 @@
-/** What is edited as a whole, in a form that stays open: loaded, kept up, and saved together. */
+/** Values edited as a whole in a form that stays open: loaded, kept up to date, saved together. */
 
 import { rebased } from "./edits.ts";
 import { faultText, feedback } from "./feedback.svelte.ts";
@@ -9,12 +9,12 @@ import { live } from "./live.svelte.ts";
 import type { Said } from "./types.ts";
 import { unsaved } from "./unsaved.svelte.ts";
 
-/** Of plain values by field. Made by a component, with which it ends. */
+/** A draft of plain values by field. It is created in a component and ends with it. */
 export class Draft<T extends object> {
-  /** As typed, and as it is on the device elsewhere; null until that is known. */
+  /** Typed values of changed fields, the device's values of others; null until those are known. */
   values = $state<T | null>(null);
   problem = $state("");
-  /** Somebody else has saved something else for what is being changed here. */
+  /** True if another session has saved a different value for a field that is changed here. */
   isOvertaken = $state(false);
   readonly form: Form;
 
@@ -24,7 +24,7 @@ export class Draft<T extends object> {
   #asked = 0;
   #answered = 0;
 
-  /** `subjects` are those whose changes may change it. */
+  /** `subjects` are the subjects of live events whose changes may change the values. */
   constructor(path: string, fields: readonly (keyof T & string)[], subjects: readonly string[]) {
     this.#path = path;
     this.#fields = fields;
@@ -43,12 +43,12 @@ export class Draft<T extends object> {
     return this.#fields.some((field) => this.#isTyped(field));
   }
 
-  /** Show what others have saved, but for what is being changed here. Never raises: see `problem`. */
+  /** Load the fields that are not being changed here. Never raises: see `problem`. */
   async load(): Promise<void> {
     const asked = ++this.#asked;
     try {
       const found = await call<T>("GET", this.#path);
-      // A later answer may have come before this one.
+      // A later request may have been answered before this one.
       if (asked < this.#answered) return;
       this.#answered = asked;
       this.isOvertaken ||= this.#fields.some((field) => this.#isTakenBack(field, found));
@@ -57,18 +57,18 @@ export class Draft<T extends object> {
       this.#saved = found;
       this.problem = "";
     } catch (error) {
-      // Nobody is logged in: the page says so.
+      // The session has ended: the page shows the login.
       if (error instanceof Refused && error.status === 401) return;
       this.problem = faultText(error);
     }
   }
 
-  /** Send it. What somebody else has saved meanwhile for the same is first told. */
+  /** Save the values. If another session has changed the same fields meanwhile, warn first. */
   async save(): Promise<void> {
     await this.form.send(async () => {
-      // Of what was told until now, whoever saves knows.
+      // The operator has seen the warnings that were shown until now.
       this.isOvertaken = false;
-      // The stream may be down, or its news not be here yet.
+      // The event stream may be down or late.
       await this.load();
       if (this.problem || this.isOvertaken) {
         this.form.tellAside(this.problem || t("edit.overtaken"));
@@ -82,7 +82,7 @@ export class Draft<T extends object> {
     });
   }
 
-  /** Take back what was typed. */
+  /** Discard the typed values. */
   undo(): void {
     this.values = this.#saved && { ...this.#saved };
   }
@@ -95,7 +95,7 @@ export class Draft<T extends object> {
     return this.#saved !== null && this.values?.[field] !== this.#saved[field];
   }
 
-  /** Whether saving what was typed would take back what somebody else has saved. */
+  /** True if saving the typed value would undo another session's change. */
   #isTakenBack(field: keyof T, found: T): boolean {
     const there = found[field];
     return (

@@ -1,10 +1,11 @@
-/** What forms send. Pure. */
+/** The values that forms send. Pure. */
 
 import { parseConfig } from "./node_config.ts";
 
 /**
- * `draft` where it differs from what it began with, and what is there `now` elsewhere: others may
- * have changed that meanwhile. Of texts that are JSON objects, so is each field.
+ * Merge a form's values: a field is taken from `draft` if it differs from `before`, else from
+ * `now`, which other sessions may have changed meanwhile. Texts that are JSON objects are merged
+ * by their fields.
  */
 export function rebased<T extends object>(before: T, draft: T, now: T): T {
   const result = { ...draft };
@@ -33,7 +34,7 @@ const objectOf = (value: unknown) => (typeof value === "string" ? parseConfig(va
 const isSame = (one: unknown, other: unknown): boolean =>
   JSON.stringify(one) === JSON.stringify(other);
 
-/** The number that was typed; what is none goes to the device as it is, which says what it takes. */
+/** The typed number. Other text is sent unchanged: the device's error says what it accepts. */
 export function numeric(typed: string): number | string {
   const text = typed.trim();
   return /^\d+$/.test(text) ? Number(text) : text;

@@ -1,4 +1,4 @@
-/** Lists as files that an import takes. */
+/** Lists as files that an import accepts. */
 
 import { feedback } from "./feedback.svelte.ts";
 import { csvRow, download } from "./files.ts";
@@ -8,7 +8,7 @@ interface Switched {
   is_enabled: boolean;
 }
 
-/** Rows of fields. Those that are off are comments, since an import enables what it takes. */
+/** Format rows. Disabled rows become comments, because an import enables its rows. */
 export function rowsText<Row extends Switched>(
   rows: readonly Row[],
   fieldsOf: (row: Row) => readonly (string | number)[],
@@ -16,12 +16,12 @@ export function rowsText<Row extends Switched>(
   return rows.map((row) => `${row.is_enabled ? "" : "# "}${csvRow(fieldsOf(row))}\n`).join("");
 }
 
-/** Keep rows as a file. Without the mark, Excel takes UTF-8 for the system's own encoding. */
+/** Download rows. Without a byte order mark, Excel reads UTF-8 as the system's own encoding. */
 export function downloadRows(name: string, text: string): void {
   download(name, `\ufeff${text}`, "text/csv");
 }
 
-/** Say what an import of these rows would not bring back; `lost` is what their form cannot hold. */
+/** Show what an import of these rows does not restore; `lost` names what their format omits. */
 export function sayWhatIsLost(rows: readonly Switched[], lost = ""): void {
   const off = rows.filter((row) => !row.is_enabled).length;
   const said = [...(off > 0 ? [t("export.off", { n: off })] : []), ...(lost ? [lost] : [])];

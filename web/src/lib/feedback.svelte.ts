@@ -1,4 +1,4 @@
-/** What the page says in passing, and what it asks before it goes on. */
+/** Short messages of the page, and questions that it asks before an action. */
 
 import { Refused } from "./http.ts";
 import { t, told } from "./language.svelte.ts";
@@ -15,7 +15,7 @@ export interface Question {
   text: string;
   action: string;
   isDangerous?: boolean;
-  /** What must be typed before the action can be chosen. */
+  /** Text that must be typed before the action can be chosen. */
   phrase?: string;
 }
 
@@ -29,11 +29,11 @@ class Feedback {
   #answer: (isYes: boolean) => void = () => undefined;
   #count = 0;
 
-  /** Say what the page has to say, or the device. */
+  /** Show a message of the page or of the device. */
   say(text: string, isBad = false): void {
     const toast = { id: ++this.#count, text: told(text), isBad };
     this.toasts = [...this.toasts.slice(1 - TOASTS_MAX), toast];
-    // What went wrong stays until it is read.
+    // An error stays until it is dismissed.
     if (!isBad) setTimeout(() => this.dismiss(toast.id), SHOWN_MS);
   }
 
@@ -41,7 +41,7 @@ class Feedback {
     this.toasts = this.toasts.filter((toast) => toast.id !== id);
   }
 
-  /** Ask, and wait for the answer. A question that is open still is answered with no. */
+  /** Ask, and wait for the answer. A question that is still open is answered with no. */
   ask(question: Question): Promise<boolean> {
     this.#answer(false);
     this.question = question;
@@ -53,7 +53,7 @@ class Feedback {
     this.#answer(isYes);
   }
 
-  /** Do something, say what came of it, and whether it went well. */
+  /** Run an action and show its result. Resolves to true if it succeeded. */
   async during(act: () => Promise<Said>): Promise<boolean> {
     try {
       this.say((await act()).msg);
@@ -67,7 +67,7 @@ class Feedback {
 
 export const feedback = new Feedback();
 
-/** An error as people should read it. */
+/** The text of an error for the operator. */
 export function faultText(error: unknown): string {
   if (error instanceof Refused) return error.status === 0 ? t("unreachable") : told(error.message);
   return error instanceof Error ? error.message : String(error);

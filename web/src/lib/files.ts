@@ -1,6 +1,6 @@
-/** Files to and from the operator's own machine. */
+/** Files and the clipboard of the operator's own machine. */
 
-/** Hand `content` to the browser as a file to keep. `type` is that of a text. */
+/** Offer `content` to the browser as a download. `type` is the media type of a text. */
 export function download(name: string, content: string | Blob, type = "text/plain"): void {
   const isText = typeof content === "string";
   const blob = isText ? new Blob([content], { type: `${type};charset=utf-8` }) : content;
@@ -12,7 +12,7 @@ export function download(name: string, content: string | Blob, type = "text/plai
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
-/** A file's text: UTF-16 by its mark, UTF-8, or what Chinese spreadsheets write, GB 18030. */
+/** Decode a file: UTF-16 by its byte order mark, UTF-8, or Chinese spreadsheets' GB 18030. */
 export function decoded(bytes: Uint8Array): string {
   const mark = (bytes[0] ?? 0) * 256 + (bytes[1] ?? 0);
   if (mark === 0xfffe) return new TextDecoder("utf-16le").decode(bytes);
@@ -25,14 +25,14 @@ export function decoded(bytes: Uint8Array): string {
 }
 
 /**
- * Where a spreadsheet sees the beginning of a formula (OWASP, "CSV injection"); a semicolon parts
- * fields where people write a comma in numbers.
+ * Positions at which a spreadsheet sees the start of a formula (OWASP, "CSV injection").
+ * A semicolon separates fields in locales with a decimal comma.
  */
 const FORMULA = /(^(?='*[=+\-@\t\r\uff0b\uff0d\uff1d\uff20])|;(?=['"]*[=+\-@\t\r\uff0b\uff0d\uff1d\uff20]))/g;
 
 /**
- * A row of fields, in quotes where an import would part, trim, or pass over what they hold. An
- * apostrophe keeps a spreadsheet from running a formula; the import takes it away again.
+ * Format fields as a CSV row. A field is quoted if an import would split, trim or skip its text. An
+ * apostrophe keeps a spreadsheet from running a formula; the import removes it again.
  */
 export function csvRow(fields: readonly (string | number)[]): string {
   return fields
@@ -43,7 +43,7 @@ export function csvRow(fields: readonly (string | number)[]): string {
     .join(",");
 }
 
-/** Put text on the clipboard; false where the browser will not. */
+/** Put text on the clipboard; false if the browser refuses. */
 export async function copy(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
@@ -53,7 +53,7 @@ export async function copy(text: string): Promise<boolean> {
   }
 }
 
-/** Over plain HTTP there is no `navigator.clipboard`. */
+/** Copy without `navigator.clipboard`, which is missing over plain HTTP. */
 function copyBySelection(text: string): boolean {
   const area = document.createElement("textarea");
   area.value = text;

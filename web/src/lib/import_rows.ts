@@ -1,16 +1,16 @@
-/** The rows of an import's text, counted as the device counts them. */
+/** The rows of an import's text, numbered as the device numbers them. */
 
 export interface ImportRow {
-  /** From 1. */
+  /** Line number, from 1. */
   line: number;
   text: string;
 }
 
-/** What is not seen, and stands where texts were joined or copied; with the byte order mark, which is white space. */
+/** Invisible characters of joined or copied texts. `\s` includes the byte order mark. */
 const BLANK = "[\\s\\u200b-\\u200f\\u202a-\\u202e\\u2060-\\u2064\\u2066-\\u2069\\u00ad\\u061c\\u180e]+";
 const UNSEEN = new RegExp(`^${BLANK}|${BLANK}$`, "g");
 
-/** Blank lines and lines that begin with `#` are passed over. */
+/** Split a text into rows; skip blank lines and lines that begin with `#`. */
 export function numberedRows(text: string): ImportRow[] {
   return text
     .split("\n")
@@ -20,7 +20,7 @@ export function numberedRows(text: string): ImportRow[] {
 
 const OF_A_LINE = /^line (\d+): (.*)$/s;
 
-/** Texts of the device that begin with `line N: `, without that, by line; of several in one line all. */
+/** Texts that begin with `line N: `, without it, by line; several texts of a line are joined. */
 export function textsByLine(texts: readonly string[]): Map<number, string> {
   const found = new Map<number, string>();
   for (const text of texts) {
@@ -33,7 +33,7 @@ export function textsByLine(texts: readonly string[]): Map<number, string> {
   return found;
 }
 
-/** The other texts, which are of no single line. */
+/** The other texts, which do not belong to a single line. */
 export function textsOfNoLine(texts: readonly string[]): string[] {
   return texts.filter((text) => !OF_A_LINE.test(text));
 }

@@ -1,4 +1,4 @@
-/** The device's interfaces and its lines' names, as far as the page has seen them. */
+/** The names of the device's interfaces and lines, as last loaded. */
 
 import { call } from "./http.ts";
 import { live } from "./live.svelte.ts";
@@ -13,11 +13,11 @@ class Interfaces {
         await call<{ interfaces: string[] }>("GET", `${V1}/system/interfaces`)
       ).interfaces;
     } catch {
-      // The names are offered, not needed: any name can be typed.
+      // The names are suggestions only: any name can be typed.
     }
   }
 
-  /** Those that clients' traffic can leave by, for a picker: WANs and lines come first. */
+  /** Possible egresses of clients' traffic, for a picker: WANs and lines come first. */
   get outward(): string[] {
     const roles = new Map(live.overview?.interfaces.map((one) => [one.name, one.role]));
     const inner = ["lan", "local", ""];

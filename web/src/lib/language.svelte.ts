@@ -23,19 +23,19 @@ export function currentLanguage(): Language {
   return language;
 }
 
-/** Switch the page over, and remember it in this browser. */
+/** Switch the page to a language, and store the choice in this browser. */
 export function useLanguage(wanted: Language): void {
   localStorage.setItem(STORED, wanted);
   language = wanted;
   showLanguage();
 }
 
-/** Tell the document which language it is in. */
+/** Set the document's `lang` attribute. */
 export function showLanguage(): void {
   document.documentElement.lang = language;
 }
 
-/** A message, with `{name}` replaced. `{n}` also picks a form: `one | other`. */
+/** Return a message with `{name}` replaced. `{n}` also selects a form: `one | other`. */
 export function t(key: Key, values: Values = {}): string {
   const forms = CATALOGUES[language][key].split(" | ");
   const text = (values["n"] === 1 ? forms[0] : forms.at(-1)) ?? key;
@@ -48,7 +48,7 @@ export function t(key: Key, values: Values = {}): string {
 
 let words: DeviceWords | undefined;
 
-/** What the device said, in the page's language as far as its sentences are known. */
+/** Translate a text from the device into the page's language, as far as its sentences are known. */
 export function told(text: string): string {
   if (language === "en") return text;
   words ??= new DeviceWords(deviceZh);
@@ -60,12 +60,12 @@ const numbers: Record<Language, Intl.NumberFormat> = {
   "zh-CN": new Intl.NumberFormat("zh-CN"),
 };
 
-/** `12345` as people of the page's language write it. */
+/** Format a number as the page's language writes it. */
 export function formatNumber(value: number): string {
   return numbers[language].format(value);
 }
 
-/** Bytes, in the units of 1024 that memory is counted in. */
+/** Format bytes in units of 1024, as memory is counted. */
 export function formatBytes(value: number): string {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let unit = 0;
@@ -76,7 +76,7 @@ export function formatBytes(value: number): string {
   return `${value.toFixed(unit > 0 && value < 100 ? 1 : 0)} ${units[unit]}`;
 }
 
-/** Bits a second, in the units of 1000 that links are sold in. */
+/** Format bits per second in units of 1000, as links are sold. */
 export function formatRate(bits: number): string {
   const units = ["bit/s", "kbit/s", "Mbit/s", "Gbit/s"];
   let unit = 0;
@@ -87,7 +87,7 @@ export function formatRate(bits: number): string {
   return `${bits.toFixed(unit > 0 && bits < 100 ? 1 : 0)} ${units[unit]}`;
 }
 
-/** A rule's limit: `20 Mbit/s`, or that there is none. */
+/** Format a rule's limit in kbit/s: `20 Mbit/s`, or "unlimited" for 0. */
 export function formatLimit(kbps: number): string {
   return kbps === 0 ? t("unlimited") : formatRate(kbps * 1000).replace(/\.0 /, " ");
 }
@@ -100,7 +100,7 @@ const STYLES = {
 } satisfies Record<string, Intl.DateTimeFormatOptions>;
 const formatters = new Map<string, Intl.DateTimeFormat>();
 
-/** A time in one of the styles. Formatters are kept: to make one takes longer than a row's rest. */
+/** Format a time. Formatters are cached: creating one takes longer than the rest of a table row. */
 function formatted(when: Date, style: keyof typeof STYLES): string {
   const key = `${language} ${style}`;
   let formatter = formatters.get(key);
@@ -111,7 +111,7 @@ function formatted(when: Date, style: keyof typeof STYLES): string {
   return formatter.format(when);
 }
 
-/** A time of day today, else a date. For a column; `formatMoment` tells all of it. */
+/** Format a time for a column: time of day if it is today, else date. `formatMoment` gives both. */
 export function formatTime(iso: string): string {
   const when = new Date(iso);
   if (Number.isNaN(when.getTime())) return iso;
@@ -120,7 +120,7 @@ export function formatTime(iso: string): string {
   return formatted(when, when.getFullYear() === now.getFullYear() ? "day" : "date");
 }
 
-/** Date and time of day, to the second. */
+/** Format a time as date and time of day, to the second. */
 export function formatMoment(iso: string): string {
   const when = new Date(iso);
   if (Number.isNaN(when.getTime())) return iso;
@@ -134,7 +134,7 @@ const DURATIONS: readonly [seconds: number, key: Key][] = [
   [1, "unit.seconds"],
 ];
 
-/** So many seconds, in the two largest units that say something. */
+/** Format seconds in the largest unit that is not zero, and in the next smaller one. */
 export function formatDuration(seconds: number): string {
   const largest = DURATIONS.findIndex(([size]) => seconds >= size);
   const parts: string[] = [];

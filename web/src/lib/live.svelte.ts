@@ -1,8 +1,8 @@
 /**
- * What happens on the device, as it happens: one stream of server-sent events for the page.
+ * The device's live state: one stream of server-sent events for the page.
  *
- * It is closed while the page is hidden, and what it gathers is bounded: a page that is open
- * for a month holds no more than one that is open for an hour.
+ * The stream is closed while the page is hidden, and the collected data is bounded: a page that is
+ * open for a month holds no more than one that is open for an hour.
  */
 
 import { session } from "./session.svelte.ts";
@@ -11,7 +11,7 @@ import { Rates } from "./rates.ts";
 import type { News, Overview } from "./types.ts";
 
 const BACK_OFF_MS = [1000, 2000, 5000, 10_000, 30_000];
-/** A server that sends every 2 s and is silent for so long is gone. */
+/** Milliseconds of silence after which the stream is lost; the device sends every 2 s. */
 const SILENCE_MS = 20_000;
 const ASKED_MS = 10_000;
 
@@ -21,11 +21,11 @@ class Live {
   /** The latest snapshot. */
   overview = $state.raw<Overview | null>(null);
   isConnected = $state(false);
-  /** Why clients are blocked, by the target that rules name; empty where they are not. */
+  /** The reason why clients are blocked, by the target of their rules; empty if they are not. */
   problems = $derived(
     new Map(this.overview?.flows.map(({ target, problem }) => [target, problem])),
   );
-  // Plain arrays, since proxies of them would cost more than all the rest.
+  // Plain arrays: reactive proxies of them would cost more than everything else.
   #rates = new Rates();
   #source: EventSource | null = null;
   #failures = 0;
@@ -37,19 +37,19 @@ class Live {
     document.addEventListener("visibilitychange", () => this.#follow());
   }
 
-  /** Throughput by interface. Who reads it is told of each snapshot that added to it. */
+  /** Throughput by interface. Reading it is reactive: it changes with each snapshot. */
   get rates(): Rates {
     void this.overview;
     return this.#rates;
   }
 
-  /** Begin to listen, for as long as the session lasts. */
+  /** Start listening. Call this when a session begins. */
   start(): void {
     this.#isWanted = true;
     this.#follow();
   }
 
-  /** Stop listening, and forget. */
+  /** Stop listening, and discard the collected data. */
   stop(): void {
     this.#isWanted = false;
     this.#follow();
@@ -57,14 +57,14 @@ class Live {
     this.#rates.clear();
   }
 
-  /** Call `listener` for each event of `topic`. Returns how to stop. */
+  /** Call `listener` for each event of `topic`. Returns a function that stops this. */
   on(topic: string, listener: Listener): () => void {
     const listeners = this.#listeners.get(topic) ?? new Set();
     this.#listeners.set(topic, listeners.add(listener));
     return () => listeners.delete(listener);
   }
 
-  /** Call `act` after each change of one of `subjects`, or of everything. Returns how to stop. */
+  /** Call `act` after each change of one of `subjects`. Returns a function that stops this. */
   onChangeOf(subjects: readonly string[], act: () => void): () => void {
     return this.on("change", ({ subject }) => {
       if (subject === "everything" || subjects.includes(subject)) act();
@@ -78,14 +78,14 @@ class Live {
   }
 
   #open(): void {
-    // A device that takes the connection and says nothing is as good as gone.
+    // The device may accept the connection and then send nothing.
     this.#expectMore();
     const source = new EventSource(`${OPS}/events`);
     this.#source = source;
     source.onerror = () => this.#retry();
     source.onopen = () => {
       this.#expectMore();
-      // What happened while nobody listened is not told again.
+      // Events that were missed while no stream was open are not repeated.
       this.#tell({ topic: "change", subject: "everything", text: "" });
     };
     source.addEventListener("overview", (event) => {
@@ -116,7 +116,7 @@ class Live {
     const wait = BACK_OFF_MS[Math.min(this.#failures, BACK_OFF_MS.length - 1)];
     this.#failures += 1;
     this.#timer = setTimeout(() => {
-      // An EventSource does not tell a 401 from a dead device: this does.
+      // This request finds out if the session has ended: an EventSource does not report a 401.
       session.load(AbortSignal.timeout(ASKED_MS)).then(
         () => session.state === "open" && this.#follow(),
         () => this.#isWanted && this.#retry(),

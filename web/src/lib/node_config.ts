@@ -1,4 +1,4 @@
-/** What the page shows of a node's `config_json`, the fields of a Clash proxy entry. */
+/** The parts of a node's `config_json`, a Clash proxy entry, that the page shows. */
 
 import type { Node } from "./types.ts";
 
@@ -16,7 +16,7 @@ export const PROTOCOLS = [
   "anytls",
 ] as const;
 
-/** The fields that most nodes of a protocol have, beside `server` and `port`. */
+/** Fields that most nodes of a protocol have, besides `server` and `port`. */
 export const USUAL_FIELDS: Record<string, readonly string[]> = {
   socks5: ["username", "password"],
   http: ["username", "password"],
@@ -31,7 +31,7 @@ export const USUAL_FIELDS: Record<string, readonly string[]> = {
 
 const read = new WeakMap<Node, Config>();
 
-/** The configuration as an object; empty when it is none. */
+/** The configuration as an object; empty if the text is not a JSON object. */
 export function configOf(node: Node): Config {
   let config = read.get(node);
   if (config === undefined) {
@@ -41,7 +41,7 @@ export function configOf(node: Node): Config {
   return config;
 }
 
-/** Read configuration text; null unless it is a JSON object. */
+/** Parse configuration text; null unless it is a JSON object. */
 export function parseConfig(text: string): Config | null {
   try {
     const value: unknown = JSON.parse(text);
@@ -59,7 +59,7 @@ export function serverOf(node: Node): string {
   return `${shown}:${port || ports || ""}`;
 }
 
-/** How the node itself is reached: an interface, another node, or nothing in particular. */
+/** The path to the node itself: an interface, another node, or "" for the default path. */
 export function egressOf(node: Node): string {
   const config = configOf(node);
   const relay = config["dialer-proxy"];

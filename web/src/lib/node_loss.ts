@@ -1,18 +1,18 @@
-/** Who is blocked when nodes are deleted. */
+/** The clients, nodes and destinations that are blocked if nodes are deleted. */
 
 import { configOf } from "./node_config.ts";
 import type { Node, Rule } from "./types.ts";
 
 export interface NodeLoss {
-  /** Enabled rules whose target is gone. */
+  /** Number of enabled rules whose target stops working. */
   rules: number;
-  /** Nodes that stay, and were dialled through one that does not. */
+  /** Number of remaining nodes that are dialled through a deleted one. */
   relayed: number;
   isListedCut: boolean;
   isUnmanagedCut: boolean;
 }
 
-/** `listed` and `unmanaged` are where the whitelist's destinations and clients without a rule go. */
+/** `listed` and `unmanaged`: targets of the whitelist and of clients without a rule. */
 export function lossOf(
   gone: readonly Node[],
   nodes: readonly Node[],
@@ -21,7 +21,7 @@ export function lossOf(
 ): NodeLoss {
   const lost = new Set(gone.map((node) => node.name));
   const living = nodes.filter((node) => !lost.has(node.name));
-  // A relay may itself be dialled through another.
+  // A relay may itself be dialled through another relay.
   let before: number;
   do {
     before = lost.size;
@@ -29,7 +29,7 @@ export function lossOf(
       if (lost.has(String(configOf(node)["dialer-proxy"] ?? ""))) lost.add(node.name);
     }
   } while (lost.size > before);
-  // What names a group without nodes was blocked before.
+  // A rule that names a group without nodes was blocked before.
   const cut = new Set([...lost, ...nodes.map((node) => `Group_${node.group}`)]);
   for (const node of nodes) {
     if (!lost.has(node.name)) cut.delete(`Group_${node.group}`);

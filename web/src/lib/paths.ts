@@ -1,13 +1,13 @@
-/** Where the device's endpoints are, and how the console makes itself known to them. */
+/** Paths of the device's endpoints, and the header by which they recognise the console. */
 
 export const V1 = "/svc/api/v1";
 export const OPS = "/ops";
 export const CONSOLE = "/console";
 
 export const SESSION = `${CONSOLE}/session`;
-/** The rules that differ from those of a revision, which follows; all of them where that is 0. */
+/** Path of the rules that changed since a revision, to be appended; 0 returns all rules. */
 export const RULES_SINCE = `${OPS}/rules?since=`;
-/** What a page that is one list begins with. */
+/** The first request of each page that shows a list. */
 export const LISTS: Partial<Record<string, string>> = {
   rules: `${RULES_SINCE}0`,
   nodes: `${V1}/nodes`,

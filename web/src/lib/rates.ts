@@ -2,7 +2,7 @@
 
 import type { Overview } from "./types.ts";
 
-/** Snapshots come every 2 s: a quarter of an hour. */
+/** Samples that are kept: 15 minutes of snapshots, which arrive every 2 s. */
 export const SAMPLES_MAX = 450;
 
 interface Counters {
@@ -10,24 +10,24 @@ interface Counters {
   sent: number;
 }
 
-/** Bits a second that an interface received and sent, one of each for every time. */
+/** Bits per second that an interface received and sent: one value per time, null if unknown. */
 export interface Series {
   received: (number | null)[];
   sent: (number | null)[];
 }
 
 export class Rates {
-  /** Seconds since 1970, ascending. */
+  /** Unix times in seconds, ascending. */
   readonly times: number[] = [];
   readonly series = new Map<string, Series>();
 
   #before: { at: number; counters: Map<string, Counters> } | null = null;
 
-  /** Add what happened since the last snapshot; the oldest sample makes room. */
+  /** Add the rates since the last snapshot; if there are too many samples, drop the oldest. */
   take(overview: Pick<Overview, "at" | "interfaces">): void {
     const at = Date.parse(overview.at) / 1000;
     const counters = new Map(overview.interfaces.map((one) => [one.name, one]));
-    // The device's clock was set back: what is later than now cannot be drawn beside what comes.
+    // The device's clock was set back: times must ascend, so that older samples are dropped.
     if (this.#before && at < this.#before.at) this.clear();
     const before = this.#before;
     this.#before = { at, counters };
@@ -38,7 +38,7 @@ export class Rates {
       const rates = this.series.get(name) ?? this.#absentSoFar();
       this.series.set(name, rates);
       const then = before.counters.get(name);
-      // Counters that fell are those of an interface that was made anew.
+      // Counters that fell belong to an interface that was created anew.
       const isSame = then && now.received >= then.received && now.sent >= then.sent;
       rates.received.push(isSame ? (8 * (now.received - then.received)) / seconds : null);
       rates.sent.push(isSame ? (8 * (now.sent - then.sent)) / seconds : null);
@@ -52,13 +52,13 @@ export class Rates {
     if (this.times.length > SAMPLES_MAX) this.#dropOldest();
   }
 
-  /** The latest rates of an interface, received and sent together; 0 where unknown. */
+  /** The latest rate of an interface, received plus sent; 0 if unknown. */
   latest(name: string): number {
     const rates = this.series.get(name);
     return (rates?.received.at(-1) ?? 0) + (rates?.sent.at(-1) ?? 0);
   }
 
-  /** Those of `names` that have moved the most, `count` at most, in the order of `names`. */
+  /** Up to `count` of `names` with the most traffic, in the order of `names`. */
   busiest(names: readonly string[], count: number): string[] {
     const moved = new Map(
       names.map((name) => {
@@ -71,7 +71,7 @@ export class Rates {
     return names.filter((name) => chosen.has(name));
   }
 
-  /** What all of `names` receive and send together; null at the times at which none of them is known. */
+  /** The summed rates of `names`; null at times at which no rate is known. */
   together(names: readonly string[]): Series {
     const found = names.flatMap((name) => this.series.get(name) ?? []);
     const sum = (way: keyof Series): (number | null)[] =>

@@ -1,4 +1,4 @@
-/** The device's lists as this page knows them: loaded when shown, kept up while shown. */
+/** The device's lists as cached by this page: loaded when shown, kept up to date while shown. */
 
 import { delays } from "./delays.svelte.ts";
 import { merged, type Difference } from "./difference.ts";
@@ -11,12 +11,12 @@ import { RULES_SINCE, V1 } from "./paths.ts";
 import type { PageName } from "./router.svelte.ts";
 import type { Line, Node, ProxyService, Rule, Said } from "./types.ts";
 
-/** Where others change something many times a second, a list is loaded once in so long. */
+/** Milliseconds between two loads of a list, even if it changes many times a second. */
 const RELOAD_MS = 1000;
-/** After a failure a list waits for so much longer. */
+/** Milliseconds that a list waits in addition after a failure. */
 const RETRY_MS = 5000;
 
-/** Asks for the rows, given those that are known. */
+/** Fetches the rows, given the rows that are loaded already. */
 type Reader<T> = (rows: T[], isLoaded: boolean) => Promise<T[]>;
 
 export interface Identified {
@@ -25,9 +25,9 @@ export interface Identified {
 
 interface Options<T> {
   reader?: (path: string) => Reader<T>;
-  /** Further subjects whose changes may be changes of these rows: what names a thing is renamed with it. */
+  /** Further subjects whose changes may change these rows: a rename also changes references. */
   follows?: readonly string[];
-  /** The end of a row's path. */
+  /** The end of a row's path, after the list's. */
   keyOf?: (row: T) => string | number;
 }
 
@@ -63,7 +63,7 @@ export class Resource<T extends Identified> {
     });
   }
 
-  /** Keep the list up until the function that this returns is called. For `$effect`. */
+  /** Keep the list up to date until the returned function is called. For `$effect`. */
   watch(): () => void {
     this.#watchers += 1;
     if (this.#isStale) void this.load();
@@ -78,22 +78,22 @@ export class Resource<T extends Identified> {
   }
 
   /**
-   * Make a row of what was typed, or change the one that there was `before`: its fields become as
-   * typed where they are others than when the form was opened, and stay as they are by now elsewhere.
+   * Create a row from the typed fields, or change the row that was `before` when the form was
+   * opened: fields that differ from it are set as typed, all others keep their current values.
    */
   async save<F extends object>(before: (T & F) | null, typed: F): Promise<Said> {
     if (before === null) return call("POST", this.path, typed);
-    // The stream may be down, or its news not be here yet.
+    // The event stream may be down or late.
     await this.load();
     if (this.problem) throw new Error(this.problem);
     const now = this.rows.find((row) => row.id === before.id);
-    // Another may have its name by now, which may be its path too.
+    // Matched by id: another row may have the name by now, which may be part of the path.
     if (!now) throw new Error(t("edit.gone"));
     const body = rebased<F>(before, typed, now as T & F);
     return call("PUT", `${this.path}/${this.#keyOf(now)}`, body);
   }
 
-  /** Switch rows on or off: one by its own call, several by one that names them in `batch`. */
+  /** Switch rows on or off: one by its own call, several by one call that names them in `batch`. */
   enable(
     rows: readonly { id: number }[],
     batch: Record<string, unknown>,
@@ -105,7 +105,7 @@ export class Resource<T extends Identified> {
       : call("PATCH", `${this.path}/batch/status`, { ...batch, is_enabled });
   }
 
-  /** Forget everything: another operator may log in. */
+  /** Discard everything: another operator may log in. */
   clear(): void {
     this.rows = [];
     this.isLoaded = false;
@@ -131,7 +131,7 @@ export class Resource<T extends Identified> {
         this.isLoaded = true;
       } catch (error) {
         this.#isStale = true;
-        // Nobody is logged in: the page says so, and whoever logs in asks again.
+        // The session has ended: the page shows the login, and loads the list after it.
         if (error instanceof Refused && error.status === 401) return;
         this.problem = faultText(error);
         this.#loadedAt = Date.now() + RETRY_MS;
@@ -142,7 +142,7 @@ export class Resource<T extends Identified> {
   }
 }
 
-/** All rows again where any is another; a 304 where none is. */
+/** Read all rows again if any has changed; otherwise the device answers 304. */
 function whole<T>(path: string): Reader<T> {
   let etag = "";
   return async (rows, isLoaded) => {
@@ -153,7 +153,7 @@ function whole<T>(path: string): Reader<T> {
   };
 }
 
-/** Rules are many, and others change them while this page is open: only what differs is sent. */
+/** Read changed rules only: there are many, and other sessions change them meanwhile. */
 function followed(): Reader<Rule> {
   let revision = 0;
   return async (rows, isLoaded) => {
@@ -176,7 +176,7 @@ export const proxyServices = new Resource<ProxyService>("proxy-services", {
   follows: ["vpn-lines"],
 });
 
-/** By the page that shows them. */
+/** The lists by the page that shows them. */
 export const resources: Partial<Record<PageName, Pick<Resource<Identified>, "load" | "clear">>> = {
   rules,
   nodes,
@@ -184,7 +184,7 @@ export const resources: Partial<Record<PageName, Pick<Resource<Identified>, "loa
   proxies: proxyServices,
 };
 
-/** Forget what a session has seen, which holds passwords. */
+/** Discard a session's data, which contains passwords. */
 export function clearResources(): void {
   for (const resource of Object.values(resources)) resource.clear();
   delays.clear();

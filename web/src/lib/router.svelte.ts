@@ -1,4 +1,4 @@
-/** Which page is shown. Routes live behind `#`, so that the device serves one document. */
+/** The page that is shown. Routes follow `#`, so that the device serves one document. */
 
 import { unsaved } from "./unsaved.svelte.ts";
 
@@ -25,7 +25,7 @@ let shown = location.hash;
 let isAsking = false;
 addEventListener("hashchange", () => void follow());
 
-/** Go where the address leads, by a link or back in history, unless what was typed is to be kept. */
+/** Show the page of a link or a step in history, unless unsaved input is to be kept. */
 async function follow(): Promise<void> {
   if (isAsking) return;
   if (read().page !== route.page) {
@@ -33,8 +33,8 @@ async function follow(): Promise<void> {
     const mayGo = await unsaved.mayGo();
     isAsking = false;
     if (!mayGo) {
-      // The address that was come to is overwritten in history: where that stands in it, before or
-      // after this page, is not told, and going the wrong way would be worse.
+      // Overwrite the new entry in history. The browser does not report if that entry is before or
+      // after this page's, and a step in the wrong direction would be worse.
       history.replaceState(null, "", shown);
       return;
     }
@@ -53,7 +53,7 @@ export function currentRoute(): Route {
   return route;
 }
 
-/** The link to a page, with what it should show. */
+/** The link to a page, with its query. */
 export function href(page: PageName, query: Record<string, string> = {}): string {
   const text = new URLSearchParams(query).toString();
   return `#/${page}${text ? `?${text}` : ""}`;

@@ -1,4 +1,4 @@
-/** Whether somebody is logged in, and the ways in and out. */
+/** The operator's session: its state, setup, login and logout. */
 
 import { Refused, call, whenLoggedOut } from "./http.ts";
 import { CONSOLE, SESSION } from "./paths.ts";
@@ -11,15 +11,15 @@ interface SessionAnswer {
 }
 
 class Session {
-  /** `unknown` until the device has answered once. */
+  /** `unknown` until the device's first answer. */
   state = $state<"unknown" | "setup" | "login" | "open">("unknown");
   version = $state("");
-  /** Whether the device was given another version since this page was loaded. */
+  /** True if the device's version has changed since this page was loaded. */
   isOutdated = $state(false);
   hostname = $state("");
-  /** Whether one can log in, also while a setup code waits to be used. */
+  /** True if a password is set: login then works even while a setup code is pending. */
   hasPassword = $state(false);
-  /** Whether it was ended here, on purpose. */
+  /** True if the operator ended the session in this page. */
   isLeft = $state(false);
 
   constructor() {
@@ -28,7 +28,7 @@ class Session {
     });
   }
 
-  /** Ask the device how it is. */
+  /** Read the session's state from the device. */
   async load(signal?: AbortSignal): Promise<void> {
     const answer = await call<SessionAnswer>("GET", SESSION, undefined, signal);
     this.isOutdated ||= this.version !== "" && answer.version !== this.version;
@@ -50,7 +50,7 @@ class Session {
   }
 
   async logOut(): Promise<void> {
-    // Told first: of a session that turns out to have ended already, nothing is kept either.
+    // Set before the request: if it answers 401, the page must not be kept either.
     this.isLeft = true;
     try {
       await call("POST", `${CONSOLE}/logout`, {});
@@ -60,7 +60,7 @@ class Session {
         throw error;
       }
     }
-    // An answer from before it may have said otherwise meanwhile.
+    // Set again: an older answer to `load` may have cleared it meanwhile.
     this.isLeft = true;
     this.state = "login";
   }

@@ -4,11 +4,11 @@ export type TargetKind = "node" | "group" | "interface" | "direct" | "reject";
 
 export interface Target {
   kind: TargetKind;
-  /** Without its prefix. */
+  /** The name without its prefix. */
   name: string;
 }
 
-/** Read a target as the API writes it; its prefixes are exact. */
+/** Parse a target as the API writes it; prefixes match exactly. */
 export function parseTarget(text: string): Target {
   if (text === "DIRECT") return { kind: "direct", name: text };
   if (text === "REJECT") return { kind: "reject", name: text };
@@ -17,12 +17,12 @@ export function parseTarget(text: string): Target {
   return { kind: "node", name: text };
 }
 
-/** A number that orders limits: none is the largest. */
+/** The sort key of a limit in kbit/s: "unlimited" (0) is the largest. */
 export function limitOrder(kbps: number): number {
   return kbps === 0 ? Infinity : kbps;
 }
 
-/** A number that orders IPv4 addresses and CIDRs as people expect: by address, then width. */
+/** The sort key of an IPv4 address or CIDR: by address, then by prefix length. */
 export function addressOrder(ip: string): number {
   const [address = "", width = "32"] = ip.split("/");
   let value = 0;

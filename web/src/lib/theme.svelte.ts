@@ -1,4 +1,4 @@
-/** Light, dark, or as the system has it. */
+/** The colour theme: light, dark, or the system's. */
 
 export type Theme = "auto" | "light" | "dark";
 
@@ -18,19 +18,19 @@ export function currentTheme(): Theme {
   return theme;
 }
 
-/** Whether the page is dark at the moment: what a canvas has to know. */
+/** True if the page is dark at the moment. Canvases depend on it. */
 export function isDark(): boolean {
   return theme === "dark" || (theme === "auto" && isSystemDark);
 }
 
-/** Switch the page over, and remember it in this browser. */
+/** Switch the page to a theme, and store the choice in this browser. */
 export function useTheme(wanted: Theme): void {
   localStorage.setItem(STORED, wanted);
   theme = wanted;
   showTheme();
 }
 
-/** Tell the style sheet which theme it is. */
+/** Set the attribute by which the style sheet selects the theme. */
 export function showTheme(): void {
   document.documentElement.dataset["theme"] = theme;
 }

@@ -1,6 +1,6 @@
-/** The documents that the device sends. Fields as its API names them. */
+/** The documents that the device sends, with the API's field names. */
 
-/** What a change answers. */
+/** The answer to a change. */
 export interface Said {
   msg: string;
 }
@@ -84,21 +84,21 @@ export interface Flow {
   kind: string;
   clients: number;
   egresses: string[];
-  /** Bits a second, averaged over some ten seconds. */
+  /** Bits per second, averaged over about ten seconds. */
   upload_bps: number;
   download_bps: number;
-  /** Why its clients get no further; empty while they do. */
+  /** The reason why the target's clients are blocked; empty if they are not. */
   problem: string;
 }
 
-/** Clients that get no further for one reason, and not by REJECT. */
+/** Clients that are blocked for one reason, other than by REJECT. */
 export interface Blocked {
   reason: string;
   clients: number;
-  /** The first of them. */
+  /** The first of the targets concerned. */
   targets: string[];
   since: string;
-  /** As it stands among the overview's problems. */
+  /** The sentence that stands for it among the overview's problems. */
   text: string;
 }
 
@@ -119,24 +119,24 @@ export interface Overview {
     online_lines: number;
     proxy_services: number;
     targets: number;
-    /** Those of them that have clients, and a problem. */
+    /** Targets that have clients and a problem. */
     failing_targets: number;
   };
   interfaces: Interface[];
   lines: Record<string, LineState>;
-  /** The first 200 of them: those that block clients, then those with the most clients. */
+  /** The first 200 flows: those that block clients, then those with the most clients. */
   flows: Flow[];
-  /** What becomes of clients without a rule, and how many are in the LANs. */
+  /** The outcome for clients without a rule; `seen` is their number in the LANs. */
   unruled: { target: string; is_blocked: boolean; reason: string; seen: number };
   blocked: Blocked[];
-  /** Bounds that clients, or callers of proxy services, have reached within the last seconds. */
+  /** Bounds that clients, or users of proxy services, have reached within the last seconds. */
   reached: { kind: string; source: string; port: number; bound: number }[];
-  /** Kind of such a bound -> packets beyond it since the data plane started. */
+  /** Packets beyond such a bound since the data plane started, by the kind of bound. */
   refused: Record<string, number>;
   problems: string[];
 }
 
-/** What a rule's clients exchanged. */
+/** The traffic of a rule's clients. */
 export interface RuleTraffic {
   upload_bytes: number;
   upload_packets: number;
@@ -203,10 +203,10 @@ export interface Explanation {
   protocol: string;
   is_blocked: boolean;
   reason: string;
-  /** The reason, where to try shows whether it is still so. */
+  /** A copy of the reason if a new test shows whether it still holds; else empty. */
   problem: string;
   since: string;
-  /** Why it may be blocked all the same. */
+  /** Reasons why the traffic may be blocked although `is_blocked` is false. */
   doubts: string[];
   rule: ExplainedRule | null;
   other_rules: ExplainedRule[];
@@ -235,7 +235,7 @@ export interface ProbeWay {
 
 export interface ProbeResult {
   target: string;
-  /** The one of `ways` that the client's connections take; empty where that is not known. */
+  /** The name in `ways` that the client's connections use; empty if unknown. */
   way: string;
   ways: ProbeWay[];
   exit_ip: string;
@@ -247,11 +247,11 @@ export interface ProbeResult {
 
 export interface ImportPreview {
   imported: number;
-  /** Bad ones among them. */
+  /** Rows that are not imported, bad rows included. */
   skipped: number;
   bad: number;
-  /** Of the first 1,000 bad rows. */
+  /** Errors of the first 1,000 bad rows. */
   errors: string[];
-  /** What has no effect in rows that are imported, and what the import would lead to. */
+  /** Parts of imported rows that have no effect, and consequences of the import. */
   notes: string[];
 }

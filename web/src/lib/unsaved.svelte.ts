@@ -1,4 +1,4 @@
-/** What was typed and is not saved: nobody leaves it without being asked. */
+/** Unsaved input: the page asks before it is left. */
 
 import { SvelteSet } from "svelte/reactivity";
 import { feedback } from "./feedback.svelte.ts";
@@ -11,14 +11,14 @@ class Unsaved {
     return this.#holders.size > 0;
   }
 
-  /** There is something until the function that this returns is called. For `$effect`. */
+  /** Mark input as unsaved until the returned function is called. For `$effect`. */
   hold(): () => void {
     const holder = Symbol();
     this.#holders.add(holder);
     return () => this.#holders.delete(holder);
   }
 
-  /** Whether what is open may go: somebody is asked who has typed into it. */
+  /** Resolve to true if open forms may close; the operator is asked if there is unsaved input. */
   async mayGo(): Promise<boolean> {
     const question = { title: t("edit.leave"), text: t("edit.leaveText"), action: t("edit.leaveAct") };
     return !this.isThere || feedback.ask(question);
