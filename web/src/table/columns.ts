@@ -2,11 +2,11 @@
 export interface Column<Row> {
   id: string;
   label: string;
-  /** A track of CSS grid. */
+  /** A track size of CSS grid. */
   width: string;
   align?: "end";
-  /** Pixels that the table must be wide for the column to have a place in it. */
+  /** Pixels: the column is hidden in a narrower table. */
   from?: number;
-  /** What the column is sorted by; without it, it is not. */
+  /** The sort key of a row; a column without it cannot be sorted. */
   sort?: (row: Row) => string | number;
 }

@@ -1,4 +1,4 @@
-/** Sorting and filtering of tables' rows: fast at 10,000 of them, and pure. */
+/** Sorting and filtering of table rows, fast at 10,000 rows. Pure. */
 
 import type { Column } from "./columns.ts";
 
@@ -7,12 +7,12 @@ export interface Order {
   isDescending: boolean;
 }
 
-/** How many rows' texts are read between two looks at the clock. */
+/** Number of rows whose texts are read between two checks of the idle deadline. */
 const AT_ONCE = 50;
 
 const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
 
-/** The rows by one column; equal ones, and all without an order, stay as they come. */
+/** Sort rows by one column. Equal rows keep their order, and so do all rows without `order`. */
 export function ordered<Row>(
   rows: readonly Row[],
   columns: readonly Column<Row>[],
@@ -20,7 +20,7 @@ export function ordered<Row>(
 ): readonly Row[] {
   const value = columns.find((column) => column.id === order?.by)?.sort;
   if (!order || !value) return rows;
-  // Each row's value is asked for once, not at each comparison.
+  // Each row's value is read once, not at each comparison.
   const keyed = rows.map((row) => ({ row, value: value(row) }));
   const sign = order.isDescending ? -1 : 1;
   keyed.sort((a, b) =>
@@ -31,20 +31,20 @@ export function ordered<Row>(
   return keyed.map(({ row }) => row);
 }
 
-/** What a filter can ask for by name, in lower case: whether a row is what `name:value` says. */
+/** Tests of rows by the lower-case name of a filter term: true if the row matches `name:value`. */
 export type Terms<Row> = Record<string, (row: Row, value: string) => boolean>;
 
-/** `name:value`, `name:"a value"` with its quotes doubled, or a word. */
+/** Matches `name:value`, `name:"a value"` with inner quotes doubled, or a word. */
 const PARTS = /(\w+):(?:"((?:[^"]|"")*)"?|(\S*))|\S+/g;
 
-/** What a filter's term is typed as. */
+/** Format a filter term as an operator types it. */
 export function termText(name: string, value: string): string {
   return /^[^\s"]+$/.test(value) ? `${name}:${value}` : `${name}:"${value.replaceAll('"', '""')}"`;
 }
 
 /**
- * A filter over rows: every word of what is typed must stand somewhere in a row's text, and every
- * term be true of it.
+ * A filter over rows. A row matches if its text contains every typed word and every typed term is
+ * true of it.
  */
 export class Filter<Row extends object> {
   #textOf: (row: Row) => string;
@@ -74,11 +74,11 @@ export class Filter<Row extends object> {
   }
 
   /**
-   * Read the texts of rows while the page has nothing else to do, or the first letter that is typed
-   * would wait for all of them. Gives what ends it.
+   * Read the texts of rows while the page is idle. Otherwise the first typed letter would wait for
+   * all of them. Returns a function that stops this.
    */
   prepare(rows: readonly Row[]): () => void {
-    // WebKit has no idle callbacks; there the first letter reads them.
+    // WebKit has no idle callbacks; there the first letter reads the texts.
     if (!("requestIdleCallback" in globalThis)) return () => undefined;
     let next = 0;
     const go = (deadline: IdleDeadline): void => {

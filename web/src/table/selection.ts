@@ -1,4 +1,4 @@
-/** Rows that are selected and still there, for the batch calls. */
+/** The selected rows that still exist, for batch calls. */
 export function chosenOf<Row extends { id: number }>(
   rows: readonly Row[],
   selected: ReadonlySet<number>,
