@@ -1,27 +1,27 @@
 /**
- * Where the parts of the flow picture stand: clients on the left, targets in the middle,
- * egresses on the right, ribbons between them as wide as there is traffic. Pure.
+ * The layout of the flow picture: clients on the left, targets in the middle, egresses on the
+ * right, and ribbons between them as wide as their traffic. Pure.
  */
 
 import type { Flow, Overview } from "../lib/types.ts";
 
+/** The id of the end that blocked clients' ribbons lead to. */
 export const BLOCKED = "";
-/** The name of the end that blocked clients' ribbons lead to. */
 
 const TARGETS_MAX = 10;
 const GAP = 8;
 const BLOCK_MIN = 22;
 const RIBBON_MIN = 2;
 const HEIGHT_MIN = 150;
-/** Bits a second of all clients: where there is less, widths tell how many the clients are. */
+/** Bits per second of all clients. Below this, widths show the number of clients. */
 const TRAFFIC_MIN = 1000;
-/** Of all traffic, what a target is given beside its own: also one without any has a ribbon. */
+/** Share of all traffic that is added to each target's, so that idle targets have a ribbon. */
 const IDLE_SHARE = 0.01;
 
 export interface Block {
   id: string;
   clients: number;
-  /** What its height shows: bits a second, or clients. */
+  /** The value that the height shows: bits per second, or clients. */
   weight: number;
   y: number;
   height: number;
@@ -29,10 +29,10 @@ export interface Block {
 
 export interface Ribbon {
   target: string;
-  /** An egress, `BLOCKED`, or null for what comes from the clients. */
+  /** An egress, `BLOCKED`, or null for a ribbon from the clients to the target. */
   egress: string | null;
   weight: number;
-  /** Middles of its two ends, and its width. */
+  /** The vertical middles of the two ends, and the width. */
   from: number;
   to: number;
   width: number;
@@ -40,17 +40,17 @@ export interface Ribbon {
 
 export interface Picture {
   height: number;
-  /** Whether widths show traffic; else they show clients. */
+  /** True if widths show traffic; else they show clients. */
   isByTraffic: boolean;
   clients: Block;
   targets: Block[];
   egresses: Block[];
   ribbons: Ribbon[];
-  /** Targets that found no room of their own, told together. */
+  /** Number of targets that are not drawn. */
   others: number;
 }
 
-/** The flows that the device has sent, and how many rules and targets there are in all. */
+/** The flows that the device has sent, and the total numbers of rules and targets. */
 interface Flows {
   flows: readonly Flow[];
   counts: Pick<Overview["counts"], "enabled_rules" | "targets">;
@@ -75,8 +75,8 @@ export function layout({ flows, counts }: Flows): Picture {
     })
     .sort((a, b) => b.weight - a.weight)
     .slice(0, TARGETS_MAX)
-    // In an order that lasts while traffic comes and goes. Blocked ones last: their ribbons,
-    // which end at the bottom, then cross nobody's.
+    // The order does not depend on the traffic. Blocked targets are last: their ribbons end at
+    // the bottom, and then do not cross others.
     .sort(
       (a, b) =>
         Number(isBlocked(a.flow)) - Number(isBlocked(b.flow)) ||
@@ -85,7 +85,7 @@ export function layout({ flows, counts }: Flows): Picture {
     );
   const weight = shares.reduce((sum, share) => sum + share.weight, 0);
 
-  // A share of the height by share of the weight, and room for a label at least.
+  // Heights are proportional to weights, with room for at least a label.
   const scale = Math.max(HEIGHT_MIN, shares.length * 26) / (weight || 1);
   const tall = (item: Item): number => Math.max(BLOCK_MIN, item.weight * scale);
 
@@ -126,7 +126,7 @@ function endsOf(flow: Flow): string[] {
   return isBlocked(flow) ? [BLOCKED] : flow.egresses;
 }
 
-/** The ends, ordered by the middle of the targets that lead there, so that few ribbons cross. */
+/** The ends, ordered by the middle of the targets that lead to them, so that few ribbons cross. */
 function byCentre(shares: readonly Share[]): Item[] {
   const ends = new Map<string, Item & { moment: number }>();
   shares.forEach(({ clients, weight, ends: ids }, place) => {
@@ -160,7 +160,7 @@ function center(blocks: Block[], height: number): void {
   for (const block of blocks) block.y += shift;
 }
 
-/** A block's edge, dealt out from its top in proportion to weight: a low block is taller than that. */
+/** A block's edge, divided from its top in proportion to weight, also if it has minimum height. */
 class Edge {
   #at: number;
   #scale: number;
@@ -170,7 +170,7 @@ class Edge {
     this.#scale = block.height / (block.weight || 1);
   }
 
-  /** The middle of the next part. */
+  /** Return the middle of the next part. */
   take(weight: number): number {
     const height = weight * this.#scale;
     this.#at += height;
