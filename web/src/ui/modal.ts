@@ -1,10 +1,10 @@
-/** For `@attach`: a dialog that is over everything else for as long as it is there. */
+/** For `@attach`: show a dialog above everything else while it is in the document. */
 export function modal(dialog: HTMLDialogElement): () => void {
   const before = document.activeElement;
   dialog.showModal();
   return () => {
     dialog.close();
-    // A dialog that leaves the document with its end takes the focus along.
+    // The focus is lost if the dialog leaves the document as it closes.
     if (before instanceof HTMLElement) before.focus({ preventScroll: true });
   };
 }
