@@ -1,6 +1,6 @@
 import "./app.css";
 import { askEarly } from "./lib/early.ts";
 
-// All else is in a script of its own, which arrives while the device answers.
+// The rest is in a separate script, which loads while the device answers.
 askEarly(location.hash);
 void import("./page.ts");

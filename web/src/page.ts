@@ -9,6 +9,6 @@ function show(): void {
   mount(App, { target: document.getElementById("page") ?? document.body });
 }
 
-// The first script waits for nothing, so the document may still be on its way.
+// The first script does not wait for the document, which may still be loading.
 if (document.readyState === "loading") addEventListener("DOMContentLoaded", show, { once: true });
 else show();

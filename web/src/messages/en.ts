@@ -1,6 +1,6 @@
-/** English. The first form before ` | ` is for one, the last for any other number. */
+/** English. The form before ` | ` is for the number one, the form after it for all others. */
 export const en = {
-  // Words that many places share
+  // Words that many pages share
   again: "Try again",
   cancel: "Cancel",
   close: "Close",
