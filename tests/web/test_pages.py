@@ -31,7 +31,7 @@ def served(site: Site) -> Site:
     lab = site.lab
     with site.visit("#/settings") as page:
         # The lab has no such host as the device's default.
-        page.get_by_label("Address for delay tests").fill(DELAY_URL)
+        page.get_by_label("URL for delay tests").fill(DELAY_URL)
         page.get_by_role("region", name="Routing").get_by_role("button", name="Save").click()
         expect(page.get_by_role("status").filter(has_text="settings")).to_be_visible()
     for kind in ("socks5", "ss"):
@@ -59,15 +59,15 @@ def test_the_overview_shows_targets_and_blocked_clients(served: Site) -> None:
         served.lab.api.patch(
             "/rules/batch/status", {"ips": [served.lab.client(2).address], "is_enabled": False}
         )
-        expect(blocked).to_contain_text("Nothing is blocked that the device knows of.")
+        expect(blocked).to_contain_text("There are no known problems.")
         expect(page.get_by_role("region", name="Recent changes")).to_contain_text("disabled")
 
 
 def test_traffic_is_shown_by_rule_and_in_the_chart(served: Site) -> None:
     client = served.lab.client(1)
     with downloading(client), served.visit("#/overview") as page:
-        flows = page.get_by_role("region", name="Who leaves where")
-        expect(flows.get_by_text("Ribbons are as wide as the traffic")).to_be_visible(
+        flows = page.get_by_role("region", name="Traffic flow")
+        expect(flows.get_by_text("The width of a ribbon shows the current traffic")).to_be_visible(
             timeout=20_000
         )
         expect(flows.get_by_role("link", name="ss 1")).to_contain_text("bit/s")
@@ -86,7 +86,7 @@ def test_two_hundred_targets_are_all_counted(tidy: Site) -> None:
         counts = tidy.lab.api.ask("GET", "/ops/overview").body["counts"]
         assert counts["failing_targets"] >= 205
         expect(blocked.locator("header")).to_contain_text(str(counts["failing_targets"]))
-        flows = page.get_by_role("region", name="Who leaves where")
+        flows = page.get_by_role("region", name="Traffic flow")
         expect(flows.get_by_text(str(counts["enabled_rules"]), exact=True)).to_be_visible()
         expect(flows).to_contain_text(f"and {counts['targets'] - 10} more targets")
 
@@ -275,14 +275,14 @@ def test_nodes_are_added_measured_and_changed_together(served: Site) -> None:
         dialog = page.get_by_role("dialog")
         dialog.get_by_label("Set the group").check()
         dialog.get_by_label("Group", exact=True).fill("moved")
-        dialog.get_by_label("Reached by").select_option("An interface")
+        dialog.get_by_label("Reached through").select_option("An interface")
         # An empty name would remove the egress.
         dialog.get_by_role("button", name="Save").click()
         expect(dialog.get_by_label("Interface", exact=True)).to_be_focused()
-        dialog.get_by_label("Reached by").select_option("Another node")
+        dialog.get_by_label("Reached through").select_option("Another node")
         dialog.get_by_role("button", name="Save").click()
         expect(dialog.get_by_label("Node", exact=True)).to_be_focused()
-        dialog.get_by_label("Reached by").select_option("An interface")
+        dialog.get_by_label("Reached through").select_option("An interface")
         dialog.get_by_label("Interface", exact=True).fill("wan2")
         dialog.get_by_role("button", name="Save").click()
         expect(dialog).to_have_count(0)
@@ -376,16 +376,16 @@ def test_blocked_rules_are_shown_before_nodes_are_deleted(tidy: Site) -> None:
                 page.wait_for_timeout(100)
             raise AssertionError(f"the question never said: {answer}")
 
-        ask(page.get_by_role("button", name="Delete cut-1"), "Nobody is blocked by that.")
+        ask(page.get_by_role("button", name="Delete cut-1"), "No client is blocked by this.")
         question.get_by_role("button", name="Cancel").click()
 
         api.put("/whitelist", {"domains": "listed.test", "ips": "", "node": "cut-2"})
         page.get_by_label("Select all rows").check()
         delete = page.get_by_role("toolbar").get_by_role("button", name="Delete")
         ask(delete, "The whitelist's destinations are blocked.")
-        expect(question).to_contain_text("1 rule leads nowhere then.")
+        expect(question).to_contain_text("1 rule loses its target.")
         question.get_by_role("button", name="Delete").click()
-        expect(page.get_by_text("Nothing matches the filter.")).to_be_visible()
+        expect(page.get_by_text("No row matches the filter.")).to_be_visible()
 
 
 def test_the_reason_of_an_offline_line_is_shown(served: Site) -> None:
@@ -412,7 +412,7 @@ def test_the_reason_of_an_offline_line_is_shown(served: Site) -> None:
         page.get_by_role("button", name="More").click()
         page.get_by_role("menuitem", name="Import").click()
         importing = page.get_by_role("dialog", name="Import lines")
-        expect(importing).to_contain_text("is switched on")
+        expect(importing).to_contain_text("changed as its row says, and enabled")
         importing.get_by_role("button", name="Cancel").click()
         page.get_by_role("button", name="Delete l2tp_a").click()
         page.get_by_role("dialog").get_by_role("button", name="Delete").click()
@@ -454,7 +454,7 @@ def test_a_form_does_not_overwrite_another_line_with_the_same_name(tidy: Site) -
         api.delete("/vpn-lines", {"items": [{"type": "l2tp", "name": "l2tp_d"}]})
         api.post("/vpn-lines", {**line, "server": "192.0.2.98"})
         form.get_by_role("button", name="Save").click()
-        expect(form.get_by_role("alert")).to_contain_text("no longer there")
+        expect(form.get_by_role("alert")).to_contain_text("was deleted meanwhile")
     (now,) = (each for each in api.get("/vpn-lines")["data"] if each["name"] == "l2tp_d")
     assert (now["server"], now["comment"]) == ("192.0.2.98", "")
 
@@ -561,11 +561,11 @@ def test_the_explanation_page_explains_and_probes(served: Site) -> None:
         page.get_by_label("Destination").fill("site.test")
         page.get_by_label("Port").fill("80")
         page.get_by_role("button", name="Explain").click()
-        expect(page.get_by_role("heading", name=f"{client.address} leaves by")).to_be_visible()
-        expect(page.get_by_role("list", name="The way")).to_contain_text("ss")
-        page.get_by_label("A site that tells the address it sees").fill(SEEN_AT)
+        expect(page.get_by_role("heading", name=f"{client.address} uses the exit")).to_be_visible()
+        expect(page.get_by_role("list", name="Path")).to_contain_text("ss")
+        page.get_by_label("Site that returns its visitor's address").fill(SEEN_AT)
         page.get_by_role("button", name="Test it now").click()
-        expect(page.get_by_text(f"Seen as {node.address}")).to_be_visible(timeout=15_000)
+        expect(page.get_by_text(f"The site sees {node.address}")).to_be_visible(timeout=15_000)
         screenshot(page, "why")
 
         page.get_by_label("Client").fill("10.77.0.200")
@@ -589,14 +589,16 @@ def test_a_probe_of_a_group_names_the_clients_node(served: Site) -> None:
         page.get_by_label("Destination").fill("site.test")
         page.get_by_label("Port").fill("80")
         page.get_by_role("button", name="Explain").click()
-        page.get_by_label("A site that tells the address it sees").fill(SEEN_AT)
+        page.get_by_label("Site that returns its visitor's address").fill(SEEN_AT)
         prove = page.get_by_role("button", name="Test it now")
         prove.click()
-        ways = page.get_by_role("list", name="Nodes that were tried")
+        ways = page.get_by_role("list", name="Tested nodes")
         expect(ways.get_by_role("listitem")).to_have_count(2, timeout=15_000)
         seen = client.http(SEEN_AT).seen
-        expect(page.get_by_text(f"Seen as {seen}")).to_be_visible()
-        expect(ways.get_by_role("listitem").filter(has_text="this client's")).to_contain_text(seen)
+        expect(page.get_by_text(f"The site sees {seen}")).to_be_visible()
+        expect(ways.get_by_role("listitem").filter(has_text="used by this client")).to_contain_text(
+            seen
+        )
         screenshot(page, "why-group")
 
         # An answer that comes when another client is shown is not that client's.
@@ -609,7 +611,7 @@ def test_a_probe_of_a_group_names_the_clients_node(served: Site) -> None:
         with page.expect_response("**/ops/probe", timeout=15_000):
             held[0].continue_()
         page.wait_for_timeout(300)
-        expect(page.get_by_text("Seen as")).to_have_count(0)
+        expect(page.get_by_text("The site sees")).to_have_count(0)
         expect(page.get_by_text("Sends a real request")).to_be_visible()
 
 

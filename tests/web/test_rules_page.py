@@ -125,7 +125,7 @@ def test_an_import_from_a_spreadsheet_is_not_lost_by_accident(site: Site, tmp_pa
         rows = dialog.get_by_label("Rows to import")
         dialog.locator("input[type=file]").set_input_files(file)
         expect(dialog.get_by_text("1,200 bad", exact=True)).to_be_visible()
-        expect(dialog.get_by_text("0 there already", exact=True)).to_be_visible()
+        expect(dialog.get_by_text("0 existing", exact=True)).to_be_visible()
         expect(dialog.get_by_text("Only the first 1,000 bad rows are marked.")).to_be_visible()
         file.write_bytes("10.77.1.200,DIRECT,客厅\n".encode("gbk"))
         dialog.locator("input[type=file]").set_input_files(file)
@@ -154,7 +154,7 @@ def test_notes_of_an_import_are_shown_at_their_rows(site: Site) -> None:
         told = {"imported": 2, "skipped": 0, "bad": 0, "errors": [], "notes": notes}
         page.route("**/ops/preview/rules", lambda route: route.fulfill(json=told))
         rows.fill("10.77.1.203,DIRECT\n10.77.1.204,DIRECT")
-        items = dialog.get_by_role("list", name="What was understood").get_by_role("listitem")
+        items = dialog.get_by_role("list", name="Preview").get_by_role("listitem")
         expect(items.nth(1)).to_contain_text("of this row")
         expect(items.nth(0)).not_to_contain_text("of this row")
         expect(dialog.get_by_text("of them all", exact=True)).to_be_visible()
@@ -203,8 +203,8 @@ def test_an_export_names_what_its_format_cannot_express(site: Site) -> None:
             "# 10.77.5.2,DIRECT,partly",
         ]
         said = page.get_by_role("status").filter(has_text="backup")
-        expect(said).to_contain_text("1 row that is off is a comment line")
-        expect(said).to_contain_text("no place for the limits and the MAC of 1 rule.")
+        expect(said).to_contain_text("1 disabled row is written as a comment")
+        expect(said).to_contain_text("does not contain the limits and the MAC of 1 rule.")
 
 
 def test_a_completely_typed_target_is_selected(site: Site) -> None:
@@ -228,14 +228,14 @@ def test_a_completely_typed_target_is_selected(site: Site) -> None:
         expect(page.get_by_role("listbox")).to_have_count(0)
         expect(target).to_have_value("exact")
         # The key alone does not discard typed text.
-        question = page.get_by_role("dialog", name="Leave what you typed?")
+        question = page.get_by_role("dialog", name="Discard your changes?")
         page.keyboard.press("Escape")
         expect(question).to_be_visible()
         page.keyboard.press("Escape")
         expect(question).to_have_count(0)
         expect(target).to_have_value("exact")
         target.press("Escape")
-        question.get_by_role("button", name="Leave it").click()
+        question.get_by_role("button", name="Discard").click()
         expect(form).to_have_count(0)
 
         site.lab.api.post("/rules", {"ip": "10.77.5.9", "target_node": "DIRECT"})

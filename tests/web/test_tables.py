@@ -56,7 +56,7 @@ def test_editing_another_row_opens_its_own_form(four: Site) -> None:
         expect(form).to_have_accessible_name(f"Edit the rule of {ip(2)}")
         form.get_by_label("Comment").fill("four changed")
         page.get_by_role("button", name="Add a rule").click()
-        question = page.get_by_role("dialog", name="Leave what you typed?")
+        question = page.get_by_role("dialog", name="Discard your changes?")
         question.get_by_role("button", name="Cancel").click()
         expect(form.get_by_label("Comment")).to_have_value("four changed")
         form.get_by_role("button", name="Save").click()
@@ -144,7 +144,7 @@ def test_a_renamed_node_is_updated_in_every_form(four: Site) -> None:
         api.put(f"/nodes/{node['id']}", body | {"name": "second"})
         expect(unmanaged).to_have_value("second")
         page.get_by_role("link", name="Whitelist").click()
-        leaves = page.get_by_label("They leave by")
+        leaves = page.get_by_label("Exit")
         expect(leaves).to_have_value("second")
         api.put(f"/nodes/{node['id']}", body | {"name": "third"})
         expect(leaves).to_have_value("third")
@@ -191,7 +191,7 @@ def test_conflicting_settings_are_shown_before_they_are_saved(four: Site) -> Non
         with hidden(page):
             api.ask("PUT", "/ops/settings", {**settings, "check_interval_s": 99})
             save.click()
-            told = routing.get_by_role("alert").filter(has_text="Somebody else")
+            told = routing.get_by_role("alert").filter(has_text="Another session")
             expect(told).to_be_visible()
             # A later save by another operator is reported again.
             api.ask("PUT", "/ops/settings", {**settings, "check_interval_s": 98})
@@ -218,7 +218,7 @@ def test_conflicting_settings_are_shown_before_they_are_saved(four: Site) -> Non
 
 def leaving(page: Page) -> Locator:
     """Return the question that is asked before typed text is discarded."""
-    return page.get_by_role("dialog", name="Leave what you typed?")
+    return page.get_by_role("dialog", name="Discard your changes?")
 
 
 def test_a_link_does_not_discard_typed_text(four: Site) -> None:
@@ -232,7 +232,7 @@ def test_a_link_does_not_discard_typed_text(four: Site) -> None:
         expect(page).to_have_url(re.compile("#/whitelist$"))
         expect(domains).to_have_value("typed.test")
         page.get_by_role("link", name="Rules").click()
-        leaving(page).get_by_role("button", name="Leave it").click()
+        leaving(page).get_by_role("button", name="Discard").click()
         expect(page.get_by_role("heading", name="Rules")).to_be_visible()
 
         form = edit(page, 1)
@@ -297,7 +297,7 @@ def test_an_error_is_shown_after_its_page_was_left(four: Site) -> None:
         with page.expect_request(lambda request: request.method == "PUT"):
             page.get_by_role("button", name="Save").click()
         page.get_by_role("navigation").get_by_role("link", name="Rules").click()
-        leaving(page).get_by_role("button", name="Leave it").click()
+        leaving(page).get_by_role("button", name="Discard").click()
         expect(page.get_by_role("heading", name="Rules")).to_be_visible()
         held[0].fulfill(status=400, json={"error": "domains must be others"})
         expect(page.get_by_text("domains must be others")).to_be_visible()
@@ -312,7 +312,7 @@ def test_a_slow_save_does_not_affect_the_next_form(four: Site) -> None:
             with page.expect_request(lambda request: request.method == "PUT"):
                 form.get_by_role("button", name="Save").click()
             page.get_by_role("button", name=f"Edit the rule of {ip(n - 1)}").click()
-            leaving(page).get_by_role("button", name="Leave it").click()
+            leaving(page).get_by_role("button", name="Discard").click()
             expect(form).to_have_accessible_name(f"Edit the rule of {ip(n - 1)}")
         form.get_by_label("Comment").fill("four typed 2")
         held[0].continue_()
@@ -326,9 +326,9 @@ def test_disabling_many_rules_asks_for_confirmation(four: Site) -> None:
     with four.visit("#/rules?q=four") as page:
         page.get_by_label("Select all rows").check()
         disable = page.get_by_role("toolbar").get_by_role("button", name="Disable")
-        question = page.get_by_role("dialog", name="Disable all 4 that are selected?")
+        question = page.get_by_role("dialog", name="Disable 4 selected rows?")
         disable.click()
-        expect(question).to_contain_text("where clients without a rule go")
+        expect(question).to_contain_text("“Clients without a rule” applies")
         question.get_by_role("button", name="Cancel").click()
         assert all(rule["is_enabled"] for rule in rules(four).values())
         disable.click()
@@ -363,7 +363,7 @@ def test_checkboxes_show_the_selection(four: Site) -> None:
         expect(page.get_by_text("3 selected").first).to_be_visible()
 
         page.get_by_label("Filter").fill(ip(1))
-        expect(page.get_by_text("3 of them hidden by the filter")).to_be_visible()
+        expect(page.get_by_text("3 of them are hidden by the filter")).to_be_visible()
         page.get_by_label("Filter").fill("four")
         page.get_by_role("button", name="Clear the selection").click()
         for n in range(1, 5):
