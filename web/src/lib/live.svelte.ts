@@ -64,7 +64,7 @@ class Live {
     return () => listeners.delete(listener);
   }
 
-  /** Call `act` after each change of one of `subjects`. Returns a function that stops this. */
+  /** Call `act` after changes of `subjects` or everything. Returns a function that stops this. */
   onChangeOf(subjects: readonly string[], act: () => void): () => void {
     return this.on("change", ({ subject }) => {
       if (subject === "everything" || subjects.includes(subject)) act();

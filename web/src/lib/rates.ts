@@ -27,7 +27,7 @@ export class Rates {
   take(overview: Pick<Overview, "at" | "interfaces">): void {
     const at = Date.parse(overview.at) / 1000;
     const counters = new Map(overview.interfaces.map((one) => [one.name, one]));
-    // The device's clock was set back: times must ascend, so that older samples are dropped.
+    // The device's clock was set back: times must ascend, so older samples are dropped.
     if (this.#before && at < this.#before.at) this.clear();
     const before = this.#before;
     this.#before = { at, counters };

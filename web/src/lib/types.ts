@@ -119,7 +119,7 @@ export interface Overview {
     online_lines: number;
     proxy_services: number;
     targets: number;
-    /** Targets that have clients and a problem. */
+    /** Number of targets that have clients and a problem. */
     failing_targets: number;
   };
   interfaces: Interface[];
