@@ -312,7 +312,7 @@ def time_all() -> Rows:
     changed = [{ip: limit(limits[ip].number, 900, 900)} for ip in few]
     fresh = [{f"10.250.{n >> 8}.{n & 255}": limit(RULES + n, 900, 900)} for n in range(1, 301)]
     for name, samples in {
-        "look": [milliseconds(lambda: shaper.look(TOPOLOGY)) for _ in few],
+        "look": [milliseconds(lambda: shaper.refresh(TOPOLOGY)) for _ in few],
         "one limit's rate": [put(shaper, one) for one in changed],
         "one limit more": [put(shaper, one) for one in fresh],
         "one limit less": [put(shaper, {}, *one) for one in fresh],

@@ -42,16 +42,16 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 def settle(resolvers: DeviceResolvers) -> tuple[str, ...]:
     """Return the device's servers once they have settled, while nothing changes."""
-    resolvers.look()
-    resolvers.look()
-    assert not resolvers.look()
+    resolvers.refresh()
+    resolvers.refresh()
+    assert not resolvers.refresh()
     return resolvers.current.device
 
 
 def test_without_a_resolver_the_domestic_ones_are_used(tmp_path: Path) -> None:
     resolvers = DeviceResolvers(UNNAMED, tmp_path / "none")
     assert resolvers.current.device == (DOMESTIC,)
-    assert not resolvers.look()
+    assert not resolvers.refresh()
 
 
 def test_a_change_is_adopted_when_it_is_seen_twice(
@@ -59,13 +59,13 @@ def test_a_change_is_adopted_when_it_is_seen_twice(
 ) -> None:
     resolvers = DeviceResolvers(UNNAMED, listing("198.51.100.1"))
     listing("198.51.100.2")
-    assert not resolvers.look()
+    assert not resolvers.refresh()
     listing("198.51.100.3")
-    assert not resolvers.look()
+    assert not resolvers.refresh()
     assert resolvers.current.device == ("198.51.100.1",)
-    assert resolvers.look()
+    assert resolvers.refresh()
     assert resolvers.current.device == ("198.51.100.3",)
-    assert not resolvers.look()
+    assert not resolvers.refresh()
 
 
 def test_the_resolver_in_use_stays_while_it_is_listed(
@@ -112,7 +112,7 @@ def test_configured_resolvers_take_precedence_over_resolv_conf(
     ways["192.168.1.1"] = "wan1"
     resolvers = DeviceResolvers(Dns(device=(IPv4Address("192.168.1.1"),)), listing("192.0.2.53"))
     assert (resolvers.current.device, resolvers.current.near) == (("192.168.1.1",), ())
-    assert not resolvers.look()
+    assert not resolvers.refresh()
 
 
 @pytest.mark.lab

@@ -52,7 +52,7 @@ class Device:
             folder=folder,
             changes=ConsoleStore(folder),
             publish=lambda _: None,
-            tell=lambda _: None,
+            notify=lambda _: None,
             own_problems=lambda: (),
         )
 

@@ -65,7 +65,7 @@ def after(script: str) -> list[int]:
     types.
     """
     with subscribed() as narrowed:
-        earshot.narrow()
+        earshot.attach_filters()
         with subscribed() as control:
             subprocess.run(["sh", "-ec", script], check=True)
             assert heard(control)
@@ -99,7 +99,7 @@ def test_a_link_that_goes_down_passes_the_filter(namespace: Namespace) -> None:
 def test_sockets_that_request_a_dump_get_all_of_it(namespace: Namespace) -> None:
     def names() -> set[str]:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as asking:
-            earshot.narrow()
+            earshot.attach_filters()
             # The message is RTM_GETLINK, NLM_F_REQUEST | NLM_F_DUMP, and an ifinfomsg.
             asking.send(struct.pack("=IHHII16x", 32, 18, 0x301, 1, 0))
             asking.settimeout(5)
@@ -116,7 +116,7 @@ def test_no_descriptor_is_leaked(namespace: Namespace) -> None:
         with subscribed(), open(os.devnull):
             before = len(list(Path("/proc/self/fd").iterdir()))
             for _ in range(3):
-                earshot.narrow()
+                earshot.attach_filters()
             return len(list(Path("/proc/self/fd").iterdir())) - before
 
     assert namespace.run(left) == 0
@@ -167,15 +167,15 @@ def test_a_worker_answers_while_its_sockets_are_searched(
     """
     looked, go_on = threading.Semaphore(0), threading.Semaphore(0)
 
-    def narrow() -> None:
+    def attach_filters() -> None:
         looked.release()
         assert go_on.acquire(timeout=10)
 
-    monkeypatch.setattr(earshot, "narrow", narrow)
+    monkeypatch.setattr(earshot, "attach_filters", attach_filters)
     monkeypatch.setattr(earshot, "_GATHER_S", 0.01)
 
     async def body() -> None:
-        narrowing = earshot.Narrowing()
+        narrowing = earshot.FilterAttacher()
         narrowing.soon()
         await eventually(lambda: looked.acquire(blocking=False))
         narrowing.soon()  # may be too late for this search

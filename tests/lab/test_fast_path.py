@@ -472,7 +472,7 @@ def ask_again(path: FastPath) -> None:
         egresses={"wan1": Egress(number=1)},
     )
     path.follow(plan, seen, topology, roles)
-    path.settle()
+    path.sync()
 
 
 def count_some() -> None:
@@ -511,10 +511,10 @@ def test_without_kernel_types_all_flows_take_the_slow_path(
         for _ in range(2):
             ask_again(path)
         assert path.counts([CLIENT]) == {}
-        return path.obstacle, programs_here()
+        return path.problem, programs_here()
 
-    obstacle, there = router.run(body)
-    assert "No such file or directory" in obstacle
+    problem, there = router.run(body)
+    assert "No such file or directory" in problem
     assert there == {}
 
 
@@ -528,12 +528,12 @@ def test_a_load_refused_for_lack_of_memory_is_tried_again(
         with monkeypatch.context() as refusing:
             refusing.setattr(system, "load", lambda *_: refuse(errno.ENOMEM))
             ask_again(path)
-        found.append((path.obstacle != "", set(programs_here())))
+        found.append((path.problem != "", set(programs_here())))
         ask_again(path)  # too soon
-        found.append((path.obstacle != "", set(programs_here())))
+        found.append((path.problem != "", set(programs_here())))
         time.sleep(0.6)
         ask_again(path)
-        return [*found, (path.obstacle != "", set(programs_here()))]
+        return [*found, (path.problem != "", set(programs_here()))]
 
     refused = (True, set[str]())
     assert router.run(body) == [refused, refused, (False, {"lan0", "wan1"})]
@@ -572,7 +572,7 @@ def test_changed_conntrack_timeouts_are_adopted(router: Namespace) -> None:
         assert set(programs_here().values()) == before
         Path("/proc/sys/net/netfilter/nf_conntrack_udp_timeout_stream").write_text("77")
         ask_again(path)
-        assert path.obstacle == ""
+        assert path.problem == ""
         return before, set(programs_here().values())
 
     before, after = router.run(body)

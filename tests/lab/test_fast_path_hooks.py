@@ -49,7 +49,7 @@ MAKE_IFB = (
 class Look(NamedTuple):
     """The outcome of a look."""
 
-    obstacle: str
+    problem: str
     problems: tuple[str, ...]
     hooked: dict[str, int]
 
@@ -66,10 +66,10 @@ class Site(NamedTuple):
 
         def body() -> Look:
             path = FastPath(has_tcx=has_tcx)
-            path.recall()
+            path.load_previous()
             ask_again(path)
             problems = told(path.others, has_fast_path=True, limited=())
-            return Look(path.obstacle, tuple(problems), programs_here())
+            return Look(path.problem, tuple(problems), programs_here())
 
         return self.router.run(body)
 
@@ -139,7 +139,7 @@ def site(namespace: Namespace) -> Iterator[Site]:
 
 def test_sqm_replaces_our_qdisc_and_is_reported(site: Site) -> None:
     look = site.look(has_tcx=False)
-    assert (look.obstacle, look.problems, set(look.hooked)) == ("", (), BOTH)
+    assert (look.problem, look.problems, set(look.hooked)) == ("", (), BOTH)
     assert site.shown() == "ingress"
     assert site.goes_it()
     site.router.shell(SQM)
@@ -213,7 +213,7 @@ def test_a_deleted_qdisc_is_added_again_after_a_pause(
             subprocess.run(command.split(), check=True)
             for _ in range(2):
                 ask_again(path)
-            assert path.obstacle == ""
+            assert path.problem == ""
             found.append(set(programs_here()))
         return found
 
@@ -247,7 +247,7 @@ def test_the_qdisc_of_an_earlier_version_is_adopted(site: Site, has_tcx: bool) -
     assert site.goes_it()
     counted = site.router.run(passed_here, CLIENT)
     look = site.look(has_tcx=has_tcx)
-    assert (look.obstacle, look.problems, set(look.hooked)) == ("", (), BOTH)
+    assert (look.problem, look.problems, set(look.hooked)) == ("", (), BOTH)
     assert {site.shown(name) for name in BOTH} == {"" if has_tcx else "ingress"}
     assert site.router.run(passed_here, CLIENT) == counted
     assert site.goes_it()
@@ -288,7 +288,7 @@ def test_a_foreign_program_sees_incoming_packets_before_ours(site: Site) -> None
         index = socket.if_nametoindex("wan1")
         system.attach(index, program_of("theirs"))
         path = FastPath()
-        path.recall()
+        path.load_previous()
         ask_again(path)
         assert path.others.commands == {}
         found = [system.name_of(each) for each in system.attached(index, uapi.BPF_TCX_INGRESS)]
@@ -323,11 +323,11 @@ def test_without_permission_for_programs_flows_are_routed(
     def body() -> str:
         path = FastPath()
         monkeypatch.setattr(system, "attached", refuse)
-        path.recall()
+        path.load_previous()
         ask_again(path)
         with pytest.raises(PermissionError):
             fast_path.close()  # the process that blocks in netd's place must see it
-        return path.obstacle
+        return path.problem
 
     assert "not permitted" in site.router.run(body)
 

@@ -7,7 +7,7 @@ from ipaddress import IPv4Network
 
 import pytest
 
-from egressd.netd.kernel.firewalls import legacy_obstacles, obstacles
+from egressd.netd.kernel.firewalls import legacy_problems, problems
 from egressd.netd.kernel.nft import Nft
 from egressd.planner.topology import Topology
 from tests.lab.netns import Namespace
@@ -34,7 +34,7 @@ def told(namespace: Namespace, commands: Sequence[str]) -> tuple[str, ...]:
     def body() -> tuple[str, ...]:
         nft = Nft()
         nft.run("\n".join(commands))
-        return obstacles(nft, TOPOLOGY)
+        return problems(nft, TOPOLOGY)
 
     return namespace.run(body)
 
@@ -143,18 +143,18 @@ def test_harmless_marks_are_not_reported(namespace: Namespace, priority: int, ru
 
 
 def test_tables_of_legacy_iptables_are_read(namespace: Namespace) -> None:
-    assert namespace.run(legacy_obstacles, TOPOLOGY) == ()
+    assert namespace.run(legacy_problems, TOPOLOGY) == ()
     namespace.shell("iptables-legacy -P FORWARD DROP; iptables-legacy -P INPUT DROP")
-    (sentence,) = namespace.run(legacy_obstacles, TOPOLOGY)
+    (sentence,) = namespace.run(legacy_problems, TOPOLOGY)
     assert "none of them names lan0, guests" in sentence
     assert "(iptables-legacy, table filter, INPUT, FORWARD)" in sentence
     namespace.shell("iptables-legacy -A FORWARD -i lan0 -j ACCEPT")
-    (sentence,) = namespace.run(legacy_obstacles, TOPOLOGY)
+    (sentence,) = namespace.run(legacy_problems, TOPOLOGY)
     assert "none of them names guests:" in sentence
     namespace.shell("iptables-legacy -A FORWARD -s 10.78.0.0/24 -m conntrack --ctstate NEW -j LOG")
-    assert namespace.run(legacy_obstacles, TOPOLOGY) == ()
+    assert namespace.run(legacy_problems, TOPOLOGY) == ()
 
 
 def test_reading_legacy_iptables_creates_no_table(namespace: Namespace) -> None:
-    assert namespace.run(legacy_obstacles, TOPOLOGY) == ()
+    assert namespace.run(legacy_problems, TOPOLOGY) == ()
     assert namespace.shell("cat /proc/self/net/ip_tables_names").strip() == ""

@@ -88,13 +88,13 @@ def test_a_plan_is_put_in_force_as_far_as_the_kernel_allows(
         await limits.change(Patch(put=FREE), both, TOPOLOGY, strict=True)
         with pytest.raises(Failed, match="not ifb"):
             await limits.change(Patch(put=LIMITED), both, TOPOLOGY, strict=True)
-        assert not await limits.look(both, TOPOLOGY)
+        assert not await limits.refresh(both, TOPOLOGY)
         unblock()
-        assert await limits.look(both, TOPOLOGY)
+        assert await limits.refresh(both, TOPOLOGY)
         assert not limits.problems
         assert listed("up_hosts")
         assert listed("sent")
-        assert not await limits.look(both, TOPOLOGY)
+        assert not await limits.refresh(both, TOPOLOGY)
 
     in_router(router, work)
 
@@ -104,7 +104,7 @@ def test_failed_attempts_are_repeated_at_intervals(router: Namespace) -> None:
         block()
         await limits.sync(LIMITED, TOPOLOGY)
         unblock()
-        assert not await limits.look(LIMITED, TOPOLOGY), "it is not time yet"
+        assert not await limits.refresh(LIMITED, TOPOLOGY), "it is not time yet"
         assert limits.problems
         assert await limits.sync(LIMITED, TOPOLOGY)
         assert not limits.problems

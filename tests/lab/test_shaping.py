@@ -352,7 +352,7 @@ def test_a_change_without_differences_does_nothing(site: Site) -> None:
 
     def repeat(shaper: Shaper) -> int:
         shaper.change(Patch(put=limits))
-        return shaper.sync(limits, TOPOLOGY) + shaper.look(TOPOLOGY)
+        return shaper.sync(limits, TOPOLOGY) + shaper.refresh(TOPOLOGY)
 
     assert in_router(site, repeat, limits) == 0
 
@@ -449,7 +449,7 @@ def test_foreign_damage_is_repaired(site: Site, damage: str) -> None:
         assert shaper.sync(limits, TOPOLOGY) > 0
         assert limits_state(shell) == whole
         assert shaper.sync(limits, TOPOLOGY) == 0
-        assert shaper.look(TOPOLOGY) == 0
+        assert shaper.refresh(TOPOLOGY) == 0
 
     in_router(site, heal, limits)
     # Half a second of traffic, and the queue.
@@ -462,10 +462,10 @@ def test_a_check_repairs_obvious_damage_and_changes_nothing_else(site: Site) -> 
 
     def look(shaper: Shaper) -> list[int]:
         shell("nft add table inet other; nft delete table inet other")
-        looks = [shaper.look(TOPOLOGY)]
+        looks = [shaper.refresh(TOPOLOGY)]
         for damage in ("tc qdisc del dev egressd-up0 root", "nft flush ruleset"):
             shell(damage)
-            looks += [shaper.look(TOPOLOGY), shaper.look(TOPOLOGY)]
+            looks += [shaper.refresh(TOPOLOGY), shaper.refresh(TOPOLOGY)]
         return looks
 
     unchanged, *looks = in_router(site, look, limits)
@@ -479,7 +479,7 @@ def test_chains_follow_the_lans_in_use(site: Site) -> None:
 
     def move(shaper: Shaper) -> list[list[str]]:
         chains = []
-        for adapt in (lambda t: shaper.sync(limits, t), shaper.look):
+        for adapt in (lambda t: shaper.sync(limits, t), shaper.refresh):
             for topology in (first, TOPOLOGY):
                 assert adapt(topology) > 0
                 assert adapt(topology) == 0
@@ -496,7 +496,7 @@ def test_deleted_and_recreated_lans_are_limited() -> None:
 
         def take_away(shaper: Shaper) -> None:
             shell("ip link del lan1")
-            shaper.look(TOPOLOGY)
+            shaper.refresh(TOPOLOGY)
             shell(
                 """
                 ip link add lan1 type bridge; ip link set lan1 up
@@ -505,8 +505,8 @@ def test_deleted_and_recreated_lans_are_limited() -> None:
                 ip route add 10.78.0.0/16 via 10.78.0.254 dev lan1
                 """
             )
-            shaper.look(TOPOLOGY)
-            assert shaper.look(TOPOLOGY) == 0
+            shaper.refresh(TOPOLOGY)
+            assert shaper.refresh(TOPOLOGY) == 0
 
         in_router(site, take_away, limits)
         assert share(upload(site)) in FULL

@@ -44,7 +44,7 @@ KERNEL: Final = Kernel(
 )
 """A kernel with connection tracking as a module. Each value differs from the others, so that none
 can be taken for another unseen."""
-MAPS: Final = Maps(clients=3, ways=4, counts=5)
+MAPS: Final = Maps(clients=3, egresses=4, counts=5)
 
 
 def fast_path() -> dict[str, str]:

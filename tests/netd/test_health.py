@@ -161,7 +161,7 @@ def test_a_missing_engine_makes_no_node_dead(failure: Exception) -> None:
     async def body(network: Network, groups: Groups, health: Health) -> None:
         await until(lambda: len(network.asked) == 2, 1)
         network.failure = failure
-        health.look()
+        health.refresh()
         await asyncio.sleep(0.05)
         assert DEAD not in groups.delays.values()
         network.failure = None
@@ -176,7 +176,7 @@ def test_groups_that_are_added_later_are_checked() -> None:
         await asyncio.sleep(0.05)
         assert network.asked == []
         network.plan = plan_of()
-        health.look()
+        health.refresh()
         await until(lambda: len(network.asked) == 1, 1)
         assert network.asked[0][1] == KEYS
 

@@ -26,7 +26,7 @@ def test_flows_are_ended_after_a_lost_instance_but_not_a_dropped_one(
 
     async def body() -> None:
         moves = Moves(cast(Machine, SimpleNamespace(served=lambda: set(served))), lambda: plan)
-        monkeypatch.setattr(moves, "tidy_all", lambda: tidied.append(True))
+        monkeypatch.setattr(moves, "end_stale_flows", lambda: tidied.append(True))
         for _ in range(2):
             moves.follow_losses()
             assert not tidied

@@ -128,14 +128,14 @@ class Kernel:
     def prepare(self, plan: Plan, clients: Collection[str]) -> None:
         pass
 
-    def doubt(self) -> None:
+    def invalidate(self) -> None:
         pass
 
     def is_about_local_clients(self, change: object) -> bool:
         return False
 
-    async def shield(self, ports: Iterable[int]) -> None:
-        self.shielded = list(ports)
+    async def restrict_to_lan(self, ports: Iterable[int]) -> None:
+        self.lan_only = list(ports)
 
 
 def node(number: int, name: str, *, standby: bool = False) -> Instance:
@@ -162,7 +162,7 @@ class Device:
 
         self.reconciler = Reconciler(
             machine=cast(Machine, self.kernel),
-            limits=cast(Limits, SimpleNamespace(change=nothing, look=nothing, counters=nothing)),
+            limits=cast(Limits, SimpleNamespace(change=nothing, refresh=nothing, counters=nothing)),
             pool=cast(Pool, self.engine),
             lines=cast(Lines, None),
             plan_file=self.plan_file,
@@ -249,7 +249,7 @@ def test_a_refused_change_leaves_everything_unchanged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "is_another_law"),
+    ("parts", "rules_changed"),
     [
         ({"hosts": {"10.0.0.1": MARK_DIRECT}}, False),
         ({"nets": {"10.0.1.0-10.0.1.255": MARK_DIRECT}}, True),
@@ -259,18 +259,20 @@ def test_a_refused_change_leaves_everything_unchanged(tmp_path: Path) -> None:
     ],
 )
 def test_stale_flow_deletion_stops_before_the_kernels_rules_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: dict[str, Any], is_another_law: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: dict[str, Any], rules_changed: bool
 ) -> None:
     """Past fault: the clean-up after a save judged flows by the plan that it had begun with."""
 
     async def body(device: Device) -> None:
         await device.reconciler.set_plan(device.plan(node(7, "a")))
         steps: list[str] = []
-        monkeypatch.setattr(device.reconciler._moves, "outdate", lambda: steps.append("outdated"))
+        monkeypatch.setattr(
+            device.reconciler._moves, "invalidate", lambda: steps.append("outdated")
+        )
         device.kernel.on_update = lambda: steps.append("kernel")
         plan = device.plan(node(7, "a"), **parts)
         await device.reconciler.apply(difference(device.reconciler.plan, plan))
-        assert steps == (["outdated"] if is_another_law else []) + ["kernel"]
+        assert steps == (["outdated"] if rules_changed else []) + ["kernel"]
 
     live(tmp_path, body)
 
@@ -328,7 +330,7 @@ def test_p1_a_halt_ends_a_proxy_service_that_is_being_restarted(tmp_path: Path) 
         revival = asyncio.create_task(device.reconciler.revive([px]))
         await asyncio.sleep(0)
         await device.reconciler.halt("the database is bad")
-        assert device.kernel.shielded == [1080]
+        assert device.kernel.lan_only == [1080]
         device.engine.gate.set()
         await revival
         assert device.served_by() == digests(a)

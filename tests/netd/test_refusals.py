@@ -24,7 +24,7 @@ class Kernel:
         self.changes += 1
 
     def told(self, now: float) -> list[str]:
-        self.refusals.look(now)
+        self.refusals.check(now)
         return [each.source for each in self.refusals.reached]
 
 
@@ -65,7 +65,7 @@ def test_clients_refused_by_netd_itself_are_reported() -> None:
     crowd = Crowd(frozenset({"203.0.113.9"}), is_full=True)
     greedy = [Greedy("10.0.0.7", "tcp"), Greedy("10.0.0.8", "udp", is_of_network=True)]
     refusals = Refusals(Bounds, Kernel().changed, lambda: greedy, lambda: crowd, lambda _: {})
-    refusals.look(0.0)
+    refusals.check(0.0)
     assert [(each.kind, each.source, each.bound) for each in refusals.reached] == [
         ("calls", "203.0.113.9", Bounds().callers),
         ("connections", "10.0.0.7", Bounds().connections),

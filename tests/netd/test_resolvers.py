@@ -74,7 +74,7 @@ class Watched:
     def look(self, *silent: str) -> list[Resolver]:
         """Run a check while these are silent; return the queried resolvers."""
         self.silent, self.questions = set(silent), []
-        asyncio.run(self.resolvers.look())
+        asyncio.run(self.resolvers.check())
         return [question for question in self.questions if question[1] != ONLY]
 
     def told(self) -> list[str]:
@@ -167,11 +167,11 @@ def test_an_egress_by_which_nothing_answers_is_a_dead_end(watched: Watched) -> N
 def test_a_check_of_some_egresses_keeps_the_results_of_others(watched: Watched) -> None:
     watched.look(FIRST, ONLY)
     watched.silent, watched.questions = {FIRST, SECOND, THIRD}, []
-    asyncio.run(watched.resolvers.look({MARK_DIRECT, 77}))
+    asyncio.run(watched.resolvers.check({MARK_DIRECT, 77}))
     assert watched.questions == [(MARK_DIRECT, ONLY)]
     assert watched.resolvers.nameless == {}
     assert watched.machine.silent == {(WAN, FIRST)}
-    asyncio.run(watched.resolvers.look({WAN}))
+    asyncio.run(watched.resolvers.check({WAN}))
     assert set(watched.resolvers.nameless) == {"wan1"}
 
 

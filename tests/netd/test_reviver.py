@@ -42,8 +42,8 @@ def test_restarts_are_tried_at_growing_intervals_until_all_run(
     async def run() -> None:
         patient = Patient(fails=3)
         begun = asyncio.get_running_loop().time()
-        patient.reviver.tell()
-        patient.reviver.tell()
+        patient.reviver.retry_later()
+        patient.reviver.retry_later()
         for _ in range(4):
             await patient.next_attempt()
         times = [begun, *patient.attempts]
@@ -52,7 +52,7 @@ def test_restarts_are_tried_at_growing_intervals_until_all_run(
         await asyncio.sleep(0.4)
         assert len(patient.attempts) == 4, "it was tried though it runs"
         patient.fails = 4
-        patient.reviver.tell()
+        patient.reviver.retry_later()
         await patient.next_attempt()
 
     asyncio.run(run())
@@ -72,9 +72,9 @@ def test_a_loss_during_an_attempt_causes_another_attempt() -> None:
             await go_on.wait()
 
         attended = Reviver(revive, lambda: False)
-        attended.hurry()
+        attended.retry_now()
         await under_way.wait()
-        attended.hurry()
+        attended.retry_now()
         go_on.set()
         await asyncio.sleep(0.05)
         assert attempts == 2
@@ -87,7 +87,7 @@ def test_no_error_stops_the_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def run() -> None:
         patient = Patient(fails=2, error=OSError(23, "too many open files"))
-        patient.reviver.tell()
+        patient.reviver.retry_later()
         for _ in range(3):
             await patient.next_attempt()
 
@@ -99,11 +99,11 @@ def test_a_lost_instance_is_restarted_at_once(monkeypatch: pytest.MonkeyPatch) -
 
     async def run() -> None:
         patient = Patient(fails=10)
-        patient.reviver.tell()
+        patient.reviver.retry_later()
         await asyncio.sleep(0.02)
         assert not patient.attempts
         for _ in range(2):
-            patient.reviver.hurry()
+            patient.reviver.retry_now()
             await patient.next_attempt()
         patient.reviver.close()
         await asyncio.sleep(0.01)

@@ -179,7 +179,7 @@ def test_a_clean_up_with_an_outdated_plan_stops_and_is_repeated(
         assert clients == {"10.0.0.1"}
         before = is_current(client, flow)
         if not walks:
-            tidier.outdate()
+            tidier.invalidate()
         walks.append([before, is_current(client, flow)])
 
     async def body() -> None:

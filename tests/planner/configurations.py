@@ -194,8 +194,8 @@ def _vpn_line() -> Elements:
         lines={"l2tp_office": line},
     )
     silent = {(line_mark(3), "10.1.1.1")}
-    handed_out = {"l2tp_office": ("10.1.1.1", "10.1.1.2")}
-    return nft.elements(plan, WITH_A_LINE, {}, handed_out=handed_out, silent=silent)
+    peer_dns = {"l2tp_office": ("10.1.1.1", "10.1.1.2")}
+    return nft.elements(plan, WITH_A_LINE, {}, peer_dns=peer_dns, silent=silent)
 
 
 def _local_networks() -> Elements:

@@ -10,7 +10,7 @@ import pytest
 from egressd.model.device import InterfaceRoles
 from egressd.model.facts import Facts, Interface, Route
 from egressd.model.plan import Egress, GlobalPolicy, Limit, Plan, WhitelistPlan
-from egressd.planner.fast_path import APART_MAX, Neighbourhood, Place, Way, place, ways
+from egressd.planner.fast_path import APART_MAX, Neighbourhood, Place, Way, fast_egresses, place
 from egressd.planner.registry import (
     MARK_DIRECT,
     MARK_REJECT,
@@ -76,7 +76,7 @@ def found(wanted: Plan, seen: Facts | None = None) -> Place | None:
 
 
 def ways_of(seen: Facts, wanted: Plan | None = None) -> dict[int, Way]:
-    return ways(wanted or plan(MARK_DIRECT), seen, discover(seen, ROLES), ROLES)
+    return fast_egresses(wanted or plan(MARK_DIRECT), seen, discover(seen, ROLES), ROLES)
 
 
 @pytest.mark.parametrize("mark", [MARK_DIRECT, egress_mark(2)])

@@ -174,10 +174,8 @@ def by_line(
         egresses={"l2tp_a": egress},
         lines={"l2tp_a": line} if is_wanted else {},
     )
-    handed_out = {"l2tp_a": peers} if peers else {}
-    return nft.elements(
-        plan, ON_A_LINE, {}, handed_out=handed_out, silent=silent, outdated=outdated
-    )
+    peer_dns = {"l2tp_a": peers} if peers else {}
+    return nft.elements(plan, ON_A_LINE, {}, peer_dns=peer_dns, silent=silent, outdated=outdated)
 
 
 def test_mss_is_clamped_on_a_line_and_not_on_a_wan() -> None:
@@ -315,7 +313,7 @@ def test_listeners_without_a_password_are_for_the_lan() -> None:
     elements = nft.elements(msgspec.structs.replace(PLAN, instances=services), ONE_LAN, {})
     assert elements["services"] == {"1080": "", "1081": ""}
     assert elements["lanonly"] == {"1081": ""}
-    assert nft.shield([1081]) == (
+    assert nft.restrict_to_lan([1081]) == (
         "add element inet egressd lanonly { 1081 }\nadd element inet egressd services { 1081 }\n"
     )
 

@@ -173,12 +173,12 @@ def test_unusable_peer_resolvers_are_omitted() -> None:
         router_addresses=(IPv4Address("10.77.0.1"), IPv4Address("10.1.0.2")),
     )
     servers = ("10.77.0.12", "10.1.0.2", "127.0.0.53", "0.0.0.0", "224.0.0.251", "1.2.3")
-    handed_out = {
+    peer_dns = {
         "l2tp_1": servers,
         "l2tp_2": (servers[0], "192.168.101.1"),
         "l2tp_3": ("9.9.9.9", "10.1.0.1"),
     }
-    assert usable(handed_out, topology) == {
+    assert usable(peer_dns, topology) == {
         "l2tp_2": ("192.168.101.1",),
         "l2tp_3": ("9.9.9.9", "10.1.0.1"),
     }

@@ -148,7 +148,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         folder=settings.api_data,
         changes=console_store,
         publish=hub.publish,
-        tell=news.tell,
+        notify=news.notify,
         own_problems=lambda: (*bounds.problems(), *console.problems()),
     )
     token = ApiToken(settings.api_data)
@@ -242,7 +242,7 @@ async def _follow(resolvers: DeviceResolvers, cases: UseCases) -> None:
     told = cases.resolvers()
     while True:
         await asyncio.sleep(_RESOLVERS_S)
-        resolvers.look()
+        resolvers.refresh()
         wanted = cases.resolvers()
         if wanted == told and cases.ledger.is_in_force:
             continue

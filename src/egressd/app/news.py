@@ -37,7 +37,7 @@ class News:
             # A request reports the fault to its client; the connection to netd must go on.
             log.exception("cannot evaluate which clients are blocked")
 
-    def tell(self, notice: Notice) -> None:
+    def notify(self, notice: Notice) -> None:
         """Log and publish a change of the judgement."""
         event = notice.event
         beside = {"key": notice.key} if notice.key else {}

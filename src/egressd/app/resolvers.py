@@ -46,7 +46,7 @@ class DeviceResolvers:
         )
         self.current = self._seen = self._look(base)
 
-    def look(self) -> bool:
+    def refresh(self) -> bool:
         """Look again. True if `current` has changed.
 
         It changes when two looks in a row have shown the same. The server in use stays in use while

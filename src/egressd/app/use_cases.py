@@ -56,7 +56,7 @@ class UseCases:
         folder: Path,
         changes: ChangeStore,
         publish: Callable[[Event], None],
-        tell: Callable[[Notice], None],
+        notify: Callable[[Notice], None],
         own_problems: Callable[[], Iterable[str]],
     ) -> None:
         def has_line_dns() -> bool:
@@ -77,7 +77,7 @@ class UseCases:
             compile_plan=lambda state: compile_plan(state, allowed()),
             plan_change=lambda before, after, edits: plan_change(before, after, edits, allowed()),
         )
-        self.judge = judge = Judge(lambda: ledger.state, allowed, tell, clock)
+        self.judge = judge = Judge(lambda: ledger.state, allowed, notify, clock)
         system = System(
             ledger,
             netd,

@@ -249,7 +249,7 @@ class Lab:
         folder = self.folder / role
         folder.mkdir()
         self.topology.add_node(server.name, [server.address], forwards=True)
-        way = f"{server.handed_out}/32 via {server.address} dev {server.link} onlink"
+        way = f"{server.assigned_address}/32 via {server.address} dev {server.link} onlink"
         self.topology.ip("internet", [f"route add {way}"])
         for file, text in server.etc().items():
             self.topology.write_etc(role, file, text)

@@ -49,7 +49,7 @@ class LineServer(msgspec.Struct, frozen=True):
         return str(NODE_NETWORK[_FIRST_SERVER + self.number])
 
     @property
-    def handed_out(self) -> str:
+    def assigned_address(self) -> str:
         """The line's address, as which the internet sees the line's clients."""
         return str(NODE_NETWORK[_FIRST_CLIENT + self.number])
 
@@ -72,7 +72,7 @@ class LineServer(msgspec.Struct, frozen=True):
     def etc(self) -> dict[str, str]:
         """Return the files that its programs see in /etc, by path."""
         return {
-            "ppp/chap-secrets": f"{USER} * {PASSWORD} {self.handed_out}\n",
+            "ppp/chap-secrets": f"{USER} * {PASSWORD} {self.assigned_address}\n",
             "ppp/options": "",
             # A new call replaces one whose end the server has not noticed yet.
             "ppp/ip-up": '#!/bin/sh\nexec ip route replace "$5" dev "$1"\n',

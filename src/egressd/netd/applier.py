@@ -77,7 +77,7 @@ class Applier:
     def restore(self) -> None:
         """Load the stored plan, without putting it in force yet."""
         self.plan = self._plan_file.load() or Plan()
-        self._moves.settle(RangeMap(self.plan.nets))
+        self._moves.commit(RangeMap(self.plan.nets))
 
     async def carry_out(self, change: Change, *, strict: bool, must_last: bool = True) -> None:
         """Put a change in force, or raise Failed and leave everything as it was.
@@ -90,13 +90,13 @@ class Applier:
         ports = self._ports_after({*change.instances.drop, *failed}, started)
         undo = change.inverse(self.plan)
         hosts = self._machine.host_update(self.plan, change)
-        move = self._moves.foresee(change)
-        before = self._steering.settle(choices)
+        move = self._moves.plan_for(change)
+        before = self._steering.commit(choices)
         is_regrouped = choices != before
         self.plan.apply(change)
-        ranges_before = self._moves.settle(move.ranges)
-        if is_regrouped or impact.is_another_law(change):
-            self._moves.outdate()
+        ranges_before = self._moves.commit(move.ranges)
+        if is_regrouped or impact.changes_allowed_marks(change):
+            self._moves.invalidate()
         try:
             is_local = self._machine.is_about_local_clients(change)
             if change.egresses or change.lines or change.policy is not None or is_local:
@@ -107,8 +107,8 @@ class Applier:
             with self._plan_file.writing(change, must_last=must_last):
                 await self._flip(change, ports, hosts, is_regrouped=is_regrouped)
         except BaseException:
-            self._steering.settle(before)
-            self._moves.settle(ranges_before)
+            self._steering.commit(before)
+            self._moves.commit(ranges_before)
             await self._take_back(undo, started)
             raise
         # The change is stored and in force: the steps below cannot fail it any more.
@@ -129,7 +129,7 @@ class Applier:
             self._moves.follow_losses()
         is_left = is_regrouped and self._steering.follow_up(before)
         if is_left or change.policy is not None or change.whitelist is not None:
-            self._moves.tidy_all()
+            self._moves.end_stale_flows()
 
     def route(self, leaving: Mapping[str, Egress] | None = None) -> None:
         """Converge routing to the plan, and to the egresses `leaving` that are about to go."""
@@ -139,7 +139,7 @@ class Applier:
         self._machine.taken = Taken(
             lan_networks=self._machine.topology.lan_networks,
             servers=self._lines.servers(),
-            resolvers=asked(self.plan, self._machine.handed_out),
+            resolvers=asked(self.plan, self._machine.peer_dns),
         )
         self._lines.reserve(self._machine.taken)
         self._machine.route(self.plan, egresses)
@@ -176,11 +176,11 @@ class Applier:
             if change.whitelist is not None:
                 self._pool.rule_sets.put(change.whitelist.rule_sets)
             if lan_only:
-                await self._machine.shield(lan_only)
+                await self._machine.restrict_to_lan(lan_only)
             await self._serving.make_room(wanted)
             started = await self._serving.start(wanted, strict=strict)
             failed = {instance.key for instance in wanted} - started.keys()
-            return started, failed, await self._steering.muster(change, started, failed)
+            return started, failed, await self._steering.start_chosen(change, started, failed)
         except BaseException:
             await self._serving.end(started.values())
             await self._restart_services()
@@ -222,10 +222,10 @@ class Applier:
         """Change speed limits; `self.plan` is already the new plan."""
         limits, lans = self.plan.limits, self.limited_lans()
         if self._machine.is_about_local_clients(change):
-            await self._limits.look(limits, lans)  # another network may have clients now
+            await self._limits.refresh(limits, lans)  # another network may have clients now
         await self._limits.change(change.limits, limits, lans, strict=strict)
         if change.policy is not None:
-            await self._limits.look(limits, lans)
+            await self._limits.refresh(limits, lans)
 
     async def _take_back(self, undo: Change, started: Mapping[str, Running]) -> None:
         """Return to the plan before a change that failed, at any of its steps."""
@@ -234,13 +234,13 @@ class Applier:
             with as_far_as_possible("take back the routes"):
                 self.route()
         await self._change_limits(undo, strict=False)
-        self._moves.outdate()
-        self._machine.doubt()  # the table is in doubt until it is loaded
+        self._moves.invalidate()
+        self._machine.invalidate()  # the table is in doubt until it is loaded
         with as_far_as_possible("take back the nftables table"):
             await self.load()
         await self._serving.end(started.values())
         await self._restart_services()
-        self._moves.tidy_all()
+        self._moves.end_stale_flows()
 
 
 @contextmanager

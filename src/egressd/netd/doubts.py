@@ -110,7 +110,7 @@ class Questions:
 
 
 class Doubts:
-    """Calls `resolvers.hurry` for silent interfaces of `wans`, and for ways with questions."""
+    """Calls `resolvers.check_soon` for silent interfaces of `wans`, and for ways with questions."""
 
     def __init__(self, wans: Callable[[], Collection[str]], resolvers: Resolvers) -> None:
         self._silence = Silence(wans)
@@ -135,7 +135,7 @@ class Doubts:
         while True:
             with suppress(OSError):
                 if self._silence.is_noticed(now()):
-                    self._resolvers.hurry()
+                    self._resolvers.check_soon()
                 if ways := self._questions.noticed(now()):
-                    self._resolvers.hurry(ways)
+                    self._resolvers.check_soon(ways)
             await asyncio.sleep(PERIOD_S)

@@ -80,7 +80,7 @@ class Handshakes:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def look(self, ports: Mapping[int, bool], now: float) -> Crowd:
+    def check(self, ports: Mapping[int, bool], now: float) -> Crowd:
         """End connections that are late or beyond the bounds. Return the callers that get no more.
 
         `ports`: the port of each service -> True if it is for LAN clients only. Raises OSError.
@@ -120,7 +120,7 @@ class Handshakes:
                 crowd = Crowd()
                 if services:
                     ports = {each.port: each.lan_only for each in services}
-                    crowd = await asyncio.to_thread(self.look, ports, loop.time())
+                    crowd = await asyncio.to_thread(self.check, ports, loop.time())
                 if crowd != self.crowd:
                     self.crowd = crowd
                     await self._changed(crowd)

@@ -82,7 +82,7 @@ class Health:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Check all nodes soon, since the groups or their nodes have changed."""
         self._woken.set()
 
@@ -101,7 +101,7 @@ class Health:
         try:
             await self._ask([key])
             if self._groups.delays.get(key) == DEAD:
-                self.look()
+                self.refresh()
             else:
                 self._cleared[key] = asyncio.get_running_loop().time()
         finally:

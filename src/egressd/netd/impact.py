@@ -40,7 +40,7 @@ def is_more_than_hosts(change: Change) -> bool:
     return bool(tables or change.neighbours) or change.whitelist is not None
 
 
-def is_another_law(change: Change) -> bool:
+def changes_allowed_marks(change: Change) -> bool:
     """True if the change alters more than the marks of hosts in the judgement of flows."""
     tables = change.nets or change.groups
     return bool(tables) or change.policy is not None or change.whitelist is not None

@@ -49,7 +49,7 @@ class Limits:
         async with self._turn:
             return await self._attempt(lambda: self._shaper.sync(limits, topology))
 
-    async def look(self, limits: Mapping[str, Limit], topology: Topology) -> bool:
+    async def refresh(self, limits: Mapping[str, Limit], topology: Topology) -> bool:
         """Adapt to the interfaces and addresses of `topology`, and repair limits that are plainly
         broken.
 
@@ -57,7 +57,7 @@ class Limits:
         """
         async with self._turn:
             if not self._problem:
-                return await self._attempt(lambda: self._shaper.look(topology))
+                return await self._attempt(lambda: self._shaper.refresh(topology))
             if asyncio.get_running_loop().time() < self._retry_at:
                 return False
             return await self._attempt(lambda: self._shaper.sync(limits, topology))

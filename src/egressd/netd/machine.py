@@ -78,9 +78,9 @@ class Machine:
         self.topology = Topology()
         self.problems: tuple[str, ...] = ()
         """Sentences about settings that the kernel refused, and the machine's surroundings."""
-        self.obstacles: tuple[str, ...] = ()
+        self.firewall_problems: tuple[str, ...] = ()
         """Sentences about other programs' firewalls that may block clients' traffic."""
-        self.handed_out: Mapping[str, tuple[str, ...]] = {}
+        self.peer_dns: Mapping[str, tuple[str, ...]] = {}
         """VPN line -> the resolvers that its peer hands out and that may be used."""
         self.silent: Set[Resolver] = frozenset()
         """Resolvers that do not answer."""
@@ -103,9 +103,9 @@ class Machine:
         self._elements: Elements = {}
         self._chains: str | None = None
         """The chains as nft listed them after the last load."""
-        self._is_doubtful = False
+        self._needs_load = False
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read the machine's present facts, and derive the topology."""
         self.facts = kernel_facts.read()
         before, self.topology = self.topology, discover(self.facts, self._roles, self.topology)
@@ -124,9 +124,9 @@ class Machine:
             roles=self._roles,
             engine_uid=self._engine_uid,
             ruled_locals=self.ruled_locals,
-            resolvers=asked(plan, self.handed_out),
+            resolvers=asked(plan, self.peer_dns),
         )
-        settled = sysctl.write(sysctls.wanted(self.topology, egresses))
+        written = sysctl.write(sysctls.wanted(self.topology, egresses))
         synced = routes.sync(desired.routes, desired.rules)
         # A packet to the address of a line's far end is meant for another machine; the line's own
         # table needs no such route.
@@ -138,11 +138,11 @@ class Machine:
         )
         routes.withdraw_advertised(self.topology.without_router6)
         self.problems = (
-            *settled.problems,
+            *written.problems,
             *synced.problems,
             *desired.problems,
             *surroundings.problems(self.facts, self.topology),
-            *firewalls.legacy_obstacles(self.topology),
+            *firewalls.legacy_problems(self.topology),
         )
 
     def forward(self) -> None:
@@ -184,7 +184,7 @@ class Machine:
             if interface is None or not interface.is_up or client is None:
                 continue
             try:
-                way = lookup.way_of(client, interface.index, mark)
+                way = lookup.route_of(client, interface.index, mark)
             except OSError:
                 return exits.TAKEN
             if way.is_local != is_local:
@@ -235,11 +235,11 @@ class Machine:
         """True if egressd's table exists; its content is not checked."""
         return self._nft.chains() is not None
 
-    def recall(self) -> None:
+    def load_previous(self) -> None:
         """Read an earlier netd's LANs, WANs and silent resolvers from its table, and take over its
         fast path.
         """
-        self.fast_path.recall()
+        self.fast_path.load_previous()
         names = ("lansrc", "inmark", "outside", "localif", "substitutes")
         lansrc, inmark, outside, localif, substitutes = (
             self._nft.elements(name) or {} for name in names
@@ -276,15 +276,17 @@ class Machine:
             await self._transact(script.afresh(text))
         del wanted["hosts"]
         self._elements = wanted
-        self._is_doubtful = False
+        self._needs_load = False
         self._chains = _UNKNOWN
         with suppress(Failed):  # the table is in force; `is_intact` will have it loaded again
             self._chains = await asyncio.to_thread(self._nft.chains)
         with suppress(Failed):  # only a hint: the table is in force without it
-            self.obstacles = await asyncio.to_thread(firewalls.obstacles, self._nft, self.topology)
+            self.firewall_problems = await asyncio.to_thread(
+                firewalls.problems, self._nft, self.topology
+            )
         if failure is not None:
             raise failure
-        self.fast_path.settle()
+        self.fast_path.sync()
 
     async def update(
         self, plan: Plan, ports: Mapping[str, int], hosts: HostUpdate = _NO_HOSTS
@@ -294,22 +296,22 @@ class Machine:
         Raises Failed; the table is then unchanged.
         """
         wanted = self._wanted(plan, ports, hosts=False)
-        if self._is_doubtful or script.needs_load(self._elements, wanted):
+        if self._needs_load or script.needs_load(self._elements, wanted):
             await self.load(plan, ports)
             return
         self.fast_path.follow(plan, self.facts, self.topology, self._roles, all_clients=False)
         if text := script.INET.update(self._elements, wanted) + hosts.script():
             await self._or_load(self._transact(text), plan, ports)
             self._elements = wanted
-        self.fast_path.settle()
+        self.fast_path.sync()
 
     async def move(self, plan: Plan, ports: Mapping[str, int], hosts: HostUpdate) -> None:
         """Carry out an update that only moves hosts: O(change). Raises Failed."""
-        if self._is_doubtful:
+        if self._needs_load:
             await self.load(plan, ports)
             return
         await self._or_load(self._move(hosts), plan, ports)
-        self.fast_path.settle()
+        self.fast_path.sync()
 
     def prepare(self, plan: Plan, clients: Collection[str]) -> None:
         """Send known flows of clients whose rule or limit has changed by the new plan, or through
@@ -323,23 +325,23 @@ class Machine:
         """
         return local.touches(change, self.topology)
 
-    def doubt(self) -> None:
+    def invalidate(self) -> None:
         """Mark the table as possibly different from the plan: the next update or move then loads it
         whole.
         """
-        self._is_doubtful = True
+        self._needs_load = True
 
     def beside(self, plan: Plan) -> tuple[str, ...]:
         """Return sentences about the effect of other programs' traffic control on the plan."""
-        others, has_fast_path = self.fast_path.others, not self.fast_path.obstacle
+        others, has_fast_path = self.fast_path.others, not self.fast_path.problem
         in_the_way = others.diverted | others.passed
         has_limits = in_the_way and any(map(is_limited, plan.limits.values()))
         limited = self.topology.lans if has_limits else ()
         return tuple(told(others, has_fast_path=has_fast_path, limited=limited))
 
-    async def shield(self, ports: Iterable[int]) -> None:
+    async def restrict_to_lan(self, ports: Iterable[int]) -> None:
         """Close ports to all but the LAN, ahead of the update that does so. Raises Failed."""
-        await self._transact(script.shield(ports))
+        await self._transact(script.restrict_to_lan(ports))
 
     async def locate(self, client: str) -> int:
         """Return the mark that the kernel's tables give a client with a rule now; else 0.
@@ -376,7 +378,7 @@ class Machine:
             ports,
             hosts=hosts,
             choices=self.choices,
-            handed_out=self.handed_out,
+            peer_dns=self.peer_dns,
             silent=self.silent,
             outdated=(*self.outdated, *self._refused()),
             ruled_locals=self.ruled_locals,

@@ -1,7 +1,7 @@
 """Clients that a change moves, and the end of their old connections.
 
-A change takes three steps: `foresee` finds the clients that it moves while the old plan is in
-force, `settle` takes over the new plan's marks of ranges, and `follow_up` ends the old connections
+A change takes three steps: `plan_for` finds the clients that it moves while the old plan is in
+force, `commit` takes over the new plan's marks of ranges, and `follow_up` ends the old connections
 of the clients that moved, once the kernel sends these elsewhere.
 """
 
@@ -42,7 +42,7 @@ class Moves:
         """The marks of the targets that were served at the last call of `follow_losses`."""
         self._tidier = Tidier(self._law, self._owners)
 
-    def foresee(self, change: Change) -> Move:
+    def plan_for(self, change: Change) -> Move:
         """Return the effect of `change`, which is not in force yet."""
         plan, ranges = self._plan(), self._ranges
         if change.nets:
@@ -52,16 +52,17 @@ class Moves:
         clients = list(Ranges(self._networks()).clip(moved))
         return Move(ranges, clients, impact.engine_served(clients, plan))
 
-    def settle(self, ranges: RangeMap) -> RangeMap:
+    def commit(self, ranges: RangeMap) -> RangeMap:
         """Judge flows by the marks of these ranges. Return the previous ranges."""
         before, self._ranges = self._ranges, ranges
         return before
 
-    def outdate(self) -> None:
+    def invalidate(self) -> None:
         """Invalidate a running walk. Call this before a transaction that alters more than the marks
-        of hosts in the judgement of flows; call `tidy_all` or `follow_up` after the transaction.
+        of hosts in the judgement of flows; call `end_stale_flows` or `follow_up` after the
+        transaction.
         """
-        self._tidier.outdate()
+        self._tidier.invalidate()
 
     async def follow_up(self, move: Move, hosts_before: dict[str, int]) -> None:
         """End the old connections of the clients of a move.
@@ -83,9 +84,9 @@ class Moves:
         if lost := before - self._served:
             planned = {instance.mark for instance in self._plan().instances.values()}
             if lost & planned:
-                self.tidy_all()
+                self.end_stale_flows()
 
-    def tidy_all(self) -> None:
+    def end_stale_flows(self) -> None:
         """Remove all flows that the plan in force would not let begin as they are."""
         self._tidier.add([*self._networks(), str(LOOPBACK)])
 

@@ -37,7 +37,7 @@ class PlanFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._db: sqlite3.Connection | None = None
-        self._is_doubtful = False
+        self._is_log_unsafe = False
         """True if SQLite's log may hold a failed change completely, since only its fsync failed. A
         new connection that reads the log would take that change for stored."""
         self._outdated: Plan | None = None
@@ -85,12 +85,12 @@ class PlanFile:
         try:
             db.execute("COMMIT")
         except sqlite3.Error as error:
-            self._is_doubtful = True
+            self._is_log_unsafe = True
             self._abandon()
             if must_last:
                 raise Failed("write the plan file", str(error)) from error
         else:
-            self._is_doubtful = False  # this change has overwritten the failed one in the log
+            self._is_log_unsafe = False  # this change has overwritten the failed one in the log
             self._outdated = None
 
     def close(self) -> None:
@@ -109,18 +109,18 @@ class PlanFile:
 
     def _abandon(self) -> None:
         """Roll back the open change. A connection that met an error is not used again, unless
-        `_is_doubtful`: its log must not be read anew, so it stays open until the log is emptied or
-        overwritten.
+        `_is_log_unsafe`: its log must not be read anew, so it stays open until the log is emptied
+        or overwritten.
         """
         if self._db is None:
             return
         with suppress(sqlite3.Error):
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
-            if self._is_doubtful:
+            if self._is_log_unsafe:
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-                self._is_doubtful = False
-        if not self._is_doubtful:
+                self._is_log_unsafe = False
+        if not self._is_log_unsafe:
             self.close()
 
     def _discard(self) -> None:

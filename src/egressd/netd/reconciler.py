@@ -162,8 +162,8 @@ class Reconciler:
         """
         async with self._lock:
             self._applier.restore()
-            self.machine.recall()
-            self.machine.look()
+            self.machine.load_previous()
+            self.machine.refresh()
             self._applier.route()
             if not self.machine.has_table():
                 await self.machine.load(self.plan, {})
@@ -185,10 +185,10 @@ class Reconciler:
             await self._lines.find()
             self._applier.route()
             self._is_loaded = True
-            self.machine.handed_out = usable(self._lines.resolvers(), self.machine.topology)
+            self.machine.peer_dns = usable(self._lines.resolvers(), self.machine.topology)
             await self._applier.load()
             self._moves.follow_losses()
-            self._moves.tidy_all()
+            self._moves.end_stale_flows()
         # Both run at once: the engine may take long, and so may lines that end.
         await asyncio.gather(self._revive_missing(), self._open_lines())
         # Another program may have removed limits or counters after `limit`, before netd watched
@@ -304,7 +304,7 @@ class Reconciler:
             # closed to callers.
             if reviving := [each.port for each in services if each.key in self._serving.reviving]:
                 with as_far_as_possible("guard the ports of services that are being revived"):
-                    await self.machine.shield(reviving)
+                    await self.machine.restrict_to_lan(reviving)
         self._publish(Event(topic="halted", text=reason))
 
     async def status(self) -> Status:
@@ -334,7 +334,7 @@ class Reconciler:
 
     def _tell_reviver(self) -> None:
         if self._applier.missing():
-            self._reviver.tell()
+            self._reviver.retry_later()
 
     @property
     def status_news(self) -> StatusNews:
@@ -346,14 +346,14 @@ class Reconciler:
         return frozenset(name for name, why in exits.items() if not why)
 
     def _tell(self) -> None:
-        self._teller.tell()
+        self._teller.notify()
 
     # --- Lines. -------------------------------------------------------------------------
 
     def line_changed(self) -> None:
         """Handle a line that came up or went down, or whose peer hands out another resolver."""
         if self._line_follower is not None:
-            self._line_follower.tell()
+            self._line_follower.notify()
 
     @property
     def line_news(self) -> LineNews:
@@ -371,16 +371,16 @@ class Reconciler:
         """Read the machine's state and adapt: interfaces, addresses, gateways, routes, lines."""
         async with self._ordered():
             own = self.machine.line_addresses()
-            self.machine.look()
-            self.machine.handed_out = usable(self._lines.resolvers(), self.machine.topology)
+            self.machine.refresh()
+            self.machine.peer_dns = usable(self._lines.resolvers(), self.machine.topology)
             self._applier.route()
             await self.machine.update(self.plan, self._serving.ports())
             self._moves.follow_losses()
             self.machine.forward()
-            await self._limits.look(self.plan.limits, self._applier.limited_lans())
+            await self._limits.refresh(self.plan.limits, self._applier.limited_lans())
         if self._was_open != (is_open := self._open_ways()):
             self._was_open = is_open
-            self._resolvers.hurry()
+            self._resolvers.check_soon()
         self._tell()
         with as_far_as_possible("remove flows to addresses that lines had"):
             for address in own.difference(self.machine.topology.router_addresses):
@@ -497,7 +497,7 @@ class Reconciler:
         text = f"{len(instances)} instances were lost with their worker"
         self._publish(Event(topic="engine", text=text))
         self._tell()
-        self._reviver.hurry()
+        self._reviver.retry_now()
 
     async def _revive_missing(self) -> None:
         """Revive missing instances in parts, so that none waits until the last of many listens."""

@@ -88,7 +88,7 @@ class Refusals:
             await asyncio.gather(self._task, return_exceptions=True)
         self._kernel.close()
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Read the refusals since the last call. Raises OSError."""
         found = {
             Refused(_KINDS[each.protocol, each.is_of_network], each.client): 0
@@ -129,7 +129,7 @@ class Refusals:
     async def _attend(self) -> None:
         while True:
             try:
-                self.look(asyncio.get_running_loop().time())
+                self.check(asyncio.get_running_loop().time())
             except OSError as error:
                 log.warning("cannot read the limit counters", error=str(error))
             await asyncio.sleep(PERIOD_S)

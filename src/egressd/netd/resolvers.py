@@ -93,7 +93,7 @@ class Resolvers:
         self._plan = plan
         self._adapt = adapt
         self._changed = changed
-        self._hurried: frozenset[int] | None = frozenset()
+        self._due_soon: frozenset[int] | None = frozenset()
         """The marks of the ways to check soon; None for all ways."""
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -134,13 +134,13 @@ class Resolvers:
         # A sentence may occur twice: for DIRECT, and for lines whose questions go out directly.
         return tuple(dict.fromkeys(told))
 
-    def hurry(self, ways: frozenset[int] | None = None) -> None:
+    def check_soon(self, ways: frozenset[int] | None = None) -> None:
         """Check the ways of these marks soon, or all ways if `ways` is None."""
-        known = self._hurried
-        self._hurried = None if ways is None or known is None else known | ways
+        known = self._due_soon
+        self._due_soon = None if ways is None or known is None else known | ways
         self._woken.set()
 
-    async def look(self, only: Collection[int] | None = None) -> None:
+    async def check(self, only: Collection[int] | None = None) -> None:
         """Query resolvers by all ways at once, or by the ways of the marks `only`. Takes some 1.1 s
         at most.
         """
@@ -174,12 +174,12 @@ class Resolvers:
         now = asyncio.get_running_loop().time
         due = now()
         while True:
-            ways, self._hurried = self._hurried, frozenset()
+            ways, self._due_soon = self._due_soon, frozenset()
             self._woken.clear()
             if now() >= due:
                 ways = None
             try:
-                await self.look(ways)
+                await self.check(ways)
             except Exception as error:
                 log.warning("cannot switch away from unresponsive DNS servers", error=str(error))
             if ways is None:
@@ -189,7 +189,7 @@ class Resolvers:
                     await self._woken.wait()
 
     def _candidates(self) -> Mapping[int, tuple[str, ...]]:
-        return candidates(self._plan(), self._machine.handed_out)
+        return candidates(self._plan(), self._machine.peer_dns)
 
     def _ways(self) -> dict[int, tuple[str, ...]]:
         """Return, for each mark of an open way out, the resolvers to query by it."""

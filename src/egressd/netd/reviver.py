@@ -30,15 +30,15 @@ class Reviver:
         self._attempts: asyncio.Task[None] | None = None
         self._newly_lost = asyncio.Event()
 
-    def tell(self) -> None:
+    def retry_later(self) -> None:
         """Try again later, since an instance will not start."""
         if self._attempts is None or self._attempts.done():
             self._attempts = asyncio.create_task(self._try_again())
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """Try at once, since a running instance was lost, even if other instances fail to start."""
         self._newly_lost.set()
-        self.tell()
+        self.retry_later()
 
     def close(self) -> None:
         """Stop trying."""

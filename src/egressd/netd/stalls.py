@@ -91,7 +91,7 @@ class Stalls:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """End the connections that are stalled now. Raises OSError."""
         ends = Ends.of(self._plan().instances.values())
         if not ends.shared:
@@ -105,7 +105,7 @@ class Stalls:
     async def _attend(self) -> None:
         while True:
             try:
-                await self.look()
+                await self.check()
             except OSError as error:
                 log.warning("cannot check for stalled connections", error=str(error))
             except Exception:

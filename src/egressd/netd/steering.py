@@ -1,8 +1,8 @@
 """Send the clients of groups to living nodes, on behalf of the reconciler.
 
-A change of the plan and new results about nodes take the same steps: `muster` decides, and starts
-the nodes that are needed; `settle` makes these choices the ones that the kernel gets next; after
-the kernel has them, `follow_up` does the work that needs no lock.
+A change of the plan and new results about nodes take the same steps: `start_chosen` decides, and
+starts the nodes that are needed; `commit` makes these choices the ones that the kernel gets next;
+after the kernel has them, `follow_up` does the work that needs no lock.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Steering:
     def restore(self) -> None:
         """Load the choices of an earlier netd, and keep them as far as they suit the plan."""
         self._groups.load()
-        self.settle(self.decide())
+        self.commit(self.decide())
 
     def start(self) -> None:
         """Start checking nodes."""
@@ -75,7 +75,7 @@ class Steering:
         """True if the choices in force are the ones that `decide` would make now."""
         return self.decide() == self._groups.choices
 
-    async def muster(
+    async def start_chosen(
         self, change: Change, started: dict[str, Running], failed: Collection[str]
     ) -> Choices:
         """Return the choices for the plan after `change`, and start the chosen nodes that do not
@@ -98,7 +98,7 @@ class Steering:
             self._groups.delays |= dict.fromkeys(absent - started.keys(), DEAD)
             tried |= absent
 
-    def settle(self, choices: Choices) -> Choices:
+    def commit(self, choices: Choices) -> Choices:
         """Make these the choices that the kernel gets next. Return the ones before."""
         before, self._groups.choices = self._groups.choices, choices
         self._machine.choices = choices
@@ -112,9 +112,9 @@ class Steering:
     def follow_up(self, before: Choices) -> bool:
         """Save the choices and publish events about them. True if flows had to leave a node."""
         choices = self._groups.choices
-        self._saving.tell()
+        self._saving.notify()
         if choices.keys() != before.keys() or living(choices) - living(before):
-            self._health.look()
+            self._health.refresh()
         for key, choice in choices.items():
             old = before.get(key)
             if old is not None and old.elected and choice.elected not in ("", old.elected):

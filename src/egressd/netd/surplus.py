@@ -72,7 +72,7 @@ class Surplus:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def look(self) -> frozenset[Greedy]:
+    def check(self) -> frozenset[Greedy]:
         """Return the clients that have too many flows open now. Raises OSError."""
         bounds = self._bounds()
         used = sockstat.in_use()
@@ -89,7 +89,7 @@ class Surplus:
         while True:
             try:
                 await asyncio.to_thread(self._end_idle, loop.time())
-                found = await asyncio.to_thread(self.look)
+                found = await asyncio.to_thread(self.check)
                 if found != self.greedy:
                     self.greedy = found
                     await self._changed(found)

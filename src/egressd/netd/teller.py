@@ -32,7 +32,7 @@ class Teller:
 
     def start(self) -> None:
         """Start publishing."""
-        self._follower = Follower(self._look)
+        self._follower = Follower(self._refresh)
         self._ticking = asyncio.create_task(self._tick())
 
     async def close(self) -> None:
@@ -43,10 +43,10 @@ class Teller:
             await self._follower.close()
             self._follower = None
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Report an event that may change the status."""
         if self._follower is not None:
-            self._follower.tell()
+            self._follower.notify()
 
     @property
     def news(self) -> StatusNews:
@@ -54,7 +54,7 @@ class Teller:
         # Lines are published in news of their own.
         return StatusNews(msgspec.structs.replace(self._view(), lines={}))
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         news = self.news
         if news.status != self._told:
             self._told = news.status
@@ -62,5 +62,5 @@ class Teller:
 
     async def _tick(self) -> None:
         while True:
-            self.tell()
+            self.notify()
             await asyncio.sleep(PERIOD_S)

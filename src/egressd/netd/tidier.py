@@ -73,31 +73,33 @@ async def cut(
         destroy()
 
 
+IsAllowed = Callable[[bytes, Flow], bool]
+"""True for a flow that its client (4 bytes, network order) may have: such flows stay."""
+
+
 class Tidier:
     """Removes the conntrack entries of clients in the background.
 
-    `law` returns a function that is true for a flow that its client may have now: such flows stay.
-    That function is called in another thread. `lans` gives the addresses of clients.
+    `allowed_now` returns a function that is true for a flow that its client may have now: such
+    flows stay. That function is called in another thread. `lans` gives the addresses of clients.
     """
 
-    def __init__(
-        self, law: Callable[[], Callable[[bytes, Flow], bool]], lans: Callable[[], Ranges]
-    ) -> None:
-        self._law = law
+    def __init__(self, allowed_now: Callable[[], IsAllowed], lans: Callable[[], Ranges]) -> None:
+        self._allowed_now = allowed_now
         self._lans = lans
         self._clients: set[str] = set()
         self._is_outdated = threading.Event()
-        """Set when the law changes during a walk."""
+        """Set when the allowed marks change during a walk."""
         self._follower = Follower(self._tidy, _REST_MAX_S)
 
     def add(self, clients: Iterable[str]) -> None:
         """Remove the entries of these addresses and ranges soon."""
         self._clients.update(clients)
-        self._follower.tell()
+        self._follower.notify()
 
-    def outdate(self) -> None:
-        """Mark a walk in progress as outdated. Call it before the kernel gets another law: the walk
-        knows only the old law, and would end flows that begin under the new one. The walk spares
+    def invalidate(self) -> None:
+        """Mark a walk in progress as outdated. Call it before the kernel gets other marks: the walk
+        knows only the old ones, and would end flows that begin with the new ones. The walk spares
         all further flows, and is repeated.
         """
         self._is_outdated.set()
@@ -109,10 +111,10 @@ class Tidier:
     async def _tidy(self) -> None:
         clients, self._clients = self._clients, set()
         self._is_outdated = is_outdated = threading.Event()
-        law = self._law()
+        is_allowed = self._allowed_now()
 
         def may_stay(client: bytes, flow: Flow) -> bool:
-            return is_outdated.is_set() or law(client, flow)
+            return is_outdated.is_set() or is_allowed(client, flow)
 
         try:
             await asyncio.to_thread(conntrack.delete_stale, clients, self._lans(), may_stay)

@@ -105,7 +105,9 @@ def place(address: str, plan: Plan, neighbourhood: Neighbourhood) -> Place | Non
     return Place(mark, index) if index else None
 
 
-def ways(plan: Plan, facts: Facts, topology: Topology, roles: InterfaceRoles) -> dict[int, Way]:
+def fast_egresses(
+    plan: Plan, facts: Facts, topology: Topology, roles: InterfaceRoles
+) -> dict[int, Way]:
     """Return mark -> egress of its packets. Egresses that are not plain enough are left out."""
     mtus = {facts.interfaces[name].mtu for name in topology.lans if name in facts.interfaces}
     found = {}
@@ -134,9 +136,9 @@ def _of_interfaces(
 ) -> Iterator[_Found]:
     for name, egress in plan.egresses.items():
         if name in topology.wans and not is_line(name):
-            way = uplink(name, facts, roles)
-            if way.has_route and way.gateway is not None:
-                yield egress_mark(egress.number), name, way.gateway, connected(name, facts)
+            found = uplink(name, facts, roles)
+            if found.has_route and found.gateway is not None:
+                yield egress_mark(egress.number), name, found.gateway, connected(name, facts)
 
 
 def _of_main_table(facts: Facts, topology: Topology) -> Iterator[_Found]:

@@ -88,7 +88,7 @@ def elements(
     *,
     hosts: bool = True,
     choices: Mapping[str, Choice] = _NO_CHOICES,
-    handed_out: Mapping[str, tuple[str, ...]] = _NOTHING,
+    peer_dns: Mapping[str, tuple[str, ...]] = _NOTHING,
     silent: Collection[Resolver] = (),
     outdated: Collection[str] = (),
     ruled_locals: Collection[str] = (),
@@ -99,7 +99,7 @@ def elements(
     """Return every element of every set.
 
     `ports`: instance key -> port that it listens on; `choices`: group key -> the choice of nodes
-    for its clients; `handed_out`: VPN line -> the resolvers that its peer hands out; `silent`:
+    for its clients; `peer_dns`: VPN line -> the resolvers that its peer hands out; `silent`:
     resolvers that do not answer; `outdated`: lines still up with outdated settings; `ruled_locals`:
     local networks with clients in them; `greedy`: clients whose further flows the engine refuses;
     `api_ports`: ports of the API; `crowd`: clients of which proxy services accept no further
@@ -149,7 +149,7 @@ def elements(
     elif not hosts:
         del result["hosts"]
     result.update(_target_elements(plan, topology, ports, outdated))
-    servers = candidates(plan, handed_out)
+    servers = candidates(plan, peer_dns)
     result.update(_resolver_elements(servers, silent, topology, plan.policy.local_resolvers))
     result.update(_group_elements(plan, choices, ports))
     return result
@@ -350,7 +350,7 @@ def host_update(before: Mapping[str, int], change: Change) -> HostUpdate:
     return HostUpdate(stale, patch.put)
 
 
-def shield(ports: Iterable[int]) -> str:
+def restrict_to_lan(ports: Iterable[int]) -> str:
     """Return the transaction that closes ports to all but the LAN, before a socket listens
     there.
     """

@@ -41,7 +41,7 @@ def is_inner(server: str, topology: Topology) -> bool:
 
 
 def usable(
-    handed_out: Mapping[str, tuple[str, ...]], topology: Topology
+    peer_dns: Mapping[str, tuple[str, ...]], topology: Topology
 ) -> dict[str, tuple[str, ...]]:
     """Return the resolvers handed out by lines' peers that may be reached through a line.
 
@@ -56,27 +56,27 @@ def usable(
             return False
         return is_hosts(address) and not is_inner(server, topology)
 
-    found = {name: tuple(filter(is_usable, servers)) for name, servers in handed_out.items()}
+    found = {name: tuple(filter(is_usable, servers)) for name, servers in peer_dns.items()}
     return {name: servers for name, servers in found.items() if servers}
 
 
-def candidates(plan: Plan, handed_out: Mapping[str, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
+def candidates(plan: Plan, peer_dns: Mapping[str, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
     """Return the mark of each egress -> the resolvers to ask by it, the preferred one first.
 
-    `handed_out`: VPN line -> the resolvers that its peer hands out, as far as they are `usable`.
+    `peer_dns`: VPN line -> the resolvers that its peer hands out, as far as they are `usable`.
     """
     result = {MARK_DIRECT: plan.policy.resolvers}
     for name, egress in plan.egresses.items():
         mark = interface_mark(name, egress.number)
         if egress.is_asked_directly:
             mark = MARK_ASKED_DIRECTLY
-        result[mark] = egress.resolvers or handed_out.get(name, ()) or egress.default_resolvers
+        result[mark] = egress.resolvers or peer_dns.get(name, ()) or egress.default_resolvers
     return {mark: servers[:RESOLVERS_MAX] for mark, servers in result.items() if servers}
 
 
-def asked(plan: Plan, handed_out: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
+def asked(plan: Plan, peer_dns: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
     """Return all resolvers that may be asked, by any egress."""
-    lists = (*candidates(plan, handed_out).values(), plan.policy.local_resolvers)
+    lists = (*candidates(plan, peer_dns).values(), plan.policy.local_resolvers)
     return frozenset(server for each in lists for server in each)
 
 

@@ -59,18 +59,18 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judge:
-    """Judges, keeps the last judgement and reports changes. `tell` gets each notice once."""
+    """Judges, keeps the last judgement and reports changes. `notify` gets each notice once."""
 
     def __init__(
         self,
         state: Callable[[], DesiredState],
         resolvers: Callable[[], Resolvers],
-        tell: Callable[[Notice], None],
+        notify: Callable[[Notice], None],
         clock: Clock,
     ) -> None:
         self._state = state
         self._resolvers = resolvers
-        self._tell = tell
+        self._notify = notify
         self._clock = clock
         self._ways = Ways(DesiredState(), resolvers())
         self.forget()
@@ -213,10 +213,10 @@ class Judge:
 
     def _tell_some(self, topic: str, notices: list[Notice]) -> None:
         for notice in notices[:_TOLD_MAX]:
-            self._tell(notice)
+            self._notify(notice)
         if len(notices) > _TOLD_MAX:
             text = f"{len(notices) - _TOLD_MAX} more have changed"
-            self._tell(_notice(topic, (), text, is_bad=True))
+            self._notify(_notice(topic, (), text, is_bad=True))
 
 
 def _wan_problems(seen: Status) -> Iterable[str]:

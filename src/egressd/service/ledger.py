@@ -204,7 +204,7 @@ class Ledger:
             try:
                 await self._store.rollback()
             finally:
-                await self._settle()
+                await self._recover()
             raise
         try:
             await self._store.commit()
@@ -219,9 +219,9 @@ class Ledger:
         try:
             await self._netd.apply(self._plan_change(step.after, step.before, edits))
         except Failed:
-            await self._settle()
+            await self._recover()
 
-    async def _settle(self) -> None:
+    async def _recover(self) -> None:
         """After netd failed: check whether the current state is still in force; if not, put it in
         force now or before the next change.
         """

@@ -512,13 +512,13 @@ def test_lines_survive_a_release(run_dir: Path, inside: Inside) -> None:
             for name in ("l2tp_1", "l2tp_2", "l2tp_3"):
                 await site.online(name)
             before = {name: site.pid(name) for name in site.lines.status()}
-            handed_out = ("9.9.9.9", "8.8.8.8")
-            await eventually(lambda: site.lines.resolvers().get("l2tp_1") == handed_out)
+            peer_dns = ("9.9.9.9", "8.8.8.8")
+            await eventually(lambda: site.lines.resolvers().get("l2tp_1") == peer_dns)
             await site.lines.release()
             site.lines = Lines(run_dir, site.told.append)
             await site.lines.find()
             # It is known before the line is attended to again.
-            assert site.lines.resolvers()["l2tp_1"] == handed_out
+            assert site.lines.resolvers()["l2tp_1"] == peer_dns
             edited = (line(1, comment="edited meanwhile"), line(2, password="changed"))
             wanted = {one.name: one for one in edited}
             assert site.lines.outdated(wanted) == {"l2tp_2": None, "l2tp_3": None}
@@ -529,7 +529,7 @@ def test_lines_survive_a_release(run_dir: Path, inside: Inside) -> None:
             assert not site.folder("l2tp_3").exists()
             await site.online("l2tp_1")
             assert site.pid("l2tp_1") == before["l2tp_1"]
-            await eventually(lambda: site.lines.resolvers().get("l2tp_1") == handed_out)
+            await eventually(lambda: site.lines.resolvers().get("l2tp_1") == peer_dns)
             await site.online("l2tp_2")
             assert site.pid("l2tp_2") != before["l2tp_2"]
             assert sorted(site.byes()) == ["l2tp_2", "l2tp_3"]

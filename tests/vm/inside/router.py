@@ -90,7 +90,7 @@ class Router:
                 await self._reconciler.stop()
         return {
             "status": self._reconciler.line_news.lines,
-            "resolvers": self._machine.handed_out,
+            "resolvers": self._machine.peer_dns,
             "events": self._events,
         }
 

@@ -124,12 +124,12 @@ class Chaos:
         lab = self._lab
         self._capture = capture
         self._wans = {wan.interface: wan.address for wan in lab.wans}
-        self._wans |= {server.line: server.handed_out for server in self._lines}
+        self._wans |= {server.line: server.assigned_address for server in self._lines}
         self._judge = Judge(
             {wan.far: wan.address for wan in lab.wans},
             {node.link: node.address for node in lab.nodes.values()}
             | {server.link: server.address for server in self._lines},
-            {server.address: server.handed_out for server in self._lines},
+            {server.address: server.assigned_address for server in self._lines},
         )
         self._foreign = ForeignSoftware(lab, self._rng)
         self._accidents = Accidents(lab, self._rng, self._disk, self._clock, self._foreign)

@@ -42,7 +42,7 @@ def divert(uid: int) -> tuple[int, int]:
     )
 
 
-def obstacle(uid: int) -> str:
+def problem(uid: int) -> str:
     """Return the reason why the kernel cannot divert the engine's answers; empty if it can."""
     try:
         descriptors = divert(uid)

@@ -55,7 +55,7 @@ _FILTER: Final = bpf.any_of(
 )
 
 
-def narrow() -> None:
+def attach_filters() -> None:
     """Put the filter on every socket of this process that subscribes to links or routes.
 
     Repeat-safe: the kernel accepts a filter in place of the same one.
@@ -78,8 +78,8 @@ def _narrow(descriptor: int) -> None:
             bpf.attach(opened, _FILTER)
 
 
-class Narrowing:
-    """Calls `narrow` for started instances, a moment later.
+class FilterAttacher:
+    """Calls `attach_filters` for started instances, a moment later.
 
     In a thread: it takes 20 µs a socket, of which a worker may have 100,000, and a worker that is
     silent for two seconds counts as dead.
@@ -100,6 +100,6 @@ class Narrowing:
             while self._is_due:
                 await asyncio.sleep(_GATHER_S)
                 self._is_due = False
-                await asyncio.to_thread(narrow)
+                await asyncio.to_thread(attach_filters)
         finally:
             self._running = None

@@ -86,7 +86,7 @@ class Pool:
         self._on_lost = on_lost
         self._on_trouble = on_trouble
         self._mapped = mapped
-        self._answers_obstacle = ""
+        self._answers_problem = ""
         self._slots: dict[int, Slot] = {}
         self._instances: dict[str, list[Running]] = {}
         self._ports = PortRange(ENGINE_PORTS, f"all {len(ENGINE_PORTS)} engine ports are taken")
@@ -109,7 +109,7 @@ class Pool:
         self._run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._run_dir.chmod(0o700)
         self.rule_sets.open()
-        self._answers_obstacle = await asyncio.to_thread(answers.obstacle, self.uid)
+        self._answers_problem = await asyncio.to_thread(answers.problem, self.uid)
         if ended := await asyncio.to_thread(strays.end, partial(launch.is_stray, self._run_dir)):
             log.warning("ended engine workers unknown to this run directory", pids=ended)
         indexes = set(range(1, self._size + 1))
@@ -175,12 +175,12 @@ class Pool:
             for slot in self._slots.values()
             if slot.problem
         )
-        if not self._answers_obstacle or not (ports := udp_ports.listened_on(but=self.uid)):
+        if not self._answers_problem or not (ports := udp_ports.listened_on(but=self.uid)):
             return missing
         in_the_way = (
             "UDP through nodes to outside ports on which this machine has servers of its own may"
             f" get no answers ({', '.join(map(str, ports))}), since the kernel does not let the"
-            f" engine answer from another port: {self._answers_obstacle}"
+            f" engine answer from another port: {self._answers_problem}"
         )
         return (*missing, in_the_way)
 

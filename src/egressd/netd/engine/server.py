@@ -15,7 +15,7 @@ import msgspec
 
 from egressd.netd import framing
 from egressd.netd.engine import instances
-from egressd.netd.engine.earshot import Narrowing
+from egressd.netd.engine.earshot import FilterAttacher
 from egressd.netd.engine.instances import Instances, Refusal
 from egressd.netd.engine.trouble import Troubles
 from egressd.netd.engine.wire import (
@@ -62,7 +62,7 @@ class Server:
         self._measure = measure
         self._instances = Instances()
         self._troubles = Troubles()
-        self._earshot = Narrowing()
+        self._filters = FilterAttacher()
         self._executor = ThreadPoolExecutor(STARTS_AT_ONCE, "engine")
         self._decoder = msgspec.msgpack.Decoder(Question)
         self._answering: set[asyncio.Task[None]] = set()
@@ -129,7 +129,7 @@ class Server:
                 return Trouble(await self._troubles.next())
             case Start():
                 live = await self._in_thread(self._instances.start, body)
-                self._earshot.soon()
+                self._filters.soon()
                 return Started(live.number, live.started)
             case Stop(number):
                 await self._in_thread(self._instances.stop, number)

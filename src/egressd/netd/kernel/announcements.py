@@ -39,7 +39,7 @@ class Announcements(ABC):
 
     @abstractmethod
     def _listen(self) -> Listener:
-        """Begin to listen; pass each relevant event on to ``self._follower.tell()``."""
+        """Begin to listen; pass each relevant event on to ``self._follower.notify()``."""
 
     @abstractmethod
     async def _call(self) -> None:

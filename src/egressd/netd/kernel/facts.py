@@ -240,7 +240,9 @@ class Watcher(Announcements):
         self._on_change = on_change
 
     def _listen(self) -> Listener:
-        return Listener(uapi.NETLINK_ROUTE, _GROUPS, lambda _messages, _lost: self._follower.tell())
+        return Listener(
+            uapi.NETLINK_ROUTE, _GROUPS, lambda _messages, _lost: self._follower.notify()
+        )
 
     async def _call(self) -> None:
         await self._on_change()

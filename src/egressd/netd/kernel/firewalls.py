@@ -36,7 +36,7 @@ mark those of its own tunnel."""
 _MARKS_PACKETS = re.compile(r"meta mark set")
 
 
-def obstacles(nft: Nft, topology: Topology) -> tuple[str, ...]:
+def problems(nft: Nft, topology: Topology) -> tuple[str, ...]:
     """Return a sentence for each table that may block clients, as far as its text shows. Raises
     Failed.
 
@@ -44,10 +44,10 @@ def obstacles(nft: Nft, topology: Topology) -> tuple[str, ...]:
     by its interface or by one of its networks. If rules do, the administrator has taken the clients
     into account, and the rules decide what passes.
     """
-    return tuple(_obstacles(nft, topology))
+    return tuple(_problems(nft, topology))
 
 
-def legacy_obstacles(topology: Topology) -> tuple[str, ...]:
+def legacy_problems(topology: Topology) -> tuple[str, ...]:
     """Do the same for the table of iptables' own kernel interface. Raises OSError."""
     table = legacy_iptables.read()
     if table is None or not table.dropping:
@@ -62,7 +62,7 @@ def legacy_obstacles(topology: Topology) -> tuple[str, ...]:
     return (_dropping(unnamed, "iptables-legacy", "filter", table.dropping),)
 
 
-def _obstacles(nft: Nft, topology: Topology) -> Iterator[str]:
+def _problems(nft: Nft, topology: Topology) -> Iterator[str]:
     for table in _TABLE.findall(nft.listed("chains")):
         if table in _OURS:
             continue

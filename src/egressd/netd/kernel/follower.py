@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 
 class Follower:
-    """Awaits `call` soon after `tell`.
+    """Awaits `call` soon after `notify`.
 
     Events within 20 ms make one call; an event during a call leads to another. After a call the
     next waits for four times the duration of that call (`rest_max_s` at most), so that a machine
@@ -31,7 +31,7 @@ class Follower:
         self._told = asyncio.Event()
         self._task = asyncio.create_task(self._follow())
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Report an event."""
         self._told.set()
 

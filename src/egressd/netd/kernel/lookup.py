@@ -25,7 +25,7 @@ class Way(NamedTuple):
     """True if the packet is for this machine."""
 
 
-def way_of(source: IPv4Address, interface: int, mark: int) -> Way:
+def route_of(source: IPv4Address, interface: int, mark: int) -> Way:
     """Return the route of a packet from `source` that came in by `interface` and bears `mark`.
 
     Raises NetlinkError if there is none.

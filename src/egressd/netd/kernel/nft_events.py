@@ -71,7 +71,7 @@ class ForeignChanges(Announcements):
             self._reason = f"{name} (process {pid}) changed the ruleset"
         else:
             return
-        self._follower.tell()
+        self._follower.notify()
 
     def _foreign(self, messages: list[Message]) -> list[Message]:
         return [m for m in messages if m.port not in self._ports and self._matters(m)]

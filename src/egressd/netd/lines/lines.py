@@ -112,7 +112,7 @@ class Lines:
         follow have them again before they did."""
         self._wanted = dict(wanted)
         self._left_out.update(self._unlike(wanted).values())
-        self._follower.tell()
+        self._follower.notify()
 
     async def apply(self, wanted: Mapping[str, Line]) -> None:
         """Keep the lines of `wanted` up, by interface name, and no others.

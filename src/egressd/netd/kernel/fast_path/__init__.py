@@ -12,7 +12,7 @@ all rules.
 - `maps`: the classifier's maps.
 - `hooks`: attaches the classifier to interfaces; on kernels before 6.6 `filters` does.
 - `others`: other programs' hooks on the interfaces, which take precedence.
-- `path`: keeps clients, ways and counts in step with the plan.
+- `path`: keeps clients, egresses and counts in step with the plan.
 - `events`: events about other programs' changes.
 
 `egressd.planner.fast_path` decides which clients may use the fast path.

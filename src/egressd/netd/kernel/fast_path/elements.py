@@ -15,11 +15,12 @@ PLACE: Final = struct.Struct("=II")
 """A client's mark and the index of its LAN. The key is the client's address."""
 COUNT: Final = struct.Struct("=4Q")
 """Bytes and packets that a client has sent, and received."""
-WAY: Final = struct.Struct("=II4s4s")
-"""The part of a way before its exceptions: the mark of its flows, interface, gateway, address."""
+EGRESS: Final = struct.Struct("=II4s4s")
+"""The part of an egress before its exceptions: the mark of its flows, interface, gateway,
+address."""
 APART: Final = struct.Struct("=4s4s")
 """An exception: network and mask."""
-WAY_BYTES: Final = WAY.size + APART_MAX * APART.size
+EGRESS_BYTES: Final = EGRESS.size + APART_MAX * APART.size
 _NOWHERE: Final = APART.pack(b"\0\0\0\1", bytes(4))
 """An exception that matches no address."""
 
@@ -29,11 +30,11 @@ def place_value(place: Place) -> bytes:
     return PLACE.pack(*place)
 
 
-def way_value(way: Way) -> bytes:
-    """Return a way as a value of the map of ways."""
-    apart = [APART.pack(n.network_address.packed, n.netmask.packed) for n in way.apart]
+def egress_value(egress: Way) -> bytes:
+    """Return an egress as a value of the map of egresses."""
+    apart = [APART.pack(n.network_address.packed, n.netmask.packed) for n in egress.apart]
     apart += [_NOWHERE] * (APART_MAX - len(apart))
-    fixed = WAY.pack(way.flow, way.interface, way.gateway.packed, way.address.packed)
+    fixed = EGRESS.pack(egress.flow, egress.interface, egress.gateway.packed, egress.address.packed)
     return fixed + b"".join(apart)
 
 

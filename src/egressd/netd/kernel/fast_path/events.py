@@ -46,4 +46,4 @@ class ForeignFilters(Announcements):
     def _heard(self, heard: list[Message], lost: bool) -> None:
         touched = {tc.HEADER.unpack_from(message.body)[1] for message in heard}
         if lost or any(map(self._fast_path.is_concerned, touched)):
-            self._follower.tell()
+            self._follower.notify()

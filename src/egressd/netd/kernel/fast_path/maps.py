@@ -10,10 +10,10 @@ from egressd.netd.kernel.ebpf import system
 from egressd.netd.kernel.fast_path import elements, program
 
 _CLIENTS_MAX: Final = 1 << 18
-_WAYS_MAX: Final = 1 << 12
+_EGRESSES_MAX: Final = 1 << 12
 _SHAPES: Final = {
     "clients": (elements.ADDRESS_BYTES, elements.PLACE.size, _CLIENTS_MAX),
-    "ways": (elements.MARK_BYTES, elements.WAY_BYTES, _WAYS_MAX),
+    "egresses": (elements.MARK_BYTES, elements.EGRESS_BYTES, _EGRESSES_MAX),
     "counts": (elements.ADDRESS_BYTES, elements.COUNT.size, _CLIENTS_MAX),
 }
 """Name -> sizes of key and value, and capacity."""
@@ -23,7 +23,7 @@ class Maps(NamedTuple):
     """The maps in which the classifier looks up values."""
 
     clients: system.Map
-    ways: system.Map
+    egresses: system.Map
     counts: system.Map
 
     @property

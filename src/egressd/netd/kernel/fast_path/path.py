@@ -29,7 +29,7 @@ from egressd.netd.kernel.fast_path import elements, others, program, tracking
 from egressd.netd.kernel.fast_path.hooks import NAME, Hooks
 from egressd.netd.kernel.fast_path.maps import Maps
 from egressd.netd.kernel.netlink import NetlinkSocket
-from egressd.planner.fast_path import Neighbourhood, Place, Way, place, plain_lans, ways
+from egressd.planner.fast_path import Neighbourhood, Place, Way, fast_egresses, place, plain_lans
 from egressd.planner.topology import Topology
 
 log = structlog.get_logger()
@@ -57,17 +57,17 @@ class FastPath:
     """The fast path of known flows in this network namespace.
 
     `follow` and `move` come before the nftables transaction that they belong to: a client whose
-    egress changes takes the slow path from there on, where that transaction applies to it. `settle`
-    comes after it. On a kernel that does not support it (`obstacle`) all packets take the slow
+    egress changes takes the slow path from there on, where that transaction applies to it. `sync`
+    comes after it. On a kernel that does not support it (`problem`) all packets take the slow
     path, and so do those of an interface where another program's rules must see all packets
     (`others`).
     """
 
     def __init__(self, *, has_tcx: bool = True) -> None:
-        self.obstacle = ""
+        self.problem = ""
         """The reason why there is no fast path, in plain words; empty while there may be one."""
         self.others = others.Others({})
-        """The last look at other programs' hooks on the interfaces of LANs and ways."""
+        """The last look at other programs' hooks on the interfaces of LANs and egresses."""
         self._hooks = Hooks(has_tcx=has_tcx)
         self._maps: Maps | None = None
         self._reading = threading.Lock()
@@ -78,22 +78,22 @@ class FastPath:
         self._hooked: dict[int, tuple[bool, int]] = {}
         """Interface -> its program, and the number that the kernel gave it."""
         self._clients: dict[str, Place] = {}
-        self._ways: dict[int, Way] = {}
+        self._egresses: dict[int, Way] = {}
         self._neighbourhood = Neighbourhood(Facts(), Topology())
         self._made_for: tracking.Timeouts | None = None
         """The time-outs that the programs are made for."""
         self._carried: dict[str, RuleCount] = {}
         """Counts from maps that are gone."""
         self._may_try_at = 0.0
-        """Earliest time of another attempt while there is an obstacle, on the monotonic clock."""
+        """Earliest time of another attempt while there is a problem, on the monotonic clock."""
         self._is_open = False
         """True while egress interfaces have the classifier."""
-        self._is_settled = False
+        self._is_in_sync = False
         """True if nothing that the classifiers' places depend on may have changed."""
 
     # --- The route of each client. ------------------------------------------------------
 
-    def recall(self) -> None:
+    def load_previous(self) -> None:
         """Take over the state of an earlier netd, whose flows continue meanwhile."""
         with self._refusals():
             with NetlinkSocket(uapi.NETLINK_ROUTE) as kernel:
@@ -111,9 +111,9 @@ class FastPath:
             for key in self._maps.clients:
                 value = self._maps.clients.get(key) or bytes(elements.PLACE.size)
                 self._clients[socket.inet_ntoa(key)] = Place(*elements.PLACE.unpack(value))
-            # The values of the ways do not matter: all of them are written anew.
-            marks = (int.from_bytes(key, sys.byteorder) for key in self._maps.ways)
-            self._ways = dict.fromkeys(marks, _UNKNOWN)
+            # The values of the egresses do not matter: all of them are written anew.
+            marks = (int.from_bytes(key, sys.byteorder) for key in self._maps.egresses)
+            self._egresses = dict.fromkeys(marks, _UNKNOWN)
 
     def follow(
         self,
@@ -124,12 +124,12 @@ class FastPath:
         *,
         all_clients: bool = True,
     ) -> None:
-        """Lead the plan's clients by the present ways. Without `all_clients`, clients are examined
-        again only if the LANs have changed.
+        """Lead the plan's clients by the present egresses. Without `all_clients`, clients are
+        examined again only if the LANs have changed.
         """
-        self._is_settled = False
-        wanted = ways(plan, facts, topology, roles)
-        indexes = {way.interface for way in wanted.values()}
+        self._is_in_sync = False
+        wanted = fast_egresses(plan, facts, topology, roles)
+        indexes = {egress.interface for egress in wanted.values()}
         indexes.update(lan.index for lan in plain_lans(facts, topology))
         names = {it.index: it.name for it in facts.interfaces.values() if it.index in indexes}
         self.others = others.Others(names)
@@ -137,7 +137,9 @@ class FastPath:
             self.others = others.find(kernel, self._hooks, names)
             self._hooks.see(self.others.fronts)
         occupied = self.others.commands.keys()
-        self._lead({mark: way for mark, way in wanted.items() if way.interface not in occupied})
+        self._lead(
+            {mark: egress for mark, egress in wanted.items() if egress.interface not in occupied}
+        )
         neighbourhood = Neighbourhood(facts, topology, occupied)
         if all_clients or neighbourhood != self._neighbourhood:
             self._neighbourhood = neighbourhood
@@ -153,12 +155,12 @@ class FastPath:
                 if address not in plan.hosts:
                     self._forget(address)
 
-    def settle(self) -> None:
+    def sync(self) -> None:
         """Open the fast path once a client can use it, and check that it is open."""
-        is_wanted = bool(self._clients and self._ways)
-        if self._is_settled and is_wanted == self._is_open:
+        is_wanted = bool(self._clients and self._egresses)
+        if self._is_in_sync and is_wanted == self._is_open:
             return
-        if self.obstacle and time.monotonic() < self._may_try_at:
+        if self.problem and time.monotonic() < self._may_try_at:
             return
         with self._refusals():
             if self._maps is None and is_wanted:
@@ -168,8 +170,8 @@ class FastPath:
                 if tracking.timeouts() != self._made_for:
                     self._load(self._maps)
                 self._hook(is_wanted)
-            self._is_open, self._is_settled = is_wanted, True
-            self.obstacle = ""
+            self._is_open, self._is_in_sync = is_wanted, True
+            self.problem = ""
 
     def is_concerned(self, index: int) -> bool:
         """Return whether another program's changes on an interface matter to known flows."""
@@ -207,15 +209,15 @@ class FastPath:
         return {*self._carried, *in_kernel}
 
     def _lead(self, wanted: Mapping[int, Way]) -> None:
-        before, self._ways = self._ways, dict(wanted)
+        before, self._egresses = self._egresses, dict(wanted)
         if self._maps is None:
             return
         with self._refusals():
             for mark in before.keys() - wanted.keys():
-                self._maps.ways.drop(elements.mark_key(mark))
-            for mark, way in wanted.items():
-                if before.get(mark) != way:
-                    self._maps.ways.put(elements.mark_key(mark), elements.way_value(way))
+                self._maps.egresses.drop(elements.mark_key(mark))
+            for mark, egress in wanted.items():
+                if before.get(mark) != egress:
+                    self._maps.egresses.put(elements.mark_key(mark), elements.egress_value(egress))
 
     def _send(self, address: str, where: Place | None) -> None:
         """Set or remove a client's place."""
@@ -231,8 +233,8 @@ class FastPath:
 
     def _open(self) -> None:
         maps = self._maps = Maps.make()
-        for mark, way in self._ways.items():
-            maps.ways.put(elements.mark_key(mark), elements.way_value(way))
+        for mark, egress in self._egresses.items():
+            maps.egresses.put(elements.mark_key(mark), elements.egress_value(egress))
         for address, where in self._clients.items():
             self._let(maps, address, where)
 
@@ -265,7 +267,7 @@ class FastPath:
 
         They stay on the LANs even if no client can use them, so that the counts are kept.
         """
-        outer = {way.interface for way in self._ways.values()} if is_wanted else set()
+        outer = {egress.interface for egress in self._egresses.values()} if is_wanted else set()
         inner = self._neighbourhood.indexes
         with NetlinkSocket(uapi.NETLINK_ROUTE) as kernel:
             for index in self._hooked.keys() - outer - inner:
@@ -300,12 +302,12 @@ class FastPath:
         except OSError as error:
             is_passing = error.errno in _PASSING
             self._may_try_at = time.monotonic() + _REST_S if is_passing else math.inf
-            self.obstacle = f"known flows go through the whole stack: {error.strerror or error}"
+            self.problem = f"known flows go through the whole stack: {error.strerror or error}"
             log.warning("fast path disabled", reason=str(error), will_try_again=is_passing)
             try:
                 self._close()
             except OSError as problem:
-                raise Failed("have known flows go the long way", str(problem)) from error
+                raise Failed("make known flows take the slow path", str(problem)) from error
 
     def _close(self) -> None:
         """Remove the fast path from all interfaces. Raises OSError."""
@@ -316,7 +318,7 @@ class FastPath:
                 raise
             # A process that may not even list the hooks has put nothing there.
         self._hooked = {}
-        self._is_open = self._is_settled = False
+        self._is_open = self._is_in_sync = False
         self._let_go_of_programs()
         with self._reading:
             with suppress(OSError):

@@ -22,7 +22,7 @@ from egressd.netd.kernel.ebpf.assembler import (
     Program,
     Register,
 )
-from egressd.netd.kernel.fast_path.elements import APART, WAY
+from egressd.netd.kernel.fast_path.elements import APART, EGRESS
 from egressd.netd.kernel.fast_path.tracking import Kernel
 from egressd.planner.fast_path import APART_MAX
 
@@ -69,7 +69,7 @@ class Maps(NamedTuple):
     """Descriptors of the maps in which the classifier looks up values."""
 
     clients: int
-    ways: int
+    egresses: int
     counts: int
 
 
@@ -212,14 +212,14 @@ def _see_where_it_goes(it: Program, maps: Maps) -> None:
     it.ldx(4, R2, R0, 0)
     it.stx(4, FP, _MARK, R2)
     it.ldx(4, R8, R0, 4)  # the client's LAN
-    _look_up(it, maps.ways, _MARK)
+    _look_up(it, maps.egresses, _MARK)
     it.jeq(R0, 0, "slow path")
     # The connmark check: a flow that began by another egress is decided by the ruleset.
     it.ldx(4, R1, R0, 0)
     it.ldx(4, R2, FP, _FLOW_MARK)
     it.jne(R1, R2, "slow path")
     it.ldx(4, R3, R6, _IFINDEX)
-    it.ldx(4, R4, R0, 4)  # the way's interface
+    it.ldx(4, R4, R0, 4)  # the egress's interface
     it.ldx(4, R5, FP, _NEW + 4)
     it.st(4, FP, _NEXT, AF_INET)
     for unused in range(8, _NEXT_BYTES, 4):
@@ -233,7 +233,7 @@ def _see_where_it_goes(it: Program, maps: Maps) -> None:
     it.jne(R1, R2, "slow path")
     # Destinations that the gateway does not lead to have routes of their own.
     for number in range(APART_MAX):
-        at = WAY.size + number * APART.size
+        at = EGRESS.size + number * APART.size
         it.ldx(4, R1, R0, at + 4)
         it.and_(R1, R5)
         it.ldx(4, R2, R0, at)

@@ -55,4 +55,4 @@ class ForeignShaping(Announcements):
             self._reason = "changes of queues came faster than they could be read"
         else:
             return
-        self._follower.tell()
+        self._follower.notify()

@@ -116,7 +116,7 @@ class Shaper:
             self._fit(topology)
             return self._converge()
 
-    def look(self, topology: Topology) -> int:
+    def refresh(self, topology: Topology) -> int:
         """Adapt to the present interfaces and addresses, and repair evident damage.
 
         O(1) in the number of limits if there is no damage: to be called after every change of the
