@@ -36,7 +36,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     machine's routes.
     """
     known: dict[str, str] = {}
-    monkeypatch.setattr(network, "way_to", lambda address: known.get(str(address), ""))
+    monkeypatch.setattr(network, "interface_to", lambda address: known.get(str(address), ""))
     return known
 
 

@@ -15,8 +15,8 @@ from egressd.model.nouns import Line, Node, Rule, Settings, Whitelist
 from egressd.service.judge import Judge, Notice
 from egressd.service.judgement import (
     CAUSES_MAX,
+    EgressIndex,
     Verdict,
-    Ways,
     blocked,
     judge,
     judge_all,
@@ -129,16 +129,16 @@ def test_each_state_gives_its_cause_and_reason(
 ) -> None:
     verdict = judge(STATE, target, RESOLVERS, what)
     assert (verdict.cause, verdict.reason) == (cause, reason)
-    all_of_them = judge_all(STATE, Ways(STATE, RESOLVERS), what)
+    all_of_them = judge_all(STATE, EgressIndex(STATE, RESOLVERS), what)
     assert target not in all_of_them or all_of_them[target] == verdict
 
 
 def test_a_stopped_device_takes_precedence_and_an_opened_one_is_direct() -> None:
     stopped = msgspec.structs.replace(STATE, settings=Settings(stopped=True))
-    verdicts = judge_all(stopped, Ways(stopped, RESOLVERS), RUNNING)
+    verdicts = judge_all(stopped, EgressIndex(stopped, RESOLVERS), RUNNING)
     assert {verdict.cause for verdict in verdicts.values()} == {"stopped"}
     opened = msgspec.structs.replace(STATE, settings=Settings(opened=True))
-    verdicts = judge_all(opened, Ways(opened, RESOLVERS), closed(wan2="down"))
+    verdicts = judge_all(opened, EgressIndex(opened, RESOLVERS), closed(wan2="down"))
     assert set(map(msgspec.json.encode, verdicts.values())) == {
         msgspec.json.encode(Verdict(egresses=("DIRECT",)))
     }
@@ -168,11 +168,11 @@ def test_one_cause_is_reported_once_for_any_number_of_clients() -> None:
         closed(DIRECT=NO_ROUTE),
         seen(failing={f"node:{n}": f"timed out after {n} ms" for n in range(1, 2001)}),
     ):
-        (cause,) = blocked(made, judge_all(made, Ways(made, RESOLVERS), what), {})
+        (cause,) = blocked(made, judge_all(made, EgressIndex(made, RESOLVERS), what), {})
         assert (cause.clients, len(cause.targets)) == (2000, 20)
         assert cause.text.startswith("2000 clients of n1, n10, n100 and 1997 others are blocked: ")
     gone = state(*rules(*(f"gone{number}" for number in range(1, 2001))))
-    (cause,) = blocked(gone, judge_all(gone, Ways(gone, RESOLVERS), RUNNING), {})
+    (cause,) = blocked(gone, judge_all(gone, EgressIndex(gone, RESOLVERS), RUNNING), {})
     assert "their target is gone" in cause.text
 
 
@@ -182,7 +182,9 @@ def test_the_number_of_causes_is_limited_and_all_clients_are_counted() -> None:
     instances = {
         f"node:{n}": InstanceStatus(problem=f"reason {chr(97 + n // 10)}{n}") for n in range(1, 101)
     }
-    causes = blocked(made, judge_all(made, Ways(made, RESOLVERS), seen(instances=instances)), {})
+    causes = blocked(
+        made, judge_all(made, EgressIndex(made, RESOLVERS), seen(instances=instances)), {}
+    )
     assert len(causes) == CAUSES_MAX
     assert sum(cause.clients for cause in causes) == 100
     assert causes[-1].reason == "there are 81 reasons"

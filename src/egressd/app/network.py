@@ -64,7 +64,7 @@ def own_addresses6() -> Iterator[tuple[str, IPv6Interface]]:
             yield name.strip(), IPv6Interface((bytes.fromhex(address), int(prefix, 16)))
 
 
-def way_to(address: IPv4Address) -> str:
+def interface_to(address: IPv4Address) -> str:
     """Return the interface of the route to `address`; empty if only a default route leads there.
 
     Raises OSError.

@@ -50,8 +50,8 @@ class DeviceResolvers:
         """Look again. True if `current` has changed.
 
         It changes when two looks in a row have shown the same. The server in use stays in use while
-        it is listed, and the known way to a server is kept until another way is seen: a link that
-        is down for a while is no reason for a change. Neither is an empty list.
+        it is listed, and the known interface of a server is kept until another one is seen: a link
+        that is down for a while is no reason for a change. Neither is an empty list.
         """
         before, self._seen = self._seen, self._look(self.current)
         if self._seen != before or self._seen == self.current:
@@ -87,8 +87,10 @@ class DeviceResolvers:
     def _with_listed(self, known: Resolvers) -> Resolvers:
         try:
             listed = _listed(self._file)
-            ways = dict(known.near) | {
-                str(server): way for server in listed if (way := network.way_to(server))
+            interfaces = dict(known.near) | {
+                str(server): interface
+                for server in listed
+                if (interface := network.interface_to(server))
             }
         except OSError as error:
             log.warning("cannot determine the device's DNS servers", error=str(error))
@@ -96,7 +98,7 @@ class DeviceResolvers:
         if not listed:
             return known
         servers = sorted(map(str, listed), key=lambda server: server != known.device[0])
-        near = tuple((server, ways[server]) for server in servers if server in ways)
+        near = tuple((server, interfaces[server]) for server in servers if server in interfaces)
         return msgspec.structs.replace(known, device=tuple(servers), near=near)
 
 

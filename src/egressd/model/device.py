@@ -64,13 +64,15 @@ class Resolvers(msgspec.Struct, frozen=True, kw_only=True):
     """True if a VPN line's DNS profile counts; if not, every profile is treated as ``auto``."""
 
     def all_reached_by(self, interface: str) -> tuple[str, ...]:
-        """Return the resolvers of ``device`` that are reached by way of `interface`, else
+        """Return the resolvers of ``device`` that are reached through `interface`, else
         ``domestic``.
 
         An empty name stands for the machine's own choice of interfaces.
         """
-        ways = dict(self.near)
-        reached = (s for s in self.device if not interface or ways.get(s, interface) == interface)
+        interfaces = dict(self.near)
+        reached = (
+            s for s in self.device if not interface or interfaces.get(s, interface) == interface
+        )
         return tuple(reached) or self.domestic
 
     def reached_by(self, interface: str) -> str:

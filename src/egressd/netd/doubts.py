@@ -1,4 +1,4 @@
-"""Trigger an early look at ways and resolvers when traffic gives a reason to.
+"""Trigger an early look at egresses and resolvers when traffic gives a reason to.
 
 `Resolvers` looks at them every 10 s by itself. Blocked clients must be reported sooner than that:
 so it also looks when a WAN has sent packets and received none, and while clients send DNS
@@ -24,7 +24,7 @@ PERIOD_S: Final = 0.2
 PATIENCE_S: Final = 0.2
 """Seconds from the first unanswered packet; nearly all answers take less."""
 ASKED_AGAIN_S: Final = 0.5
-"""Seconds at least between two looks at the resolvers of one way."""
+"""Seconds at least between two looks at the resolvers of one egress."""
 
 
 class _Heard(msgspec.Struct):
@@ -83,17 +83,17 @@ class Silence:
 
 
 class Questions:
-    """Notices the ways that DNS questions leave by. The kernel does not count answers: that would
-    cost a rule for each packet.
+    """Notices the egresses that DNS questions leave by. The kernel does not count answers: that
+    would cost a rule for each packet.
     """
 
     def __init__(self, read: Callable[[], Mapping[int, int]]) -> None:
         self._read = read
         self._noticed: dict[int, tuple[int, float]] = {}
-        """Mark of a way -> count of its questions when last noticed, and the time of that."""
+        """Mark of an egress -> count of its questions when last noticed, and the time of that."""
 
     def noticed(self, now: float) -> frozenset[int]:
-        """Return the marks of ways with a new question, each at most once in `ASKED_AGAIN_S`.
+        """Return the marks of egresses with a new question, each at most once in `ASKED_AGAIN_S`.
 
         Raises OSError.
         """
@@ -110,7 +110,9 @@ class Questions:
 
 
 class Doubts:
-    """Calls `resolvers.check_soon` for silent interfaces of `wans`, and for ways with questions."""
+    """Calls `resolvers.check_soon` for silent interfaces of `wans`, and for egresses with
+    questions.
+    """
 
     def __init__(self, wans: Callable[[], Collection[str]], resolvers: Resolvers) -> None:
         self._silence = Silence(wans)
@@ -136,6 +138,6 @@ class Doubts:
             with suppress(OSError):
                 if self._silence.is_noticed(now()):
                     self._resolvers.check_soon()
-                if ways := self._questions.noticed(now()):
-                    self._resolvers.check_soon(ways)
+                if egresses := self._questions.noticed(now()):
+                    self._resolvers.check_soon(egresses)
             await asyncio.sleep(PERIOD_S)

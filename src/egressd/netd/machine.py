@@ -184,27 +184,27 @@ class Machine:
             if interface is None or not interface.is_up or client is None:
                 continue
             try:
-                way = lookup.route_of(client, interface.index, mark)
+                route = lookup.route_of(client, interface.index, mark)
             except OSError:
                 return exits.TAKEN
-            if way.is_local != is_local:
+            if route.is_local != is_local:
                 return exits.TAKEN
         return ""
 
-    def is_open(self, way: str) -> bool:
+    def is_open(self, egress: str) -> bool:
         """True if traffic may leave by an interface, or by ``DIRECT``."""
-        if way == DIRECT:
+        if egress == DIRECT:
             return not exits.why_direct_closed(self.facts, self.topology)
-        return way in self.topology.routable
+        return egress in self.topology.routable
 
-    def why_unreached(self, way: str) -> str:
+    def why_unreached(self, egress: str) -> str:
         """Return a sentence if a gateway of an interface or of ``DIRECT`` does not answer; empty
         if none is known to be silent.
         """
-        routes = exits.direct_routes(self.facts) if way == DIRECT else ()
+        routes = exits.direct_routes(self.facts) if egress == DIRECT else ()
         hops = [(route.interface, route.gateway) for route in routes]
-        if way != DIRECT:
-            hops = [(way, uplink(way, self.facts, self._roles).gateway)]
+        if egress != DIRECT:
+            hops = [(egress, uplink(egress, self.facts, self._roles).gateway)]
         for name, gateway in hops:
             interface = self.facts.interfaces.get(name)
             if interface is None or gateway is None:

@@ -1,4 +1,4 @@
-"""Check if any host answers by a way out: ping hosts, and try to connect to them.
+"""Check if any host answers by an egress: ping hosts, and try to connect to them.
 
 The hosts are resolvers that are known not to answer questions. A host that refuses the connection
 counts as an answer.

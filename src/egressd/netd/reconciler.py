@@ -88,7 +88,7 @@ class Reconciler:
         self._is_ending = False
         self._revived = asyncio.Event()
         self._was_open: Collection[str] = ()
-        """The ways out that were open at the last `refresh`."""
+        """The egresses that were open at the last `refresh`."""
         self._reviver = Reviver(self._revive_missing, lambda: bool(self._applier.missing()))
         self._resolvers = Resolvers(machine, lambda: self.plan, self.refresh, self._tell)
         self._outages = Outages(pool, lambda: self.plan, self._tell)

@@ -1,10 +1,10 @@
 """Find the resolvers that answer, for each list of which the kernel sends questions to one.
 
 netd queries the servers of each list regularly, and early while clients send questions
-(`egressd.netd.doubts`), by the same way as the clients' questions: the servers before the first
+(`egressd.netd.doubts`), by the same egress as the clients' questions: the servers before the first
 that answers are passed over until they answer again. If none answers, no other server takes their
-place, and netd checks if the way itself fails (`egressd.netd.reach`): by a WAN that is up and leads
-nowhere, no host answers. So netd also sends queries by WANs that no rule names.
+place, and netd checks if the egress itself fails (`egressd.netd.reach`): by a WAN that is up and
+leads nowhere, no host answers. So netd also sends queries by WANs that no rule names.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = structlog.get_logger()
 
 PERIOD_S: Final = 10.0
 SUSPICION_S: Final = 2.0
-"""Seconds of the period while a way or its resolvers do not answer, so that their return is
+"""Seconds of the period while an egress or its resolvers do not answer, so that their return is
 reported soon."""
 _TRIES_S: Final = (0.3, 0.3, 0.4)
 """Seconds to wait for the answer to each copy of a question: a packet may get lost."""
@@ -62,18 +62,19 @@ _QUESTION: Final = b"\x01a\x0croot-servers\x03net\x00" + struct.pack("!HH", 1, 1
 
 
 class Asked(NamedTuple):
-    """The result of queries by one way."""
+    """The result of queries by one egress."""
 
     silent: frozenset[Resolver] = frozenset()
     """The resolvers that are passed over."""
     unanswered: tuple[str, ...] = ()
-    """All resolvers of the way if none answered; else empty."""
+    """All resolvers of the egress if none answered; else empty."""
     is_dead: bool = False
-    """True if no host answers by that way."""
+    """True if no host answers by that egress."""
 
 
 class Resolvers:
-    """Keeps `Machine.silent` up to date; awaits `adapt` when that changes the resolver of a way.
+    """Keeps `Machine.silent` up to date; awaits `adapt` when that changes the resolver of an
+    egress.
 
     `changed` is called when `dead_ends` or `nameless` change.
     """
@@ -94,11 +95,11 @@ class Resolvers:
         self._adapt = adapt
         self._changed = changed
         self._due_soon: frozenset[int] | None = frozenset()
-        """The marks of the ways to check soon; None for all ways."""
+        """The marks of the egresses to check soon; None for all egresses."""
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._in_use: dict[int, str] = {}
-        """Mark of a way -> the resolver that the kernel was last set to use."""
+        """Mark of an egress -> the resolver that the kernel was last set to use."""
 
     def start(self) -> None:
         """Start checking the resolvers."""
@@ -121,7 +122,7 @@ class Resolvers:
         topology = self._machine.topology
         told = [
             f"resolver {server} does not answer"
-            f" {'locally' if is_inner(server, topology) else _way(names.get(mark, ''))}:"
+            f" {'locally' if is_inner(server, topology) else _by(names.get(mark, ''))}:"
             f" {chosen[mark]} is asked in its place"
             for mark, server in passed_over(servers, chosen)
         ]
@@ -134,23 +135,23 @@ class Resolvers:
         # A sentence may occur twice: for DIRECT, and for lines whose questions go out directly.
         return tuple(dict.fromkeys(told))
 
-    def check_soon(self, ways: frozenset[int] | None = None) -> None:
-        """Check the ways of these marks soon, or all ways if `ways` is None."""
+    def check_soon(self, egresses: frozenset[int] | None = None) -> None:
+        """Check the egresses of these marks soon, or all egresses if `egresses` is None."""
         known = self._due_soon
-        self._due_soon = None if ways is None or known is None else known | ways
+        self._due_soon = None if egresses is None or known is None else known | egresses
         self._woken.set()
 
     async def check(self, only: Collection[int] | None = None) -> None:
-        """Query resolvers by all ways at once, or by the ways of the marks `only`. Takes some 1.1 s
-        at most.
+        """Query resolvers by all egresses at once, or by the egresses of the marks `only`. Takes
+        some 1.1 s at most.
         """
-        ways = self._ways()
-        marks = set(ways) if only is None else set(ways) & set(only)
-        asked = await asyncio.gather(*(self._ask(mark, ways[mark]) for mark in marks))
+        egresses = self._egresses()
+        marks = set(egresses) if only is None else set(egresses) & set(only)
+        asked = await asyncio.gather(*(self._ask(mark, egresses[mark]) for mark in marks))
         found = dict(zip(marks, asked, strict=True))
-        self._note(found, ways)
+        self._note(found, egresses)
         lists = self._candidates()
-        # Resolvers of closed ways were not queried: they keep their state.
+        # Resolvers of closed egresses were not queried: they keep their state.
         lost = {(m, s) for m, each in lists.items() if m not in found for s in each}
         lost &= self._machine.silent
         lost = lost.union(*(each.silent for mark, each in found.items() if mark in lists))
@@ -174,15 +175,15 @@ class Resolvers:
         now = asyncio.get_running_loop().time
         due = now()
         while True:
-            ways, self._due_soon = self._due_soon, frozenset()
+            egresses, self._due_soon = self._due_soon, frozenset()
             self._woken.clear()
             if now() >= due:
-                ways = None
+                egresses = None
             try:
-                await self.check(ways)
+                await self.check(egresses)
             except Exception as error:
                 log.warning("cannot switch away from unresponsive DNS servers", error=str(error))
-            if ways is None:
+            if egresses is None:
                 due = now() + (SUSPICION_S if self.dead_ends or self.nameless else PERIOD_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(due):
@@ -191,19 +192,19 @@ class Resolvers:
     def _candidates(self) -> Mapping[int, tuple[str, ...]]:
         return candidates(self._plan(), self._machine.peer_dns)
 
-    def _ways(self) -> dict[int, tuple[str, ...]]:
-        """Return, for each mark of an open way out, the resolvers to query by it."""
-        plan, ways = self._plan(), dict(self._candidates())
+    def _egresses(self) -> dict[int, tuple[str, ...]]:
+        """Return, for each mark of an open egress, the resolvers to query by it."""
+        plan, egresses = self._plan(), dict(self._candidates())
         for name, egress in inbound(self._machine.topology).items():
             if name not in plan.egresses and plan.policy.resolvers:
                 mark = interface_mark(name, egress.number)
-                ways[mark] = plan.policy.resolvers[:RESOLVERS_MAX]
+                egresses[mark] = plan.policy.resolvers[:RESOLVERS_MAX]
         named = self._names()
         is_open = self._machine.is_open
-        return {m: each for m, each in ways.items() if any(map(is_open, named.get(m, ())))}
+        return {m: each for m, each in egresses.items() if any(map(is_open, named.get(m, ())))}
 
     def _names(self) -> dict[int, list[str]]:
-        """Return, by mark, the ways out whose clients' questions leave with that mark."""
+        """Return, by mark, the egresses whose clients' questions leave with that mark."""
         names = {MARK_DIRECT: [DIRECT]}
         plan = self._plan()
         for name, egress in {**inbound(self._machine.topology), **plan.egresses}.items():
@@ -214,7 +215,7 @@ class Resolvers:
         return names
 
     async def _ask(self, mark: int, servers: tuple[str, ...]) -> Asked:
-        """Query by the way of `mark`: the preferred server, and the others if it takes long."""
+        """Query by the egress of `mark`: the preferred server, and the others if it takes long."""
         outside = [each for each in servers if not is_inner(each, self._machine.topology)]
         asking = [asyncio.ensure_future(answers(servers[0], mark))]
         try:
@@ -222,7 +223,7 @@ class Resolvers:
             if _is_answered(asking):
                 return Asked()
             asking += [asyncio.ensure_future(answers(server, mark)) for server in servers[1:]]
-            # A way that leads nowhere is found before all questions have timed out.
+            # An egress that leads nowhere is found before all questions have timed out.
             if outside and not await reach.is_anybody_there(outside, mark):
                 is_dead = not _is_answered(asking)
             else:
@@ -238,11 +239,11 @@ class Resolvers:
         known = {(mark, server) for server in servers} & self._machine.silent
         return Asked(silent=frozenset(known), unanswered=servers, is_dead=is_dead)
 
-    def _note(self, found: Mapping[int, Asked], ways: Collection[int]) -> None:
-        """Record the open `ways` by which no answer comes."""
+    def _note(self, found: Mapping[int, Asked], egresses: Collection[int]) -> None:
+        """Record the open `egresses` by which no answer comes."""
         before = self.dead_ends, self.nameless
         names = self._names()
-        left = {name for mark in set(ways) - set(found) for name in names.get(mark, ())}
+        left = {name for mark in set(egresses) - set(found) for name in names.get(mark, ())}
         dead_ends, nameless = (
             {name: why for name, why in each.items() if name in left} for each in before
         )
@@ -252,10 +253,10 @@ class Resolvers:
             servers = ", ".join(asked.unanswered)
             for name in names.get(mark, ()):
                 if mark == MARK_ASKED_DIRECTLY or not asked.is_dead:
-                    nameless[name] = f"no resolver answers {_way(name)} ({servers})"
+                    nameless[name] = f"no resolver answers {_by(name)} ({servers})"
                 else:
                     dead_ends[name] = self._machine.why_unreached(name) or (
-                        f"nothing that is asked {_way(name)} answers ({servers})"
+                        f"nothing that is asked {_by(name)} answers ({servers})"
                     )
         self.dead_ends, self.nameless = dead_ends, nameless
         if before != (dead_ends, nameless):
@@ -300,5 +301,5 @@ def _is_helpful(reply: bytes) -> bool:
     return bool(flags & _IS_ANSWER) and flags & _CODE in _ANSWERS
 
 
-def _way(interface: str) -> str:
+def _by(interface: str) -> str:
     return f"by {interface}" if interface not in ("", DIRECT) else "directly"

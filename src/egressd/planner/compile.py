@@ -177,9 +177,9 @@ def askers(
         (key := f"dns:{number}"): Instance(
             key=key,
             mark=asker_mark(number),
-            work=Asker(mark=way, zones=resolvers.local),
+            work=Asker(mark=mark, zones=resolvers.local),
         )
-        for number, way in made.items()
+        for number, mark in made.items()
     }
 
 

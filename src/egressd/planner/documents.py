@@ -100,8 +100,8 @@ def _dialer(work: Dialer) -> dict[str, Any]:
 
 def _sniffer(work: Sniffer) -> dict[str, Any]:
     refused = work.mark == MARK_REJECT
-    way = MARK_DIRECT if refused else work.mark
-    document = _routed(way, work.resolver, way)
+    mark = MARK_DIRECT if refused else work.mark
+    document = _routed(mark, work.resolver, mark)
     _serve_clients(document, work.listed)
     if refused:
         document["route"]["rules"].append({"network": ["tcp", "udp"], "action": "reject"})
@@ -194,15 +194,15 @@ def _serve_clients(document: dict[str, Any], listed: Listed | None) -> None:
         _outlast(_QUIC_SILENCE, port=[_QUIC_PORT]),
     ]
     if listed is not None:
-        way = _direct(LISTED, MARK_DIRECT if listed.is_direct else MARK_LISTED)
+        outbound = _direct(LISTED, MARK_DIRECT if listed.is_direct else MARK_LISTED)
         if not listed.is_direct:
             # Traffic that an instance handed back, perhaps this one, has been inspected.
             rules.append({"source_ip_cidr": [_SELF], "outbound": document["route"]["final"]})
             # It does not leave the machine: the kernel would choose the destination's own address.
-            way["inet4_bind_address"] = _SELF
+            outbound["inet4_bind_address"] = _SELF
         rules += rules_of(listed.sets)
         document["route"]["rule_set"] = [*references_of(listed.sets)]
-        document["outbounds"].append(way)
+        document["outbounds"].append(outbound)
     document["route"]["rules"] = rules
 
 
@@ -256,13 +256,13 @@ def _outbounds(path: NodePath) -> list[dict[str, Any]]:
 
 
 def _dns(work: Dialer, final: str) -> dict[str, Any]:
-    way: dict[str, Any] = (
+    transport: dict[str, Any] = (
         {"type": "udp", "routing_mark": MARK_DIRECT}
         if work.is_asked_directly
         else {"type": "udp" if _asks_by_udp(work) else "tcp", "detour": final}
     )
     servers = [
-        {"tag": f"clients:{n}", "server": server, **way}
+        {"tag": f"clients:{n}", "server": server, **transport}
         for n, server in enumerate(work.resolvers, start=1)
     ]
     return {

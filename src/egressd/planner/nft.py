@@ -208,20 +208,20 @@ def _target_elements(
     egresses = {name: interface_mark(name, e.number) for name, e in plan.egresses.items()}
     answers = {name: interface_mark(name, e.number) for name, e in inbound(topology).items()}
     inner = {"lo", *topology.lans} - {*topology.wans, *topology.routable}
-    ways = [
+    names = [
         name
         for name in egresses
         if name not in inner
         and (not is_line(name) or (name in plan.lines and name not in outdated))
     ]
-    alive = {egresses[n]: plan.egresses[n] for n in ways if n in topology.routable}
+    alive = {egresses[n]: plan.egresses[n] for n in names if n in topology.routable}
     asked = [mark for mark, egress in alive.items() if egress.is_asked_directly]
     direct = [MARK_DIRECT, MARK_ASKED_DIRECTLY] if asked else [MARK_DIRECT]
     routed = [*alive, *direct]
     flows = {mark: flow_mark(mark, plan.whitelist.epoch) for mark in routed}
     allowed = [*((mark, mark) for mark in served), *((flow, mark) for mark, flow in flows.items())]
     exits = [(mark, name) for name in topology.direct_exits for mark in direct]
-    exits += [(egresses[name], name) for name in ways]
+    exits += [(egresses[name], name) for name in names]
     exits += [(mark, name) for name, mark in answers.items()]
     pairs = {
         f"{_mark(mark)} . {_quoted(name)}": (
@@ -240,9 +240,9 @@ def _target_elements(
         # This machine's own flows have no mark.
         "ways_in": {
             f"{_mark(mark)} . {_quoted(name)}": ""
-            for way, name in exits
+            for egress, name in exits
             if name in topology.lans
-            for mark in (way, 0)
+            for mark in (egress, 0)
         },
         "asked": {_mark(mark): _mark(MARK_ASKED_DIRECTLY) for mark in asked},
         "askers": {

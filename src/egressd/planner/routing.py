@@ -91,9 +91,9 @@ def desired(
     routes += inner
     answers = inbound(topology)
     rules += _source_rules({**egresses, **answers}, topology)
-    ways = [(PRIORITY_EGRESS, *item) for item in egresses.items()]
-    ways += [(PRIORITY_ANSWER, *item) for item in answers.items()]
-    for priority, name, egress in ways:
+    tables = [(PRIORITY_EGRESS, *item) for item in egresses.items()]
+    tables += [(PRIORITY_ANSWER, *item) for item in answers.items()]
+    for priority, name, egress in tables:
         table = egress_table(egress.number)
         routes += _beneath([_ANYWHERE], table)
         # Neighbours are not reached by way of the gateway, nor cut off if there is none.
@@ -102,10 +102,10 @@ def desired(
             for network in connected(name, facts)
         ]
         routes += _to_resolvers(resolvers, inner, table)
-        way = uplink(name, facts, roles)
-        if way.has_route:
+        found = uplink(name, facts, roles)
+        if found.has_route:
             routes.append(
-                RouteEntry(table=table, destination=_ANYWHERE, device=name, gateway=way.gateway)
+                RouteEntry(table=table, destination=_ANYWHERE, device=name, gateway=found.gateway)
             )
         rules.append(
             PolicyRule(
@@ -141,11 +141,11 @@ def _to_resolvers(
     questions are routed to these resolvers by this table only.
     """
     for address in map(IPv4Address, dict.fromkeys(resolvers)):
-        ways = [route for route in inner if address in route.destination]
-        if ways:
-            way = max(ways, key=lambda route: route.destination.prefixlen)
+        routes = [route for route in inner if address in route.destination]
+        if routes:
+            route = max(routes, key=lambda route: route.destination.prefixlen)
             host = IPv4Network(address)
-            yield msgspec.structs.replace(way, table=table, destination=host)
+            yield msgspec.structs.replace(route, table=table, destination=host)
             yield from _beneath([host], table)
 
 

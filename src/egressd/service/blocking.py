@@ -17,7 +17,7 @@ def egresses_of(state: DesiredState, target: TargetName) -> tuple[str, ...]:
     """
     if target.kind not in ("node", "group"):
         return routed_by(target)
-    return tuple(dict.fromkeys(egress_of(way) for way in dial_paths(state, target)))
+    return tuple(dict.fromkeys(egress_of(path) for path in dial_paths(state, target)))
 
 
 def routed_by(target: TargetName) -> tuple[str, ...]:
@@ -31,9 +31,9 @@ def routed_by(target: TargetName) -> tuple[str, ...]:
             return ()
 
 
-def egress_of(way: DialPath) -> str:
+def egress_of(path: DialPath) -> str:
     """Return the interface that the outermost hop's packets leave by, or ``DIRECT``."""
-    return settings_of(way.hops[-1]).interface_name or DIRECT
+    return settings_of(path.hops[-1]).interface_name or DIRECT
 
 
 def why_blocked(state: DesiredState, target: TargetName) -> str | None:

@@ -19,8 +19,8 @@ from egressd.model.names import DIRECT
 from egressd.service import bounds
 from egressd.service.judgement import (
     Blocked,
+    EgressIndex,
     Verdict,
-    Ways,
     blocked,
     judge_all,
     judge_unruled,
@@ -72,7 +72,7 @@ class Judge:
         self._resolvers = resolvers
         self._notify = notify
         self._clock = clock
-        self._ways = Ways(DesiredState(), resolvers())
+        self._index = EgressIndex(DesiredState(), resolvers())
         self.forget()
 
     def forget(self) -> None:
@@ -87,18 +87,18 @@ class Judge:
         """Pairs of a source that has reached a bound, and the sentence about it."""
 
     @property
-    def ways(self) -> Ways:
+    def index(self) -> EgressIndex:
         """The egresses of nodes, in the current configuration."""
         state = self._state()
-        if self._ways.state.nodes is not state.nodes:
-            self._ways = Ways(state, self._resolvers())
-        self._ways.state, self._ways.resolvers = state, self._resolvers()
-        return self._ways
+        if self._index.state.nodes is not state.nodes:
+            self._index = EgressIndex(state, self._resolvers())
+        self._index.state, self._index.resolvers = state, self._resolvers()
+        return self._index
 
     def take(self, seen: Status) -> Picture:
         """Judge everything by netd's status, and report differences from before."""
         state = self._state()
-        verdicts = judge_all(state, self.ways, seen)
+        verdicts = judge_all(state, self.index, seen)
         unruled = judge_unruled(state, seen)
         if seen.state != "restoring":  # otherwise hardly anything is known
             self._note_exits(seen)

@@ -68,7 +68,7 @@ class Blocked(msgspec.Struct, frozen=True, kw_only=True):
     """The same as a sentence, which also appears among the problems."""
 
 
-class Ways:
+class EgressIndex:
     """The egress and the instances of each node, computed once for all: O(nodes)."""
 
     def __init__(self, state: DesiredState, resolvers: Resolvers) -> None:
@@ -78,11 +78,11 @@ class Ways:
         self._keys: dict[str, set[str]] = {}
         by_group: dict[str, dict[str, None]] = {}
         for node in state.nodes.values():
-            way = dial_path(state, node)
-            if way is not None:
+            path = dial_path(state, node)
+            if path is not None:
                 for target in (node.name, GROUP_PREFIX + node.group):
                     self._keys.setdefault(target, set()).add(f"node:{node.id}")
-                name = egress_of(way)
+                name = egress_of(path)
                 self._by_node[node.name] = (name,)
                 by_group.setdefault(node.group, {})[name] = None
         self._by_group = {group: tuple(names) for group, names in by_group.items()}
@@ -109,7 +109,7 @@ def judge(state: DesiredState, target: str, resolvers: Resolvers, seen: Status) 
     parsed = parse_target(target)
     keys = instance_keys(state, target, resolvers)
     if parsed.kind in ("node", "group"):
-        keys = {f"node:{way.hops[0].id}" for way in dial_paths(state, parsed)}
+        keys = {f"node:{path.hops[0].id}" for path in dial_paths(state, parsed)}
     return _judge(state, parsed, egresses_of(state, parsed), keys, seen)
 
 
@@ -121,7 +121,7 @@ def judge_unruled(state: DesiredState, seen: Status) -> Verdict:
     return _judge(state, parsed, egresses_of(state, parsed), {UNMANAGED_KEY}, seen)
 
 
-def judge_all(state: DesiredState, ways: Ways, seen: Status) -> dict[str, Verdict]:
+def judge_all(state: DesiredState, index: EgressIndex, seen: Status) -> dict[str, Verdict]:
     """Return the verdict on each target that traffic can be sent to. O(rules' targets and
     nodes).
     """
@@ -130,7 +130,7 @@ def judge_all(state: DesiredState, ways: Ways, seen: Status) -> dict[str, Verdic
     found = {}
     for target in sorted(used_targets(state)):
         parsed = parse_target(target)
-        egresses, keys = ways.egresses_of(parsed), ways.keys_of(target)
+        egresses, keys = index.egresses_of(parsed), index.keys_of(target)
         found[target] = _judge(state, parsed, egresses, keys, seen)
     return found
 
@@ -298,9 +298,9 @@ def _why_closed(name: str, seen: Status) -> str:
     return seen.exits.get(name, "")
 
 
-def _is_far(way: DialPath) -> bool:
+def _is_far(path: DialPath) -> bool:
     """True if a node's packets need an IPv4 gateway, judging by its server's address."""
-    server = outbound_of(way.hops[-1]).server
+    server = outbound_of(path.hops[-1]).server
     try:
         return not is_client_space(IPv4Address(server))
     except ValueError:

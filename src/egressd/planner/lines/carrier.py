@@ -32,13 +32,13 @@ def carrier(line: Line, server: IPv4Address, facts: Facts) -> Carrier | None:
     that address into the tunnel, until netd removes the route (`routes.withdraw_peers`).
     """
     is_auto = line.interface == AUTO
-    ways = [
+    routes = [
         route
         for route in facts.routes
         if server in route.destination
         and (not is_line(route.interface) if is_auto else route.interface == line.interface)
     ]
-    for route in sorted(ways, key=_preference):
+    for route in sorted(routes, key=_preference):
         if found := _on(facts.interfaces.get(route.interface), route.gateway or server):
             return found
     return None if is_auto else _on(facts.interfaces.get(line.interface))
