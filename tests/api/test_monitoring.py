@@ -60,7 +60,7 @@ async def test_metrics_describe_the_device(fresh_device: Device) -> None:
         state="running",
         revision=0,
         lines={"l2tp_1": online},
-        exits={"gone0": "there is no interface gone0"},
+        egress_problems={"gone0": "there is no interface gone0"},
         connections=12,
         memory=5000,
     )

@@ -70,7 +70,7 @@ async def test_the_overview_is_consistent(device: Device) -> None:
             InterfaceStatus(name="wan2", ip="", is_up=False, role="wan"),
         ),
         lines={"l2tp_1": LineStatus(is_online=False, state="waiting", reason="no answer")},
-        exits={"DIRECT": "", "wan1": "", "wan2": "the interface wan2 is down"},
+        egress_problems={"DIRECT": "", "wan1": "", "wan2": "the interface wan2 is down"},
         connections=3,
         problems=("something",),
     )
@@ -349,7 +349,7 @@ async def test_the_reason_of_a_blocked_client_is_explained(device: Device) -> No
     device.bench.netd.shown = Status(
         state="running",
         revision=1,
-        exits={
+        egress_problems={
             "wan1": "the interface wan1 has no address",
             "wan9": "there is no interface wan9",
         },

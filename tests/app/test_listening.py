@@ -119,7 +119,7 @@ def opened(held: listening.Held) -> Iterator[socket.socket]:
             yield sock
 
 
-def test_sockets_from_the_keeper_are_adopted(here: Endpoint) -> None:
+def test_sockets_from_the_supervisor_are_adopted(here: Endpoint) -> None:
     unwanted = free_endpoint()
     held = listening.Held()
     held.want((unwanted, here))

@@ -17,11 +17,11 @@ from egressd.app.supervise import COMMAND, Child
 
 _CHILD = """
 import asyncio, pathlib
-from egressd.app.supervise import when_keeper_ends
+from egressd.app.supervise import when_supervisor_ends
 
 async def main():
     ending = asyncio.Event()
-    when_keeper_ends(ending.set)
+    when_supervisor_ends(ending.set)
     pathlib.Path({pid!r}).write_text(str(__import__("os").getpid()))
     await ending.wait()
     pathlib.Path({ended!r}).write_text("in good order")
@@ -43,43 +43,43 @@ def eventually(check: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def start_keeper(folder: Path) -> tuple[subprocess.Popen[bytes], Path, Path]:
+def start_supervisor(folder: Path) -> tuple[subprocess.Popen[bytes], Path, Path]:
     pid, ended = folder / "pid", folder / "ended"
     child = _CHILD.format(pid=str(pid), ended=str(ended))
     argv = [sys.executable, "-c", _KEEPER, sys.executable, "-c", child]
-    keeper = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+    supervisor = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
     eventually(lambda: pid.exists() and pid.read_text() != "")
-    return keeper, pid, ended
+    return supervisor, pid, ended
 
 
-def test_p2_children_end_in_order_when_their_keeper_is_killed(tmp_path: Path) -> None:
+def test_p2_children_end_in_order_when_their_supervisor_is_killed(tmp_path: Path) -> None:
     # Found by chaos: the children of a killed supervisor lived on, and two netd repaired each
     # other's work endlessly.
     """Past fault: children outlived `egressd serve`, and two netds undid each other's repairs for
     ever.
     """
-    keeper, _, ended = start_keeper(tmp_path)
-    keeper.kill()
-    keeper.wait()
+    supervisor, _, ended = start_supervisor(tmp_path)
+    supervisor.kill()
+    supervisor.wait()
     eventually(ended.exists)
 
 
 def test_a_killed_child_is_restarted(tmp_path: Path) -> None:
-    keeper, pid, _ = start_keeper(tmp_path)
+    supervisor, pid, _ = start_supervisor(tmp_path)
     try:
         first = pid.read_text()
         os.kill(int(first), signal.SIGKILL)
         eventually(lambda: pid.read_text() not in ("", first))
     finally:
-        keeper.kill()
-        keeper.wait()
+        supervisor.kill()
+        supervisor.wait()
 
 
 @pytest.mark.parametrize("arguments", [["netd"], ["api"]])
-def test_a_process_started_alone_has_no_keeper(arguments: list[str]) -> None:
+def test_a_process_started_alone_has_no_supervisor(arguments: list[str]) -> None:
     code = f"import sys; sys.argv[1:] = {arguments}\n" + (
-        "from egressd.app.supervise import when_keeper_ends\n"
-        "when_keeper_ends(lambda: sys.exit('ended'))"  # would need a running loop otherwise
+        "from egressd.app.supervise import when_supervisor_ends\n"
+        "when_supervisor_ends(lambda: sys.exit('ended'))"  # would need a running loop otherwise
     )
     done = subprocess.run([sys.executable, "-c", code], stdin=subprocess.DEVNULL, check=False)
     assert done.returncode == 0
@@ -88,18 +88,18 @@ def test_a_process_started_alone_has_no_keeper(arguments: list[str]) -> None:
 def test_p2_a_child_that_cannot_be_started_is_retried(tmp_path: Path) -> None:
     program, ran = tmp_path / "program", tmp_path / "ran"
     argv = [sys.executable, "-c", _KEEPER, str(program)]
-    keeper = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+    supervisor = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
     try:
         time.sleep(0.5)
-        assert keeper.poll() is None
+        assert supervisor.poll() is None
         draft = tmp_path / "draft"
         draft.write_text(f"#!/bin/sh\ntouch {ran}\nexec sleep 60\n")
         draft.chmod(0o755)
         draft.rename(program)
         eventually(ran.exists)
     finally:
-        keeper.terminate()
-        keeper.wait()
+        supervisor.terminate()
+        supervisor.wait()
 
 
 def test_p2_children_are_watched_without_a_thread(
@@ -119,14 +119,14 @@ supervise.run(None)
 """
     pids = tmp_path / "pids"
     script = f"echo $$ >> {pids}; exec cat"
-    keeper = subprocess.Popen([sys.executable, "-c", code, script], stdin=subprocess.DEVNULL)
+    supervisor = subprocess.Popen([sys.executable, "-c", code, script], stdin=subprocess.DEVNULL)
     try:
         eventually(lambda: pids.exists() and len(pids.read_text().split()) == 2)
         os.kill(int(pids.read_text().split()[0]), signal.SIGKILL)
         eventually(lambda: len(pids.read_text().split()) == 3)
     finally:
-        keeper.kill()
-        keeper.wait()
+        supervisor.kill()
+        supervisor.wait()
 
 
 def test_p6_no_module_is_imported_from_the_working_directory(tmp_path: Path) -> None:

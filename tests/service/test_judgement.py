@@ -26,7 +26,7 @@ from egressd.service.judgement import (
 from tests.service.conftest import RESOLVERS
 
 OPEN = {"DIRECT": "", "wan1": "", "wan2": ""}
-RUNNING = Status(state="running", revision=1, exits=OPEN, networks=("10.0.0.0/24",))
+RUNNING = Status(state="running", revision=1, egress_problems=OPEN, networks=("10.0.0.0/24",))
 NO_ROUTE = "the device has no default route"
 
 
@@ -69,7 +69,7 @@ def seen(**more: Any) -> Status:
 
 
 def closed(**reasons: str) -> Status:
-    return seen(exits=OPEN | reasons)
+    return seen(egress_problems=OPEN | reasons)
 
 
 def down(*keys: str) -> dict[str, InstanceStatus]:
@@ -84,7 +84,12 @@ def down(*keys: str) -> dict[str, InstanceStatus]:
         ("DIRECT", RUNNING, "", ""),
         ("DIRECT", closed(DIRECT=NO_ROUTE), "exit", NO_ROUTE),
         ("DIRECT", seen(networks=()), "lan", "there is no LAN"),
-        ("DIRECT", seen(networks=(), exits={"DIRECT": NO_ROUTE}), "lan", "there is no LAN"),
+        (
+            "DIRECT",
+            seen(networks=(), egress_problems={"DIRECT": NO_ROUTE}),
+            "lan",
+            "there is no LAN",
+        ),
         ("DIRECT", seen(full="it is full"), "table", "it is full"),
         ("DIRECT", seen(dead_ends={"DIRECT": "nothing answers"}), "nowhere", "nothing answers"),
         ("DIRECT", seen(nameless={"DIRECT": "no resolver"}), "names", "no resolver"),
@@ -211,7 +216,7 @@ class Told:
 def test_a_change_of_state_and_its_end_are_each_reported_once() -> None:
     told = Told()
     assert told.take(RUNNING) == []
-    bad = seen(exits=OPEN | {"wan2": "it is down"}, wans=("wan1", "wan2"))
+    bad = seen(egress_problems=OPEN | {"wan2": "it is down"}, wans=("wan1", "wan2"))
     assert told.take(bad) == [
         ("wan", "wan2", "wan2 does not work: it is down"),
         ("target", "Interface:wan2", "1 client of Interface:wan2 is blocked: it is down"),
@@ -282,7 +287,9 @@ def test_problems_include_everything_that_is_blocked() -> None:
     listed = Whitelist(ips="192.0.2.0/24", node="two")
     made = msgspec.structs.replace(STATE, whitelist=listed, settings=Settings(unmanaged="DIRECT"))
     what = seen(
-        exits={"DIRECT": NO_ROUTE, "wan2": "it is down"}, wans=("wan2",), problems=("another",)
+        egress_problems={"DIRECT": NO_ROUTE, "wan2": "it is down"},
+        wans=("wan2",),
+        problems=("another",),
     )
     assert Told(made).judge.take(what).problems == (
         "2 clients of DIRECT, one are blocked: the device has no default route",

@@ -2,7 +2,7 @@
 
 ``python -m egressd.app block`` blocks every client in place of a netd that cannot.
 
-With ``--kept`` it ends when its standard input does: when its keeper, `supervise`, is gone.
+With ``--kept`` it ends when its standard input does: when its supervisor, `supervise`, is gone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ def main(arguments: list[str]) -> None:
     # A netd that is stopped while it starts has clients to block: the signals wait until it can.
     how = signal.SIG_BLOCK if "netd" in arguments else signal.SIG_UNBLOCK
     signal.pthread_sigmask(how, ENDINGS)
-    # A closing terminal sends SIGHUP to all of its processes: the keeper decides for its children.
+    # A closing terminal sends SIGHUP to all of its processes: the supervisor decides for its
+    # children.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # structlog would load rich if it is installed: 5 MB and 50 ms for tracebacks on a terminal.
     sys.modules["rich"] = None  # type: ignore[assignment]

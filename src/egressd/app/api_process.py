@@ -33,7 +33,7 @@ from egressd.app.events import EventHub
 from egressd.app.news import News
 from egressd.app.reach import make_reachable, program_directories
 from egressd.app.resolvers import DeviceResolvers
-from egressd.app.supervise import when_keeper_ends
+from egressd.app.supervise import when_supervisor_ends
 from egressd.app.surroundings import look_around
 from egressd.app.use_cases import UseCases
 from egressd.console.page import Page
@@ -63,7 +63,7 @@ _PREDECESSOR_S = 20.0
 
 
 def main(path: Path | None) -> None:
-    """Run until SIGTERM, or until its keeper is gone."""
+    """Run until SIGTERM, or until its supervisor is gone."""
     logs.configure("api")
     # The usual soft limit, 1024, is less than the connections that the server may hold.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -109,7 +109,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
-    when_keeper_ends(end)
+    when_supervisor_ends(end)
     database = Database(settings.api_data)
 
     async def resync() -> None:

@@ -17,7 +17,7 @@ import structlog
 
 from egressd.app import accounts, config, last_words, logs, readiness
 from egressd.app.endings import ENDINGS
-from egressd.app.supervise import when_keeper_ends
+from egressd.app.supervise import when_supervisor_ends
 from egressd.model.errors import EgressdError, Failed
 from egressd.model.messages import Event, News
 from egressd.netd.engine.launch import Account
@@ -51,7 +51,8 @@ _PREDECESSOR_S = 20.0
 
 
 def main(path: Path | None) -> None:
-    """Run until SIGTERM (stop) or SIGUSR1 (make room for a successor, as when its keeper dies)."""
+    """Run until SIGTERM (stop) or SIGUSR1 (make room for a successor, as when its supervisor dies).
+    """
     logs.configure("netd")
     if os.geteuid() != 0:
         sys.exit("netd must be started by root: it owns the kernel's tables")
@@ -215,7 +216,7 @@ def _told_to_end() -> asyncio.Future[signal.Signals]:
             number, lambda n: None if ending.done() else ending.set_result(n), number
         )
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
-    when_keeper_ends(lambda: os.kill(os.getpid(), signal.SIGUSR1))
+    when_supervisor_ends(lambda: os.kill(os.getpid(), signal.SIGUSR1))
     return ending
 
 

@@ -31,7 +31,7 @@ log = structlog.get_logger()
 COMMAND: Final = (sys.executable, "-P", "-m", "egressd.app")
 """The command that starts a process; with -P, no module is loaded from the current folder."""
 KEPT = "--kept"
-"""The argument of a child whose keeper holds the other end of its standard input."""
+"""The argument of a child whose supervisor holds the other end of its standard input."""
 
 _BACKOFF_FIRST_S = 0.1
 _BACKOFF_MAX_S = 10.0
@@ -41,8 +41,9 @@ _STOP_S = 15.0
 """Seconds that a child has to end by itself before it is killed."""
 
 
-def when_keeper_ends(act: Callable[[], None]) -> None:
-    """Call `act` once this child's keeper is gone. Do nothing in a process without a keeper.
+def when_supervisor_ends(act: Callable[[], None]) -> None:
+    """Call `act` once this child's supervisor is gone. Do nothing in a process without a
+    supervisor.
 
     Call this in the running event loop.
     """

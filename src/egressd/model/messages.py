@@ -232,7 +232,7 @@ class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
     failing: dict[str, str] = {}
     """Key of a node's instance -> why the node failed at its last check. Nodes that serve groups
     are checked all the time, others once connections through them fail."""
-    exits: dict[str, str] = {}
+    egress_problems: dict[str, str] = {}
     """WAN, interface of the plan or ``DIRECT`` -> why no traffic leaves by it; empty while traffic
     may leave. VPN lines are in `lines`."""
     dead_ends: dict[str, str] = {}

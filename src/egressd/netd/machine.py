@@ -28,7 +28,7 @@ from egressd.netd.kernel.fast_path import FastPath
 from egressd.netd.kernel.fast_path.others import told
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.set_elements import SWAPPED_MAX
-from egressd.planner import exits, local, routing, sysctls
+from egressd.planner import egress_problems, local, routing, sysctls
 from egressd.planner import nft as script
 from egressd.planner.bounds import Bounds
 from egressd.planner.groups import Choice
@@ -154,14 +154,14 @@ class Machine:
         if self.topology.lans:
             sysctl.write(sysctls.forwarding())
 
-    def exits(self, plan: Plan) -> dict[str, str]:
+    def egress_problems(self, plan: Plan) -> dict[str, str]:
         """Return, for each WAN, interface of the plan and ``DIRECT``, the reason why no traffic
         leaves by it; empty if it is open. VPN lines are left out: they report their own state.
         """
         wans = filter(None, (*self.topology.wans, *self.topology.seen_wans))
         names = dict.fromkeys(name for name in (*wans, *plan.egresses) if not is_line(name))
-        closed = {name: exits.why_closed(name, self.facts, self._roles) for name in names}
-        closed[DIRECT] = exits.why_direct_closed(self.facts, self.topology)
+        closed = {name: egress_problems.why_closed(name, self.facts, self._roles) for name in names}
+        closed[DIRECT] = egress_problems.why_direct_closed(self.facts, self.topology)
         if self.facts.policy_rules:
             marks = {
                 name: interface_mark(name, egress.number) for name, egress in plan.egresses.items()
@@ -176,7 +176,9 @@ class Machine:
         return self._why_taken(MARK_ENGINE, is_local=True) if self.facts.policy_rules else ""
 
     def _why_taken(self, mark: int, *, is_local: bool = False) -> str:
-        """Return `exits.TAKEN` if the kernel routes packets with `mark` elsewhere; empty if not."""
+        """Return `egress_problems.TAKEN` if the kernel routes packets with `mark` elsewhere; empty
+        if not.
+        """
         for lan, network in self.topology.lan_networks:
             interface = self.facts.interfaces.get(lan)
             own = self.topology.router_addresses
@@ -186,22 +188,22 @@ class Machine:
             try:
                 route = lookup.route_of(client, interface.index, mark)
             except OSError:
-                return exits.TAKEN
+                return egress_problems.TAKEN
             if route.is_local != is_local:
-                return exits.TAKEN
+                return egress_problems.TAKEN
         return ""
 
     def is_open(self, egress: str) -> bool:
         """True if traffic may leave by an interface, or by ``DIRECT``."""
         if egress == DIRECT:
-            return not exits.why_direct_closed(self.facts, self.topology)
+            return not egress_problems.why_direct_closed(self.facts, self.topology)
         return egress in self.topology.routable
 
     def why_unreached(self, egress: str) -> str:
         """Return a sentence if a gateway of an interface or of ``DIRECT`` does not answer; empty
         if none is known to be silent.
         """
-        routes = exits.direct_routes(self.facts) if egress == DIRECT else ()
+        routes = egress_problems.direct_routes(self.facts) if egress == DIRECT else ()
         hops = [(route.interface, route.gateway) for route in routes]
         if egress != DIRECT:
             hops = [(egress, uplink(egress, self.facts, self._roles).gateway)]
@@ -216,7 +218,7 @@ class Machine:
 
     def missing_roles(self) -> tuple[str, ...]:
         """Return a sentence for each role that no interface has."""
-        return tuple(exits.missing_roles(self.topology, self._roles))
+        return tuple(egress_problems.missing_roles(self.topology, self._roles))
 
     def line_addresses(self) -> set[IPv4Address]:
         """Return the machine's own addresses on VPN lines."""

@@ -342,8 +342,8 @@ class Reconciler:
         return self._teller.news
 
     def _open_ways(self) -> frozenset[str]:
-        exits = self.machine.exits(self.plan)
-        return frozenset(name for name, why in exits.items() if not why)
+        egress_problems = self.machine.egress_problems(self.plan)
+        return frozenset(name for name, why in egress_problems.items() if not why)
 
     def _tell(self) -> None:
         self._teller.notify()

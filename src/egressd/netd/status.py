@@ -108,7 +108,7 @@ class Monitor:
             lines=self._lines.status(),
             instances=_instances(plan, self._serving, self._descriptors.full),
             failing=self._failing(plan),
-            exits=self._machine.exits(plan),
+            egress_problems=self._machine.egress_problems(plan),
             dead_ends=dict(self._resolvers.dead_ends),
             nameless=dict(self._resolvers.nameless),
             unserved=self._machine.why_unserved(),

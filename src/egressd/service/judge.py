@@ -80,7 +80,7 @@ class Judge:
         self._since: dict[str, str] = {}
         self._reasons: dict[str, str] = {}
         """Target -> the last reported reason why its clients are blocked."""
-        self._exits: dict[str, str] = {}
+        self._egress_problems: dict[str, str] = {}
         self._failing: dict[str, str] = {}
         self._problems: tuple[str, ...] = ()
         self._reached: set[tuple[str, str]] = set()
@@ -156,16 +156,18 @@ class Judge:
 
     def _note_exits(self, seen: Status) -> None:
         reasons = _exit_reasons(seen)
-        known = {*seen.wans, DIRECT, *self._exits}
+        known = {*seen.wans, DIRECT, *self._egress_problems}
         notices = []
-        for name in sorted(known & {*seen.exits}):
-            before, reason = self._exits.get(name, ""), reasons.get(name, "")
+        for name in sorted(known & {*seen.egress_problems}):
+            before, reason = self._egress_problems.get(name, ""), reasons.get(name, "")
             if reason and reason != before:
                 text = f"{name} does not work: {reason}"
                 notices.append(_notice("wan", [name], text, is_bad=True))
             elif before and not reason:
                 notices.append(_notice("wan", [name], f"{name} works again", is_bad=False))
-        self._exits = {name: reasons.get(name, "") for name in known & {*seen.exits}}
+        self._egress_problems = {
+            name: reasons.get(name, "") for name in known & {*seen.egress_problems}
+        }
         self._tell_some("wan", notices)
 
     def _note_nodes(self, state: DesiredState, seen: Status) -> None:
@@ -228,7 +230,7 @@ def _wan_problems(seen: Status) -> Iterable[str]:
 
 def _exit_reasons(seen: Status) -> dict[str, str]:
     """Return interface or ``DIRECT`` -> why it does not work."""
-    return {name: why or seen.dead_ends.get(name, "") for name, why in seen.exits.items()}
+    return {name: why or seen.dead_ends.get(name, "") for name, why in seen.egress_problems.items()}
 
 
 def _notice(

@@ -295,7 +295,7 @@ def _why_closed(name: str, seen: Status) -> str:
         if line is None or line.is_online:
             return ""
         return f"the line {name} is offline: {line.reason or line.state}"
-    return seen.exits.get(name, "")
+    return seen.egress_problems.get(name, "")
 
 
 def _is_far(path: DialPath) -> bool:

@@ -69,7 +69,7 @@ class Accidents:
             Accident("freeze netd", lambda: self._freeze(NETD)),
             Accident("freeze the api", lambda: self._freeze(API)),
             Accident("kill all but the workers", self._kill_all, is_kill=True),
-            Accident("kill the keeper", self._kill_keeper, is_kill=True),
+            Accident("kill the supervisor", self._kill_supervisor, is_kill=True),
             Accident("hand over to new processes", self._hand_over),
             Accident("stop and start", self._restart, "everybody"),
             # While netd is stopped or gone, nothing keeps the translation of flows.
@@ -164,7 +164,7 @@ class Accidents:
         self._for_a_while()
         self._lab.device.program.start()
 
-    def _kill_keeper(self) -> None:
+    def _kill_supervisor(self) -> None:
         with suppress(ProcessLookupError):
             os.kill(self._lab.device.program.pid, signal.SIGKILL)
         while self._lab.device.program.running:

@@ -8,7 +8,7 @@ import pytest
 
 from egressd.model.device import InterfaceRoles
 from egressd.model.facts import Facts, Interface, Route
-from egressd.planner.exits import missing_roles, why_closed, why_direct_closed
+from egressd.planner.egress_problems import missing_roles, why_closed, why_direct_closed
 from egressd.planner.topology import Topology, discover
 
 ROLES = InterfaceRoles(lan=("lan0",), wan=("wan1", "wan2"))
