@@ -27,9 +27,8 @@ class Listener:
 
     async def _listen(self, broadcast: Broadcast) -> None:
         scope = {"type": "http", CONNECTION: self}
-        await broadcast.response(events_module.Listener(self.caller))(
-            scope, self._receive, self._send
-        )
+        response = broadcast.response(scope, events_module.Listener(self.caller))
+        await response(scope, self._receive, self._send)
 
     def abort(self) -> None:
         """Abort the stream as the server does."""

@@ -13,7 +13,8 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from egressd.api.protocol import CONNECTION
-from egressd.api.wire.answers import failure
+from egressd.api.refusals import refusal
+from egressd.model.faults import fault
 from egressd.model.messages import Event
 
 EventSource = Callable[[], AsyncIterator[Event]]
@@ -72,15 +73,15 @@ class Broadcast:
         self._streams: Counter[str] = Counter()
         """By caller."""
 
-    def response(self, listener: Listener = Listener(), pulse: Pulse | None = None) -> Response:  # noqa: B008 - it is immutable
+    def response(self, scope: Scope, listener: Listener, pulse: Pulse | None = None) -> Response:
         """A stream, or 503 when there are too many. It ends once it is not live any more."""
         if self._streams[listener.caller] >= STREAMS_PER_CALLER:
-            return failure(
-                f"too many event streams are open: a caller may have {STREAMS_PER_CALLER}", 503
-            )
-        if self._streams.total() >= STREAMS_MAX:
-            return failure("too many event streams are open", 503)
-        return _Stream(self, listener, pulse)
+            full = fault("", "too-many-streams-of-caller", most=STREAMS_PER_CALLER)
+        elif self._streams.total() >= STREAMS_MAX:
+            full = fault("", "too-many-streams")
+        else:
+            return _Stream(self, listener, pulse)
+        return refusal(scope, str(full), 503, [full])
 
     async def send_all(
         self, receive: Receive, send: Send, listener: Listener, pulse: Pulse | None

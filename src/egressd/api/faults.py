@@ -3,7 +3,7 @@
 | error | status |
 |---|---|
 | a body or parameter that does not fit its schema, `Invalid` | 400 |
-| `Missing`, `OverQuota`: a business failure | 200 with ``error`` |
+| `Missing`, `OverQuota`: a business failure | 200 with ``error``; 404, 409 as a problem document |
 | `Failed`: the store or the data plane | 500 |
 | anything else | 500, and a traceback in the log |
 """
@@ -15,10 +15,12 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from egressd.api.endpoints import Found
+from egressd.api.intake import Unreadable
 from egressd.api.problems import Problems
-from egressd.api.wire.answers import failure
+from egressd.api.refusals import refusal, wants_problem
 from egressd.model.errors import Failed, Invalid, Missing, OverQuota, told
 
 
@@ -28,26 +30,31 @@ def install(app: FastAPI, problems: Problems) -> None:
     async def misfit(request: Request, error: RequestValidationError) -> Response:
         found = Found.of(request.scope)
         assert found is not None
-        sentences = problems.sentences(request.method, found.endpoint.path, error.errors())
-        return failure(told(sentences), 400)
+        faults = problems.faults(request.method, found.endpoint.path, error.errors())
+        return refusal(request.scope, told(faults), 400, faults)
 
-    async def unreadable(_: Request, error: HTTPException) -> Response:
-        return failure(error.detail, error.status_code)
+    async def unreadable(request: Request, error: HTTPException) -> Response:
+        faults = error.faults if isinstance(error, Unreadable) else ()
+        return refusal(request.scope, error.detail, error.status_code, faults)
 
-    async def invalid(_: Request, error: Invalid) -> Response:
-        return failure(str(error), 400)
+    async def invalid(request: Request, error: Invalid) -> Response:
+        return refusal(request.scope, str(error), 400, error.faults)
 
-    async def refused(_: Request, error: Missing | OverQuota) -> Response:
-        return failure(str(error), 200)
+    async def refused(request: Request, error: Missing | OverQuota) -> Response:
+        # Status 200 is the API's own word for it, which a problem document cannot have.
+        status = 404 if isinstance(error, Missing) else 409
+        status = status if wants_problem(request.scope) else 200
+        return refusal(request.scope, str(error), status, error.faults)
 
-    async def broken_off(_: Request, error: ClientDisconnect) -> Response:
-        return failure("the body did not arrive", 400)  # for the log: nobody is there to read it
+    async def broken_off(request: Request, error: ClientDisconnect) -> Response:
+        # For the log: nobody is there to read it.
+        return refusal(request.scope, "the body did not arrive", 400)
 
-    async def failed(_: Request, error: Failed) -> Response:
-        return failure(str(error), 500)
+    async def failed(request: Request, error: Failed) -> Response:
+        return refusal(request.scope, str(error), 500)
 
-    async def unforeseen(_: Request, error: Exception) -> Response:
-        return internal_error()
+    async def unforeseen(request: Request, error: Exception) -> Response:
+        return internal_error(request.scope)
 
     app.add_exception_handler(RequestValidationError, misfit)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, unreadable)  # type: ignore[arg-type]
@@ -59,6 +66,6 @@ def install(app: FastAPI, problems: Problems) -> None:
     app.add_exception_handler(Exception, unforeseen)
 
 
-def internal_error() -> Response:
+def internal_error(scope: Scope) -> Response:
     """The answer to a request that went wrong unforeseen; the log has the rest by its id."""
-    return failure("internal error: the log has it under the request's id", 500)
+    return refusal(scope, "internal error: the log has it under the request's id", 500)

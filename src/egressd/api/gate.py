@@ -22,8 +22,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from egressd.api.endpoints import API_ROOT, OPS_PREFIX, EndpointTable
 from egressd.api.protocol import vouch_for
+from egressd.api.refusals import let_ask, refusal
 from egressd.api.throttle import DEBT_MAX_S, Throttle
-from egressd.api.wire.answers import failure
 from egressd.model.errors import EgressdError, Failed
 from egressd.model.source import source_of
 
@@ -122,41 +122,42 @@ class Gate:
         # Read as generously as any server could: what might be taken for ours is held to be.
         path = _SLASHES.sub("/", scope["path"]) + "/"
         if path.startswith(API_ROOT + "/"):
-            refusal = await self._refuse_api_call(scope)
+            refused = await self._refuse_api_call(scope)
         elif path.startswith(OPS_PREFIX + "/"):
-            refusal = await self._refuse_operator(scope)
+            let_ask(scope)
+            refused = await self._refuse_operator(scope)
         else:
             await self._other(scope, receive, send)
             return
-        if refusal is None:
+        if refused is None:
             await self._app(scope, receive, send)
             return
         if _brings_much(scope):
-            refusal.headers["connection"] = "close"
-        await refusal(scope, receive, send)
+            refused.headers["connection"] = "close"
+        await refused(scope, receive, send)
 
     async def _refuse_api_call(self, scope: Scope) -> Response | None:
         if self._admit_session(scope):
             found = self._endpoints.find(scope["method"], raw_path(scope))
             if found is None:
-                return failure(NOT_ALLOWED, 403)
+                return refusal(scope, NOT_ALLOWED, 403)
             found.put(scope)
             return None
-        refusal = await self._refuse_bearer(scope)
-        if refusal is not None:
-            return refusal
+        refused = await self._refuse_bearer(scope)
+        if refused is not None:
+            return refused
         admission = self._access.admission
         text = admission.refusal()
         if text is not None:
-            return failure(text, 403)
+            return refusal(scope, text, 403)
         found = self._endpoints.find(scope["method"], raw_path(scope))
         if found is None:
-            return failure(NOT_ALLOWED, 403)
+            return refusal(scope, NOT_ALLOWED, 403)
         try:
             if not await admission.spend():
-                return failure(TRIAL_EXHAUSTED, 403)
+                return refusal(scope, TRIAL_EXHAUSTED, 403)
         except Failed as error:
-            return failure(str(error), 500)
+            return refusal(scope, str(error), 500)
         found.put(scope)
         return None
 
@@ -164,11 +165,11 @@ class Gate:
         found = self._endpoints.find(scope["method"], raw_path(scope))
         is_open = found is not None and found.endpoint.is_open
         if not is_open and not self._admit_session(scope):
-            refusal = await self._refuse_bearer(scope)
-            if refusal is not None:
-                return refusal
+            refused = await self._refuse_bearer(scope)
+            if refused is not None:
+                return refused
         if found is None:
-            return failure("there is no such endpoint", 404)
+            return refusal(scope, "there is no such endpoint", 404)
         found.put(scope)
         return None
 
@@ -178,19 +179,20 @@ class Gate:
         if caller is None:
             return False
         vouch_for(scope)
+        let_ask(scope)
         return True
 
     async def _refuse_bearer(self, scope: Scope) -> Response | None:
         """The answer to a request that does not bear the token, in due time; else None."""
         sent = _bearer_token(scope)
         if sent is None:
-            return _unauthorized()
+            return _unauthorized(scope)
         try:
             expected = self._access.token().encode()
         except EgressdError as error:
             # Not 401, by which a caller with the right one would take it for reset.
             log.error("API tokens cannot be checked", reason=str(error))
-            return failure(TOKEN_UNREADABLE, 500)
+            return refusal(scope, TOKEN_UNREADABLE, 500)
         if expected and hmac.compare_digest(sent, expected):
             scope[_CALLER] = _Bearer(sent, self._access)
             vouch_for(scope)
@@ -198,13 +200,13 @@ class Gate:
         source = source_of((scope.get("client") or ("local",))[0])
         now = asyncio.get_running_loop().time()
         if not self._throttle.may_wait(source, now):
-            return _unauthorized(retry_after_s=int(DEBT_MAX_S))
+            return _unauthorized(scope, retry_after_s=int(DEBT_MAX_S))
         delay = self._throttle.wrong(source, now)
         if delay:
             await asyncio.sleep(delay)
         else:
             log.warning("wrong API token", source=source.address)
-        return _unauthorized()
+        return _unauthorized(scope)
 
 
 def raw_path(scope: Scope) -> bytes:
@@ -220,8 +222,8 @@ def _bearer_token(scope: Scope) -> bytes | None:
     return match.group(1) if match else None
 
 
-def _unauthorized(retry_after_s: int = 0) -> Response:
-    response = failure(TOKEN_INVALID, 401)
+def _unauthorized(scope: Scope, retry_after_s: int = 0) -> Response:
+    response = refusal(scope, TOKEN_INVALID, 401)
     response.headers["www-authenticate"] = "Bearer"
     if retry_after_s:
         response.headers["retry-after"] = str(retry_after_s)

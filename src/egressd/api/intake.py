@@ -17,6 +17,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
+from egressd.model.faults import Value, fault
+
 JSON: Final = "application/json"
 
 BODY_TIMEOUT_S: Final = 30.0
@@ -34,8 +36,9 @@ _EXACT_MAX: Final = 1 << 53
 class Unreadable(HTTPException):
     """A body that is not taken, with the reason (400)."""
 
-    def __init__(self, problem: str) -> None:
-        super().__init__(400, problem)
+    def __init__(self, code: str, field: str = "", **values: Value) -> None:
+        self.faults = (fault(field, code, **values),)
+        super().__init__(400, str(self.faults[0]))
 
 
 class JsonRequest(Request):
@@ -55,9 +58,9 @@ def has_body(headers: Headers, media_type: str = JSON) -> bool:
         return False
     kinds = headers.getlist("content-type")
     if len(kinds) != 1 or kinds[0].partition(";")[0].strip().lower() != media_type:
-        raise Unreadable(f"Content-Type must be {media_type} on a request with a body")
+        raise Unreadable("content-type", media_type=media_type)
     if headers.get("content-encoding", "identity").lower() != "identity":
-        raise Unreadable("Content-Encoding must not be used: the body must come as it is")
+        raise Unreadable("content-encoding")
     return True
 
 
@@ -68,10 +71,9 @@ def bounded(
 
     Raises Unreadable from there, or at once when the body is announced to be larger.
     """
-    too_large = f"body must not be larger than {size_max} bytes"
     length = headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > size_max:
-        raise Unreadable(too_large)
+        raise Unreadable("body-size", most=size_max)
     received = 0
     deadline = asyncio.get_running_loop().time() + timeout_s
 
@@ -81,10 +83,10 @@ def bounded(
             async with asyncio.timeout_at(deadline):
                 message = await receive()
         except TimeoutError:
-            raise Unreadable(f"body did not arrive within {timeout_s:g} seconds") from None
+            raise Unreadable("body-late", seconds=f"{timeout_s:g}") from None
         received += len(message.get("body", b""))
         if received > size_max:
-            raise Unreadable(too_large)
+            raise Unreadable("body-size", most=size_max)
         return message
 
     return receive_bounded
@@ -99,15 +101,15 @@ def decode(body: bytes) -> Any:
         text = body.decode("utf-8")
         document = _DECODER.decode(text)
     except UnicodeDecodeError:
-        raise Unreadable("body must be JSON in UTF-8") from None
+        raise Unreadable("body-utf-8") from None
     except json.JSONDecodeError as error:
         raise Unreadable(
-            f"body must be JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+            "body-syntax", reason=error.msg, line=error.lineno, column=error.colno
         ) from None
     except RecursionError:
-        raise Unreadable(f"body must not nest deeper than {_DEPTH_MAX} levels") from None
+        raise Unreadable("body-depth", most=_DEPTH_MAX) from None
     if _is_deeper(document, _DEPTH_MAX):
-        raise Unreadable(f"body must not nest deeper than {_DEPTH_MAX} levels")
+        raise Unreadable("body-depth", most=_DEPTH_MAX)
     return document
 
 
@@ -136,7 +138,7 @@ def refuse_twice(names: Iterable[str]) -> None:
     """Raises Unreadable when a name comes twice."""
     for name, times in Counter(names).most_common(1):
         if times > 1:
-            raise Unreadable(f"{name[:64]} must not be given twice")
+            raise Unreadable("given-twice", name=name[:64])
 
 
 def _integer(digits: str) -> int:
@@ -157,7 +159,7 @@ def _number(text: str) -> float:
 
 
 def _constant(name: str) -> NoReturn:
-    raise Unreadable(f"body must be JSON: {name} is not a JSON number")
+    raise Unreadable("body-number", number=name)
 
 
 _DECODER: Final = json.JSONDecoder(

@@ -120,7 +120,7 @@ class Observe:
             if status and not complete:
                 raise
             if not status:
-                await internal_error()(scope, receive, send_observed)
+                await internal_error(scope)(scope, receive, send_observed)
         finally:
             seconds = time.perf_counter() - started
             self._metrics.count(scope, status, seconds)

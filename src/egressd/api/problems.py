@@ -1,4 +1,4 @@
-"""The faults of a request, as sentences that name the field and say what it takes.
+"""The faults of a request that pydantic found.
 
 What a field takes is read from the OpenAPI document, so that an error text never says
 anything else than the documentation.
@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from egressd.api.wire.fields import Misfit
+from egressd.model.faults import Fault, Step, Value, takes
+
 Schema = Mapping[str, Any]
 
 _SHOWN_NAME = 64
@@ -16,32 +19,34 @@ _SHOWN_NAME = 64
 
 
 class Problems:
-    """Words the faults that pydantic found, with the schemas of one OpenAPI document."""
+    """Makes faults of those that pydantic found, with the schemas of one OpenAPI document."""
 
     def __init__(self, document: Schema) -> None:
         self._schemas: Schema = document["components"]["schemas"]
         self._operations: Schema = document["paths"]
 
-    def sentences(self, method: str, path: str, faults: Iterable[Mapping[str, Any]]) -> list[str]:
-        """A sentence for each of `faults` (pydantic's ``errors()``) of a request to `path`."""
+    def faults(self, method: str, path: str, errors: Iterable[Mapping[str, Any]]) -> list[Fault]:
+        """A fault for each of `errors` (pydantic's ``errors()``) of a request to `path`; of those
+        with the same sentence only one.
+        """
         operation = self._operations[path][method.lower()]
-        told = dict.fromkeys(self._sentence(operation, fault) for fault in faults)
-        return list(told)
+        found = (self._fault(operation, error) for error in errors)
+        return list({str(fault): fault for fault in found}.values())
 
-    def _sentence(self, operation: Schema, fault: Mapping[str, Any]) -> str:
-        place, *steps = fault["loc"]
+    def _fault(self, operation: Schema, error: Mapping[str, Any]) -> Fault:
+        place, *steps = error["loc"]
         schema, holder = self._schema_at(_root(operation, place), steps)
-        field = _name(steps) or place
-        match fault["type"]:
+        path = tuple(_shown(step) for step in steps)
+        match error["type"]:
             case "extra_forbidden":
-                fields = ", ".join(holder.get("properties", {}))
-                return f"{field} is not a field here; the fields are {fields}"
+                return Fault(path, "unknown-field", {"fields": (*holder.get("properties", {}),)})
             case "missing":
-                return f"{field} is missing: it must be {self.takes(schema)}"
+                return Fault(path, "missing", {"takes": self.takes(schema)})
             case "value_error":
-                return f"{field} {fault['ctx']['error']}"
+                misfit: Misfit = error["ctx"]["error"]
+                return Fault(path, misfit.code, misfit.values)
             case _:
-                return f"{field} must be {self.takes(schema)}"
+                return Fault(path, *self._form(schema))
 
     def _schema_at(self, schema: Schema, steps: Sequence[Any]) -> tuple[Schema, Schema]:
         """The schema `steps` down, and the one that holds it."""
@@ -60,16 +65,21 @@ class Problems:
 
     def takes(self, schema: Schema) -> str:
         """What a field of that schema takes, in words: ``a whole number from 1 to 65535``."""
+        code, values = self._form(schema)
+        return takes(code, **values)
+
+    def _form(self, schema: Schema) -> tuple[str, Mapping[str, Value]]:
+        """The code and the values of a fault of what does not fit the schema."""
         schema = self.resolved(schema)
-        if "x-takes" in schema:
-            return str(schema["x-takes"])
+        if "x-fault" in schema:
+            return schema["x-fault"]["code"], schema["x-fault"]["values"]
         if "anyOf" in schema:
-            return " or ".join(self.takes(choice) for choice in schema["anyOf"])
+            return "takes", {"takes": " or ".join(map(self.takes, schema["anyOf"]))}
         if "enum" in schema:
-            return "one of " + ", ".join(value or '""' for value in schema["enum"])
+            return "one-of", {"choices": tuple(value or '""' for value in schema["enum"])}
         if schema.get("type") == "array":
             at_most = f" of at most {schema['maxItems']}" if "maxItems" in schema else ""
-            return f"a list{at_most}, each {self.takes(schema['items'])}"
+            return "takes", {"takes": f"a list{at_most}, each {self.takes(schema['items'])}"}
         return _scalar(schema)
 
 
@@ -82,30 +92,27 @@ def _root(operation: Schema, place: str) -> Schema:
     return {"type": "object", "properties": named}
 
 
-def _name(steps: Sequence[Any]) -> str:
-    """``items[2].name``. Names are the caller's: cut short, control characters escaped."""
-    name = ""
-    for step in steps:
-        if isinstance(step, int):
-            name += f"[{step}]"
-        else:
-            shown = step if step.isprintable() else ascii(step)[1:-1]
-            name += ("." if name else "") + shown[:_SHOWN_NAME]
-    return name
+def _shown(step: Step) -> Step:
+    """A step of a path. Names are the caller's: cut short, control characters escaped."""
+    if isinstance(step, int):
+        return step
+    return (step if step.isprintable() else ascii(step)[1:-1])[:_SHOWN_NAME]
 
 
-def _scalar(schema: Schema) -> str:
+def _scalar(schema: Schema) -> tuple[str, Mapping[str, Value]]:
     match schema.get("type"):
         case "boolean":
-            return "true or false"
+            return "boolean", {}
         case "null":
-            return "null"
+            return "takes", {"takes": "null"}
         case "integer":
-            return f"a whole number from {schema['minimum']} to {schema['maximum']}"
+            return "whole-number", {"least": schema["minimum"], "most": schema["maximum"]}
         case "string":
             shortest, longest = schema.get("minLength", 0), schema["maxLength"]
-            length = f"{shortest} to {longest}" if shortest else f"at most {longest}"
-            return f"a string of {length} characters, none of them a control character"
+            if shortest:
+                return "string-of-length", {"least": shortest, "most": longest}
+            return "string", {"most": longest}
         case _:
             fields = ", ".join(schema.get("properties", {}))
-            return f"a JSON object with the fields {fields}" if fields else "a JSON object, {}"
+            object_ = f"a JSON object with the fields {fields}" if fields else "a JSON object, {}"
+            return "takes", {"takes": object_}

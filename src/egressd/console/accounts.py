@@ -15,7 +15,8 @@ from egressd.console.ports import AccountStore, SetupCode
 from egressd.console.sessions import Sessions
 from egressd.console.throttle import TOLD_S, Throttle
 from egressd.model.console import Session
-from egressd.model.errors import EgressdError, Invalid
+from egressd.model.errors import Invalid, Unfit
+from egressd.model.faults import Fault, fault
 from egressd.model.names import has_control_characters
 from egressd.model.source import source_of
 
@@ -28,22 +29,20 @@ STRANGERS_AT_ONCE: Final = 10
 _BUSY_S: Final = 5.0
 """Seconds until a retry is advised, while too many guesses of any origin wait for their turn."""
 
-WRONG_CODE: Final = (
-    "the setup code is wrong, or was used already; `egressd console code` shows or makes one"
-)
-WRONG_PASSWORD: Final = "the password is wrong"  # noqa: S105 - an error text
+WRONG_CODE: Final = fault("", "wrong-code")
+WRONG_PASSWORD: Final = fault("", "wrong-password")
 
 
-class Denied(EgressdError):
+class Denied(Unfit):
     """The secret is wrong."""
 
 
-class TooSoon(EgressdError):
+class TooSoon(Unfit):
     """Too many guesses: this one was not checked."""
 
     def __init__(self, wait_s: float) -> None:
         self.retry_after = max(1, round(wait_s))
-        super().__init__(f"too many wrong attempts: try again in {self.retry_after} seconds")
+        super().__init__(fault("", "too-soon", seconds=self.retry_after))
 
 
 class Visitor(NamedTuple):
@@ -223,10 +222,11 @@ class Accounts:
         finally:
             self._guesses -= 1
 
-    def _denied(self, visitor: Visitor, text: str) -> Denied:
+    def _denied(self, visitor: Visitor, why: Fault) -> Denied:
         self._throttle.wrong()
-        log.warning("console login refused", source=visitor.source, reason=text)
-        return Denied(text)
+        denied = Denied(why)
+        log.warning("console login refused", source=visitor.source, reason=str(denied))
+        return denied
 
 
 def _device(hash_: str, visitor: Visitor) -> str:
@@ -236,4 +236,4 @@ def _device(hash_: str, visitor: Visitor) -> str:
 def _check(password: str) -> None:
     fewest, most = LENGTH
     if not fewest <= len(password) <= most or has_control_characters(password):
-        raise Invalid(f"password must have {fewest} to {most} characters, none of them a control")
+        raise Invalid(fault("password", "password-form", least=fewest, most=most))

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import msgspec
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from egressd.console.door import header
 from egressd.model.errors import Invalid
+from egressd.model.faults import Fault, fault
+from egressd.model.problem import MEDIA_TYPE, is_asked_for, problem
 
 T = TypeVar("T")
 
@@ -25,9 +30,17 @@ def reply(answer: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(answer), status, _UNCACHED, JSON)
 
 
-def failure(text: str, status: int) -> Response:
-    """Return ``{"error": text}``."""
-    return reply({"error": text}, status)
+def failure(
+    scope: Scope, text: str, status: int, faults: Sequence[Fault] = (), **more: object
+) -> Response:
+    """Return ``{"error": text}`` with `more`, or a problem document where the request asks for
+    one. `faults` are those that `text` tells.
+    """
+    if not is_asked_for(Headers(scope=scope).getlist("accept")):
+        return reply({"error": text, **more}, status)
+    response = reply(problem(status, text, faults), status)
+    response.headers["content-type"] = MEDIA_TYPE
+    return response
 
 
 async def json_body(request: Request, shape: type[T]) -> T:
@@ -36,25 +49,25 @@ async def json_body(request: Request, shape: type[T]) -> T:
     try:
         return msgspec.json.decode(content, type=shape)
     except msgspec.ValidationError as error:
-        raise Invalid(f"body does not fit: {error}") from error
+        raise Invalid(fault("", "body-misfit", reason=str(error))) from error
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Invalid("body must be JSON") from None
+        raise Invalid(fault("", "body-json")) from None
 
 
 async def body(request: Request, media_type: str, size_max: int) -> bytes:
     """Return the request's body, of at most `size_max` bytes. Raises Invalid."""
     kind = header(request.scope, b"content-type") or ""
     if kind.partition(";")[0].strip().lower() != media_type:
-        raise Invalid(f"Content-Type must be {media_type}")
+        raise Invalid(fault("", "content-type-only", media_type=media_type))
     content = bytearray()
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             async for chunk in request.stream():
                 content += chunk
                 if len(content) > size_max:
-                    raise Invalid(f"body must not be larger than {size_max} bytes")
+                    raise Invalid(fault("", "body-size", most=size_max))
     except TimeoutError:
-        raise Invalid(f"body did not arrive within {_TIMEOUT_S:g} seconds") from None
+        raise Invalid(fault("", "body-late", seconds=f"{_TIMEOUT_S:g}")) from None
     except ClientDisconnect:
-        raise Invalid("body did not arrive") from None
+        raise Invalid(fault("", "body-broken-off")) from None
     return bytes(content)

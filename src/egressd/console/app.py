@@ -62,12 +62,12 @@ class Console:
 
     def _refusal(self, scope: Scope) -> Response | None:
         if not self._door.knows_host(scope):
-            return failure(FOREIGN_HOST, 421)
+            return failure(scope, FOREIGN_HOST, 421)
         if self._door.cookie(scope) is not None:
             return None
         if scope["method"] not in SAFE_METHODS:
             # No redirect: the request's content has been sent in clear already.
-            return failure(PLAIN_REFUSED, 403)
+            return failure(scope, PLAIN_REFUSED, 403)
         port = "" if self._tls_port == 443 else f":{self._tls_port}"
         target = f"https://{host_of(scope)}{port}{quote(scope['path'])}"
         return Response(status_code=308, headers={"location": target})

@@ -100,30 +100,31 @@ class Endpoints:
         try:
             return await self._route(request)
         except Invalid as error:
-            return failure(str(error), 400)
+            return failure(scope, str(error), 400, error.faults)
         except Denied as error:
-            return failure(str(error), 403)
+            return failure(scope, str(error), 403, error.faults)
         except TooSoon as error:
-            response = reply({"error": str(error), "retry_after": error.retry_after}, 429)
-            response.headers["retry-after"] = str(error.retry_after)
+            wait = error.retry_after
+            response = failure(scope, str(error), 429, error.faults, retry_after=wait)
+            response.headers["retry-after"] = str(wait)
             return response
         except EgressdError as error:
-            return failure(str(error), 500)
+            return failure(scope, str(error), 500)
 
     async def _route(self, request: Request) -> Response:
         if not is_own_page(request.scope):
-            return failure(FORGED, 403)
+            return failure(request.scope, FORGED, 403)
         called = request.method, request.scope["path"]
         if open_handler := self._for_all.get(called):
             return await open_handler(request)
         caller = self._door.caller(request.scope)
         if caller is None:
-            return failure(LOGIN_FIRST, 401)
+            return failure(request.scope, LOGIN_FIRST, 401)
         if handler := self._for_sessions.get(called):
             return await handler(request, caller.session)
         if request.method == "DELETE" and called[1].startswith(_SESSION):
             return await self._end_session(request, caller.session)
-        return failure("there is no such endpoint", 404)
+        return failure(request.scope, "there is no such endpoint", 404)
 
     # --- Without a session. ------------------------------------------------------------
 
@@ -175,7 +176,7 @@ class Endpoints:
         wanted = request.scope["path"].removeprefix(_SESSION)
         found = [s for s in self._sessions.current() if s.id == wanted]
         if not found:
-            return failure("there is no such session", 404)
+            return failure(request.scope, "there is no such session", 404)
         await self._sessions.end(found)
         return self._said(request, session, f"session {wanted} ended")
 

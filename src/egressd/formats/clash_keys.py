@@ -12,6 +12,7 @@ from typing import Any, Final
 from egressd.formats.entries import PROTOCOLS
 from egressd.formats.fields import Table, fold
 from egressd.formats.scalars import Scalar, is_absent, is_off, is_same, text_of
+from egressd.model.faults import Fault, fault
 
 
 class Normal:
@@ -22,7 +23,7 @@ class Normal:
 
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {}
-        self.problems: list[str] = []
+        self.problems: list[Fault] = []
         self.idle: list[str] = []
         self._given_as: dict[str, str] = {}
         """Path of a field -> its path as the entry spells it."""
@@ -40,7 +41,7 @@ class Normal:
             self._given_as[path] = given_as
         elif not is_absent(value) and not is_same(made[key], value):
             other = self._given_as.get(path, path)
-            self.problems.append(f"{given_as} must be the same as {other} when both are given")
+            self.problems.append(fault(given_as, "differs", other=other))
 
 
 def normalised(protocol: str, given: Mapping[str, Any]) -> Normal:
@@ -117,7 +118,9 @@ def _no_header_of_tcp(made: Normal) -> None:
     for key in [key for key in made.fields if fold(key) in ("tcpopts", "rawopts")]:
         options = made.fields[key]
         if isinstance(options, dict) and not is_off(options.get("header")):
-            made.problems.append(f"{key}.header must not be given: write it as network http")
+            made.problems.append(
+                fault(f"{key}.header", "not-given", reason="write it as network http")
+            )
 
 
 _PLAIN: Final = ("", "tcp", "raw", "none")
@@ -186,14 +189,14 @@ def _tls_is_certain(made: Normal) -> None:
 
 def _no_tls(made: Normal) -> None:
     if not is_off(made.fields.pop("tls", None)):
-        made.problems.append("tls must be false: the engine has no TLS beneath this protocol")
+        made.problems.append(fault("tls", "no-tls-beneath"))
 
 
 def _no_network(made: Normal) -> None:
     """Remove ``network``, since there is one transport: an entry may name only that one."""
     word = text_of(made.fields.pop("network", None)).lower()
     if word not in ("", "tcp", "raw", "none", "udp", "tcp,udp"):
-        made.problems.append("network must be tcp: the engine has no other transport here")
+        made.problems.append(fault("network", "tcp-only"))
 
 
 def _drop(made: Normal, *keys: str) -> None:
@@ -234,7 +237,7 @@ def _shadowsocks_plugin(made: Normal) -> None:
         fields.pop("obfs", None)
         _drop(made, "obfs-host", "obfs-uri")
     else:
-        made.problems.append("obfs must be http or tls")
+        made.problems.append(fault("obfs", "obfs-mode"))
     options = fields.get("plugin-opts")
     if not isinstance(options, dict):
         return
@@ -273,7 +276,7 @@ def _version(number: str) -> Callable[[Normal], None]:
         value = made.fields.pop("version", None)
         said = value.text if isinstance(value, Scalar) else str(value or "")
         if said not in ("", number):
-            made.problems.append(f"version must be {number}")
+            made.problems.append(fault("version", "version", version=number))
 
     return mend
 

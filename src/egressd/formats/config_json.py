@@ -24,7 +24,13 @@ from egressd.formats.layers import canonical
 from egressd.formats.scalars import is_off
 from egressd.model.bounds import DNS_SERVERS_MAX
 from egressd.model.errors import Invalid
-from egressd.model.names import DNS_PROFILES, is_interface_name, node_name_problem
+from egressd.model.faults import Fault, fault
+from egressd.model.names import (
+    DNS_PROFILES,
+    INTERFACE_NAME_MAX,
+    is_interface_name,
+    node_name_problem,
+)
 
 FIELD: Final = "config_json"
 """The name of the whole text in error messages."""
@@ -75,16 +81,16 @@ def read_config(protocol: str, config_json: str) -> NodeConfig:
 
 def _read_config(protocol: str, config_json: str) -> NodeConfig:
     if protocol not in PROTOCOLS:
-        problem = f"protocol must be one of {', '.join(PROTOCOLS)}"
+        problem = fault("protocol", "one-of", choices=tuple(PROTOCOLS))
         try:
             read_object(config_json, FIELD)
         except Invalid as invalid:
-            raise Invalid(problem, *invalid.problems) from None
+            raise Invalid(problem, *invalid.faults) from None
         raise Invalid(problem)
     given = read_object(config_json, FIELD)
     reading = read_entry(protocol, {k: v for k, v in given.items() if k not in SETTINGS_KEYS})
     settings, problems = _settings(given)
-    problems = [*(f"{FIELD}.{problem}" for problem in reading.problems), *problems]
+    problems = [*(problem.inside(FIELD) for problem in reading.problems), *problems]
     if problems:
         raise Invalid(*problems)
     return NodeConfig(
@@ -102,8 +108,8 @@ _remembered: Final = lru_cache(2048)(_read_config)
 
 
 def read_entry(protocol: str, given: Mapping[str, Any]) -> Reading:
-    """Check the fields of a Clash entry, except its settings. Each problem begins with the field's
-    name.
+    """Check the fields of a Clash entry, except its settings. The problems name the entry's own
+    fields.
 
     ``protocol`` must be a key of `PROTOCOLS`.
     """
@@ -120,12 +126,12 @@ def read_fields(protocol: str, given: Mapping[str, Any]) -> Reading:
     reading = read(entry.table, given)
     for path, value in reading.unknown.items():
         if reason := refusal_of(path, value):
-            reading.problems.append(f"{path} must not be given: {reason}")
+            reading.problems.append(fault(path, "not-given", reason=reason))
     values = reading.values
     # To the rules a faulty field looks missing. They must not report it as missing.
-    faulty = {problem.partition(" ")[0] for problem in reading.problems}
+    faulty = {problem.path for problem in reading.problems}
     found = (problem for rule in entry.rules for problem in rule(values))
-    reading.problems += (p for p in found if p.partition(" ")[0] not in faulty)
+    reading.problems += (problem for problem in found if problem.path not in faulty)
     reading.problems = list(dict.fromkeys(reading.problems))
     reading.unknown = {key: value for key, value in reading.unknown.items() if not is_off(value)}
     for rule in entry.idle:
@@ -187,17 +193,17 @@ def parse_dns_servers(text: str) -> tuple[str, ...]:
     """
     servers = [part.strip() for part in re.split("[,\n]", text)]
     kept = tuple(dict.fromkeys(server for server in servers if server))
-    if problem := dns_servers_problem(kept):
-        raise Invalid(f"dns_servers {problem}")
+    if problem := dns_servers_problem("dns_servers", kept):
+        raise Invalid(problem)
     return kept
 
 
-def dns_servers_problem(servers: object) -> str | None:
-    """Return the requirement that `servers` does not meet as a list of DNS servers, or None."""
-    takes = f"must be at most {DNS_SERVERS_MAX} IPv4 addresses"
+def dns_servers_problem(field: str, servers: object) -> Fault | None:
+    """Return the fault of `servers` as the list of DNS servers in `field`, or None."""
+    wrong = fault(field, "dns-servers", most=DNS_SERVERS_MAX)
     if not isinstance(servers, list | tuple) or len(servers) > DNS_SERVERS_MAX:
-        return takes
-    return None if all(isinstance(s, str) and _is_ipv4(s) for s in servers) else takes
+        return wrong
+    return None if all(isinstance(s, str) and _is_ipv4(s) for s in servers) else wrong
 
 
 def _is_ipv4(text: str) -> bool:
@@ -208,25 +214,25 @@ def _is_ipv4(text: str) -> bool:
     return not address.is_unspecified and not address.is_multicast
 
 
-def _settings(given: Mapping[str, Any]) -> tuple[NodeSettings, list[str]]:
+def _settings(given: Mapping[str, Any]) -> tuple[NodeSettings, list[Fault]]:
     """Return the settings among the keys of a configuration, and their faults."""
     interface, relay, profile = (given.get(key) or "" for key in SETTINGS_KEYS[:3])
     servers = given.get("dns-servers") or []
-    problems = []
+    problems: list[Fault] = []
     if interface and not (isinstance(interface, str) and is_interface_name(interface)):
-        problems.append("interface-name must be an interface name of 1 to 15 characters")
+        problems.append(fault("interface-name", "config-interface", most=INTERFACE_NAME_MAX))
     if relay and not (isinstance(relay, str) and node_name_problem(relay) is None):
-        problems.append("dialer-proxy must be a node's name")
+        problems.append(fault("dialer-proxy", "node-name"))
     if interface and relay:
-        problems.append("interface-name and dialer-proxy must not both be given")
+        problems.append(fault("interface-name", "both-given", other="dialer-proxy"))
     if profile and profile not in DNS_PROFILES:
-        problems.append(f"dns-profile must be one of {', '.join(DNS_PROFILES)}")
-    if problem := dns_servers_problem(servers):
-        problems.append(f"dns-servers {problem}")
+        problems.append(fault("dns-profile", "one-of", choices=DNS_PROFILES))
+    if problem := dns_servers_problem("dns-servers", servers):
+        problems.append(problem)
     elif profile == "custom" and not servers:
-        problems.append("dns-servers must not be empty when dns-profile is custom")
+        problems.append(fault("dns-servers", "dns-servers-needed", profile="dns-profile"))
     if problems:
-        return NodeSettings(), [f"{FIELD}.{problem}" for problem in problems]
+        return NodeSettings(), [problem.inside(FIELD) for problem in problems]
     settings = NodeSettings(
         interface_name=interface,
         dialer_proxy=relay,

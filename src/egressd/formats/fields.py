@@ -16,6 +16,7 @@ from uuid import UUID
 
 from egressd.formats.hosts import PORT_MAX, parse_host
 from egressd.model.bounds import TEXT_MAX
+from egressd.model.faults import Fault, fault
 
 USER_ID_MAX = 30
 """Bytes of a text in place of a UUID, as in Xray."""
@@ -84,7 +85,7 @@ class Reading:
     """
 
     values: dict[str, Any] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    problems: list[Fault] = field(default_factory=list)
     unknown: dict[str, Any] = field(default_factory=dict)
     """The value of each unknown key, by path."""
     taken: dict[str, str] = field(default_factory=dict)
@@ -117,17 +118,17 @@ def _read_table(
             try:
                 values[key] = kind.check(value)
             except ValueError:
-                reading.problems.append(f"{path} must be {kind.takes}")
+                reading.problems.append(fault(path, "takes", takes=kind.takes))
             else:
                 if kind.is_taken is not None and kind.is_taken(value):
                     reading.taken[path] = str(values[key])
         elif isinstance(value, dict):
             values[key] = _read_table(kind, value, f"{path}.", reading)
         else:
-            reading.problems.append(f"{path} must be {kind.takes}")
+            reading.problems.append(fault(path, "takes", takes=kind.takes))
     for key in table.needed:
         if given.get(key) in (None, ""):
-            reading.problems.append(f"{place}{key} must be {table.keys[key].takes}")
+            reading.problems.append(fault(place + key, "takes", takes=table.keys[key].takes))
     return values
 
 

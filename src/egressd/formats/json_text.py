@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from egressd.model.bounds import CONFIG_MAX
 from egressd.model.errors import Invalid
+from egressd.model.faults import Fault, Step, Value, fault
 from egressd.model.names import has_control_characters
 
 DEPTH_MAX = 8
@@ -21,6 +22,11 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 class _Refused(ValueError):
     """The document's syntax is correct, but strict JSON does not allow its content."""
 
+    def __init__(self, code: str, **values: Value) -> None:
+        super().__init__(code)
+        self.code = code
+        self.values = values
+
 
 def read_object(text: str, name: str) -> dict[str, Any]:
     """Return the JSON object that `text` holds.
@@ -30,8 +36,8 @@ def read_object(text: str, name: str) -> dict[str, Any]:
     character or a lone surrogate in a key or a string.
     """
     value = parse_object(text, name)
-    if may_be_unclean(text) and (places := unclean_places(value, name)):
-        raise Invalid(*(f"{place} must not contain control characters" for place in places))
+    if may_be_unclean(text) and (faults := unclean_places(value, name)):
+        raise Invalid(*faults)
     return value
 
 
@@ -41,17 +47,17 @@ def parse_object(text: str, name: str) -> dict[str, Any]:
     """
     check_size(text, name)
     if _depth(text) > DEPTH_MAX:
-        raise Invalid(f"{name} must not be nested over {DEPTH_MAX} deep")
+        raise Invalid(fault(name, "json-depth", most=DEPTH_MAX))
     try:
         value = _DECODER.decode(text)
     except _Refused as refused:
-        raise Invalid(f"{name} {refused}") from None
+        raise Invalid(fault(name, refused.code, **refused.values)) from None
     except json.JSONDecodeError as error:
         raise Invalid(
-            f"{name} must be a JSON object: {error.msg} at line {error.lineno} column {error.colno}"
+            fault(name, "json-syntax", reason=error.msg, line=error.lineno, column=error.colno)
         ) from None
     if not isinstance(value, dict):
-        raise Invalid(f"{name} must be a JSON object")
+        raise Invalid(fault(name, "json-object"))
     return value
 
 
@@ -66,7 +72,7 @@ def check_size(text: str, name: str) -> None:
     """Raise Invalid, whose message calls the document `name`, when it is over `CONFIG_MAX`."""
     # A text with too many characters need not be encoded.
     if len(text) > CONFIG_MAX or len(text.encode("utf-8", "surrogatepass")) > CONFIG_MAX:
-        raise Invalid(f"{name} must not be over {CONFIG_MAX} bytes")
+        raise Invalid(fault(name, "json-size", most=CONFIG_MAX))
 
 
 def write_object(value: dict[str, Any]) -> str:
@@ -91,43 +97,41 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value: dict[str, Any] = {}
     for key, item in pairs:
         if key in value:
-            raise _Refused(f"must not hold the key {key[:60]!r} twice")
+            raise _Refused("json-key-twice", key=key[:60])
         value[key] = item
     return value
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise _Refused(f"must not hold the number {text}")
+    raise _Refused("json-number", number=text)
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise _Refused("must not hold a number too large")
+        raise _Refused("json-number-size")
     return number
 
 
 def _whole(text: str) -> int:
     if len(text) > INTEGER_DIGITS_MAX:
-        raise _Refused("must not hold a number too large")
+        raise _Refused("json-number-size")
     return int(text)
 
 
-def unclean_places(value: Any, place: str) -> list[str]:
-    """Return the places below `place` whose key or string holds a control character."""
+def unclean_places(value: Any, *path: Step) -> list[Fault]:
+    """Return the faults of the keys and strings at `path` and below with a control character."""
     if isinstance(value, str):
-        return [place] if has_control_characters(value) else []
+        return [Fault(path, "control-characters")] if has_control_characters(value) else []
     if isinstance(value, list):
-        return [
-            bad for n, item in enumerate(value) for bad in unclean_places(item, f"{place}[{n}]")
-        ]
+        return [bad for n, item in enumerate(value) for bad in unclean_places(item, *path, n)]
     if isinstance(value, dict):
-        found: list[str] = []
+        found: list[Fault] = []
         for key, item in value.items():
             if has_control_characters(key):
-                found.append(f"a key of {place}")
+                found.append(Fault(path, "control-characters-in-key"))
             else:
-                found += unclean_places(item, f"{place}.{key[:60]}")
+                found += unclean_places(item, *path, key[:60])
         return found
     return []
 

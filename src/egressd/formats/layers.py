@@ -29,6 +29,7 @@ from egressd.formats.fields import (
 )
 from egressd.formats.hosts import parse_host
 from egressd.formats.scalars import is_off
+from egressd.model.faults import Fault, fault
 from egressd.model.outbounds import Fingerprint
 
 Values = Mapping[str, Any]
@@ -131,18 +132,15 @@ TLS: Final[dict[str, Kind | Table]] = {
 }
 
 
-def one_server_name(values: Values) -> Iterator[str]:
+def one_server_name(values: Values) -> Iterator[Fault]:
     if "sni" in values and values.get("servername", values["sni"]) != values["sni"]:
-        yield "servername must be the same as sni when both are given"
+        yield fault("servername", "differs", other="sni")
 
 
-def certificate_bears_server_name(values: Values) -> Iterator[str]:
+def certificate_bears_server_name(values: Values) -> Iterator[Fault]:
     name = values.get("name-cert-verify")
     if name is not None and name != server_name(values):
-        yield (
-            "name-cert-verify must be the server's name (SNI), which is all that the engine checks "
-            "a certificate against"
-        )
+        yield fault("name-cert-verify", "certificate-name")
 
 
 def server_name(values: Values) -> str:
@@ -156,14 +154,14 @@ def _host_header(values: Values) -> str:
     return next((str(text) for name, text in headers.items() if name.lower() == "host"), "")
 
 
-def reality_needs_tls(values: Values) -> Iterator[str]:
+def reality_needs_tls(values: Values) -> Iterator[Fault]:
     if "reality-opts" in values and not values.get("tls", False):
-        yield "tls must be true when reality-opts is given"
+        yield fault("tls", "tls-needed", other="reality-opts")
 
 
-def no_ech_in_reality(values: Values) -> Iterator[str]:
+def no_ech_in_reality(values: Values) -> Iterator[Fault]:
     if "reality-opts" in values and values.get("ech-opts", {}).get("enable", False):
-        yield "ech-opts.enable must be false when reality-opts is given"
+        yield fault("ech-opts.enable", "ech-with-reality")
 
 
 def tls_without_effect(values: Values) -> Iterator[str]:
@@ -323,15 +321,15 @@ def split_early_data(path: str) -> tuple[str, str]:
     return path[: found.start()] + (found[0][0] + rest[1:] if rest else ""), found[1]
 
 
-def http_goes_without_tls(values: Values) -> Iterator[str]:
+def http_goes_without_tls(values: Values) -> Iterator[Fault]:
     # With TLS the engine always speaks HTTP/2; Clash's `http` is HTTP/1.1.
     if values.get("network") == "http" and values.get("tls", False):
-        yield "network must not be http when tls is true; HTTP/2 over TLS is h2"
+        yield fault("network", "http-with-tls")
 
 
-def upgrade_is_ws(values: Values) -> Iterator[str]:
+def upgrade_is_ws(values: Values) -> Iterator[Fault]:
     options = values.get("ws-opts", {})
     if options.get("max-early-data") and (
         values.get("network") == "httpupgrade" or options.get("v2ray-http-upgrade", False)
     ):
-        yield "ws-opts.max-early-data must be 0 with HTTP upgrade"
+        yield fault("ws-opts.max-early-data", "early-data-with-upgrade")

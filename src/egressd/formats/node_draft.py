@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +16,7 @@ from egressd.formats.node_names import Names
 from egressd.formats.rows import Unreadable
 from egressd.model.drafts import NodeDraft
 from egressd.model.errors import Invalid, told
+from egressd.model.faults import Fault
 from egressd.model.names import NODE_NAME_MAX, has_control_characters
 
 _WORD_MAX: Final = 60
@@ -76,11 +77,11 @@ def draft_of(
     return draft, tuple(dict.fromkeys(notes))
 
 
-def _in_words(problems: list[str], words: Mapping[str, str]) -> Iterator[str]:
+def _in_words(problems: Iterable[Fault], words: Mapping[str, str]) -> Iterator[Fault]:
     """Yield the problems, with the text's own names of their fields."""
     for problem in problems:
-        path, _, rest = problem.partition(" ")
-        yield f"{words.get(path) or path} {rest}"
+        word = words.get(problem.field)
+        yield problem.at(word) if word else problem
 
 
 def _refuse_unclean(config: dict[str, Any], text: str) -> None:
@@ -91,9 +92,8 @@ def _refuse_unclean(config: dict[str, Any], text: str) -> None:
         check_size(text, FIELD)
     except Invalid as invalid:
         raise Unreadable(str(invalid)) from None
-    if may_be_unclean(text) and (places := unclean_places(config, FIELD)):
-        shown = (place.removeprefix(f"{FIELD}.") for place in places)
-        raise Unreadable(told([f"{place} must not contain control characters" for place in shown]))
+    if may_be_unclean(text) and (faults := unclean_places(config, FIELD)):
+        raise Unreadable(told([str(fault).removeprefix(f"{FIELD}.") for fault in faults]))
 
 
 def _address(fields: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ import msgspec
 
 from egressd.model.bounds import LINES_MAX, ROWS_MAX
 from egressd.model.errors import Invalid
+from egressd.model.faults import fault
 from egressd.model.names import has_control_characters
 
 T = TypeVar("T")
@@ -115,7 +116,7 @@ def bounded(found: Iterable[T]) -> Iterator[T]:
     """
     for number, row in enumerate(found):
         if number == ROWS_MAX:
-            raise Invalid(f"text must have at most {ROWS_MAX} rows")
+            raise Invalid(fault("text", "too-many-rows-of-text", most=ROWS_MAX))
         yield row
 
 
@@ -142,7 +143,7 @@ def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
 def check_lines(text: str) -> None:
     """Raise Invalid when there are more lines than `LINES_MAX`."""
     if text.count("\n") > LINES_MAX:
-        raise Invalid(f"text must have at most {LINES_MAX} lines")
+        raise Invalid(fault("text", "too-many-lines", most=LINES_MAX))
 
 
 def placed_lines(text: str, position: int = 0) -> Iterator[tuple[int, int, str]]:

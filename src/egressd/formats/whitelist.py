@@ -11,6 +11,7 @@ import msgspec
 
 from egressd.formats.hosts import parse_domain, parse_port
 from egressd.model.errors import Invalid
+from egressd.model.faults import Fault, Value, fault
 
 T = TypeVar("T", bound=Hashable)
 
@@ -33,6 +34,15 @@ class DomainEntry(msgspec.Struct, frozen=True):
     port: int = 0
 
 
+class _Bad(ValueError):
+    """An entry that is none, by the code of its fault."""
+
+    def __init__(self, code: str, **values: Value) -> None:
+        super().__init__(code)
+        self.code = code
+        self.values = values
+
+
 class WhitelistEntries(msgspec.Struct, frozen=True):
     """The domains and networks of the whitelist: each once, in order of first appearance."""
 
@@ -42,7 +52,7 @@ class WhitelistEntries(msgspec.Struct, frozen=True):
 
 def parse_whitelist(domains: str, ips: str) -> WhitelistEntries:
     """Read both texts. Raises Invalid that names every bad entry of either."""
-    problems: list[str] = []
+    problems: list[Fault] = []
     entries = WhitelistEntries(
         domains=_read(domains, "domains", _domain, problems),
         networks=_read(ips, "ips", _network, problems),
@@ -52,14 +62,14 @@ def parse_whitelist(domains: str, ips: str) -> WhitelistEntries:
     return entries
 
 
-def _read(text: str, field: str, read: Callable[[str], T], problems: list[str]) -> tuple[T, ...]:
+def _read(text: str, field: str, read: Callable[[str], T], problems: list[Fault]) -> tuple[T, ...]:
     found: dict[T, None] = {}
     for entry in split_entries(text):
         try:
             found[read(entry)] = None
-        except ValueError as error:
+        except _Bad as bad:
             shown = entry if len(entry) <= _SHOWN else f"{entry[:_SHOWN]}…"
-            problems.append(f"{field}: {shown!r} {error}")
+            problems.append(fault(field, bad.code, entry=shown, **bad.values))
     return tuple(found)
 
 
@@ -84,14 +94,12 @@ def _domain(entry: str) -> DomainEntry:
         return DomainEntry(_suffix(entry))
     scheme = scheme.lower()
     if scheme not in SCHEME_PORTS:
-        raise ValueError(
-            f"must begin with {', '.join(f'{s}://' for s in SCHEME_PORTS)} or no scheme"
-        )
+        raise _Bad("entry-scheme", schemes=tuple(f"{known}://" for known in SCHEME_PORTS))
     name, colon, port_text = rest.partition(":")
     try:
         port = parse_port(port_text) if colon else SCHEME_PORTS[scheme]
     except ValueError:
-        raise ValueError("must end with a port from 1 to 65535") from None
+        raise _Bad("entry-port") from None
     return DomainEntry(_suffix(name), scheme, port)
 
 
@@ -102,17 +110,17 @@ def _suffix(text: str) -> str:
     except ValueError:
         pass
     else:
-        raise ValueError("must be a domain name; addresses belong in ips")
+        raise _Bad("entry-is-address")
     try:
         return parse_domain(name)
     except ValueError:
-        raise ValueError("must be a domain name, alone or as <scheme>://<domain>:<port>") from None
+        raise _Bad("entry-domain") from None
 
 
 def _network(entry: str) -> IPv4Network:
     """Read an IPv4 address or CIDR."""
     if ":" in entry:
-        raise ValueError("must be IPv4: clients' IPv6 is not routed")
+        raise _Bad("entry-ipv6")
     try:
         return IPv4Network(entry)
     except ValueError:
@@ -120,5 +128,5 @@ def _network(entry: str) -> IPv4Network:
     try:
         wider = IPv4Network(entry, strict=False)
     except ValueError:
-        raise ValueError("must be an IPv4 address or CIDR") from None
-    raise ValueError(f"must not have host bits: {wider}")
+        raise _Bad("entry-network") from None
+    raise _Bad("entry-host-bits", network=str(wider))

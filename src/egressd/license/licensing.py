@@ -23,6 +23,7 @@ from egressd.license.grants import (
 )
 from egressd.license.keys import KeyRing, key_ring
 from egressd.model.errors import Failed, Invalid, OverQuota
+from egressd.model.faults import fault
 
 
 class LicenseSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +72,7 @@ def install(data: bytes, path: Path, trusted: KeyRing, device: str, now: datetim
     """
     finding = at(examine(data, trusted, device), now)
     if not finding.holds:
-        raise Invalid(f"the license is not installed: {finding.reason}")
+        raise Invalid(fault("", "license-refused", reason=finding.reason))
     try:
         _replace_durably(path, data)
     except OSError as error:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from egressd.model.faults import Fault, in_words
+
 _TOLD_MAX: Final = 100
 """Problems of one request that its error message lists."""
 
@@ -17,23 +19,31 @@ class EgressdError(Exception):
     """The root of all errors that egressd raises on purpose."""
 
 
-class Invalid(EgressdError):
-    """The request asks for something impossible: nothing was changed.
+class Unfit(EgressdError):
+    """A request that is not carried out for what it says; nothing was changed.
 
-    ``problems`` holds every fault found, each a sentence that names the field and the values it
-    accepts.
+    ``faults`` holds every fault found. Where no program reads it, a sentence is enough for one.
     """
 
-    def __init__(self, *problems: str) -> None:
-        super().__init__(told(problems))
-        self.problems = problems
+    def __init__(self, *faults: Fault | str) -> None:
+        self.faults = tuple(in_words(f) if isinstance(f, str) else f for f in faults)
+        super().__init__(told(self.faults))
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The faults' sentences, each of which names the field and the values it accepts."""
+        return tuple(map(str, self.faults))
 
 
-class Missing(EgressdError):
+class Invalid(Unfit):
+    """The request asks for something impossible."""
+
+
+class Missing(Unfit):
     """A well-formed request for something that does not exist."""
 
 
-class OverQuota(EgressdError):
+class OverQuota(Unfit):
     """A well-formed request for more than the license or the device allows."""
 
 
@@ -49,8 +59,8 @@ class Failed(EgressdError):
         self.cause = cause
 
 
-def told(problems: Sequence[str]) -> str:
+def told(problems: Sequence[Fault] | Sequence[str]) -> str:
     """Return one text that lists the problems, the first `_TOLD_MAX` of them."""
-    text = "; ".join(problems[:_TOLD_MAX])
+    text = "; ".join(map(str, problems[:_TOLD_MAX]))
     more = len(problems) - _TOLD_MAX
     return f"{text}; and {more} more" if more > 0 else text

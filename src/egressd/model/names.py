@@ -11,15 +11,13 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
+from egressd.model.faults import Fault, fault
 from egressd.model.skeleton import IGNORABLE, skeleton
 
 DIRECT = "DIRECT"
 REJECT = "REJECT"
 GROUP_PREFIX = "Group_"
 INTERFACE_PREFIX = "Interface:"
-
-TARGET_FORMS = "DIRECT, REJECT, a node's name, Group_<group name> or Interface:<interface name>"
-"""The forms of a target, spelled out: the console's catalogue translates this exact text."""
 
 LineType = Literal["l2tp", "pptp"]
 LINE_TYPES: tuple[LineType, ...] = get_args(LineType)
@@ -60,21 +58,18 @@ def is_interface_name(name: str) -> bool:
     return _INTERFACE.match(name) is not None
 
 
-def node_name_problem(name: str) -> str | None:
+def node_name_problem(name: str, field: str = "name") -> Fault | None:
     """Return why `name` cannot name a node, or None if it can."""
     if not 1 <= len(name) <= NODE_NAME_MAX:
-        return f"name must have 1 to {NODE_NAME_MAX} characters"
+        return fault(field, "length", least=1, most=NODE_NAME_MAX)
     if has_control_characters(name):
-        return "name must not contain control characters"
+        return fault(field, "control-characters")
     if "," in name:
-        return "name must not contain a comma"
+        return fault(field, "comma")
     if name != name.strip():
-        return "name must not begin or end with white space"
+        return fault(field, "outer-white-space")
     if name in (DIRECT, REJECT) or name.startswith((GROUP_PREFIX, INTERFACE_PREFIX)):
-        return (
-            f"name must not be {DIRECT} or {REJECT} nor begin with "
-            f"{GROUP_PREFIX} or {INTERFACE_PREFIX}"
-        )
+        return fault(field, "name-reserved")
     return None
 
 
@@ -105,8 +100,8 @@ _RESERVED: Final = frozenset(map(skeleton, (DIRECT, REJECT)))
 _RESERVED_PREFIXES: Final = tuple(map(skeleton, (GROUP_PREFIX, INTERFACE_PREFIX)))
 
 
-def new_name_problem(name: str) -> str | None:
-    """Return why users cannot recognise a new name by sight, without its field; None if they can.
+def new_name_problem(name: str, field: str = "name") -> Fault | None:
+    """Return why users cannot recognise a new name by sight; None if they can.
 
     A name must be in Unicode's normal form NFC, and must not hold an invisible character or one
     that changes the direction of writing. The parts that emoji are composed of are allowed where
@@ -115,13 +110,13 @@ def new_name_problem(name: str) -> str | None:
     if name.isascii():
         return None
     if not unicodedata.is_normalized("NFC", name):
-        return "must be in Unicode's normal form NFC"
+        return fault(field, "name-not-normal")
     if unicodedata.category(name[0]).startswith("M"):
-        return "must not begin with a combining mark"
+        return fault(field, "name-begins-with-mark")
     plain = _REGIONAL_FLAG.sub("", name)
     for place, character in enumerate(plain):
         if not character.isascii() and not _is_seen(plain, place):
-            return f"must not contain U+{ord(character):04X}, which cannot be seen"
+            return fault(field, "name-unseen-character", point=f"{ord(character):04X}")
     return None
 
 
@@ -146,13 +141,11 @@ def _shown(part: str, place: int) -> str:
     return " " if character.isspace() else ""
 
 
-def reserved_name_problem(name: str) -> str | None:
-    """Return why a name could be mistaken for a target of another kind, without its field, or
-    None.
-    """
+def reserved_name_problem(name: str, field: str = "name") -> Fault | None:
+    """Return why a name could be mistaken for a target of another kind, or None."""
     looks = skeleton(name)
     if looks in _RESERVED or looks.startswith(_RESERVED_PREFIXES):
-        return "must not look like DIRECT or REJECT nor begin like Group_ or Interface:"
+        return fault(field, "name-looks-reserved")
     return None
 
 

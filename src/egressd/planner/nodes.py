@@ -13,9 +13,10 @@ from typing import Final
 
 import msgspec
 
-from egressd.formats.config_json import NodeSettings, read_config, read_settings
+from egressd.formats.config_json import FIELD, NodeSettings, read_config, read_settings
 from egressd.formats.hosts import dialled_address, leads_here
 from egressd.model.errors import Invalid
+from egressd.model.faults import fault
 from egressd.model.nouns import Node
 from egressd.model.outbounds import Outbound
 from egressd.planner import outbounds
@@ -23,8 +24,6 @@ from egressd.planner.outbounds import engine
 from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.topology import is_client_space
 
-NOT_HERE: Final = "must not be this device itself"
-"""The requirement on a server, unless it is dialled through a relay."""
 _REMEMBERED: Final = 8192  # results kept, those used last
 _NEAR: Final = re.compile(r'"(?:10|100|172|192)\.|:ffff:|\\u', re.IGNORECASE)
 """The pattern of a text that may contain an address from the ranges of LANs, in any notation."""
@@ -53,7 +52,9 @@ def fault_of(node: Node) -> str:
         server = outbound_of(node).server
     except Invalid as invalid:
         return str(invalid)
-    return "" if relay or not leads_here(server) else f"config_json.server {NOT_HERE}"
+    if relay or not leads_here(server):
+        return ""
+    return str(fault(f"{FIELD}.server", "server-is-device"))
 
 
 def lost_by_engine(node: Node) -> str:

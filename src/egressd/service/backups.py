@@ -15,6 +15,7 @@ import msgspec
 from egressd.model.desired import DesiredState
 from egressd.model.drafts import Outcome
 from egressd.model.errors import Failed, Invalid, OverQuota
+from egressd.model.faults import fault
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.ports import Archive
 from egressd.service.restored import RestoreChecks
@@ -82,9 +83,7 @@ class Backups:
                 async with self._reading:
                     wanted = await self._archive.read_backup(path)
             except Failed as error:
-                raise Invalid(
-                    f"the file is no backup that can be put back: {error.cause}"
-                ) from error
+                raise Invalid(fault("", "no-backup", reason=error.cause)) from error
         holds = Restored(
             rules=len(wanted.rules),
             nodes=len(wanted.nodes),
@@ -97,7 +96,7 @@ class Backups:
             allowed = max(self._quota(), len(state.services))
             if len(wanted.services) > allowed:
                 held = len(wanted.services)
-                raise OverQuota(f"the backup has {held} proxy services, and {allowed} are allowed")
+                raise OverQuota(fault("", "backup-over-quota", number=held, quota=allowed))
             self._checks.refuse(wanted, state, older=older)
             return Proposal(state.edits_to(wanted), holds)
 

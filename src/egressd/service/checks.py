@@ -1,6 +1,4 @@
-"""The valid values of fields. Each check yields sentences that name the field and its valid
-values.
-"""
+"""The valid values of fields. Each check yields the faults of one field."""
 
 from __future__ import annotations
 
@@ -13,11 +11,11 @@ from egressd.formats.hosts import parse_host
 from egressd.model.bounds import CREDENTIAL_MAX, URL_MAX
 from egressd.model.desired import DesiredState
 from egressd.model.errors import Invalid
+from egressd.model.faults import Fault, fault
 from egressd.model.names import (
     INTERFACE_NAME_MAX,
     INTERFACE_PREFIX,
     NODE_NAME_MAX,
-    TARGET_FORMS,
     has_control_characters,
     is_interface_name,
     new_name_problem,
@@ -32,100 +30,97 @@ _IPV4 = re.compile(r"[0-9.]{7,15}\Z")
 _CIDR = re.compile(r"[0-9.]{7,15}/[0-9]{1,2}\Z")
 
 
-def refuse(problems: Iterable[str]) -> None:
+def refuse(problems: Iterable[Fault]) -> None:
     """Raise Invalid with all of `problems`, if there are any."""
     if found := tuple(problems):
         raise Invalid(*found)
 
 
-def text(field: str, value: str, most: int, least: int = 0) -> Iterator[str]:
+def text(field: str, value: str, most: int, least: int = 0) -> Iterator[Fault]:
     """Check for one line of at least `least` and at most `most` characters."""
     if not least <= len(value) <= most:
-        yield f"{field} must have {f'{least} to' if least else 'at most'} {most} characters"
+        if least:
+            yield fault(field, "length", least=least, most=most)
+        else:
+            yield fault(field, "too-long", most=most)
     if has_control_characters(value):
-        yield f"{field} must not contain control characters"
+        yield fault(field, "control-characters")
 
 
-def lines(field: str, value: str) -> Iterator[str]:
+def lines(field: str, value: str) -> Iterator[Fault]:
     """Check for text of several lines."""
     plain = value.replace("\t", " ").replace("\r", " ").replace("\n", " ")
     if has_control_characters(plain):
-        yield f"{field} must not contain control characters"
+        yield fault(field, "control-characters")
 
 
-def credential(field: str, value: str) -> Iterator[str]:
+def credential(field: str, value: str) -> Iterator[Fault]:
     """Check for a user name or a password: up to `CREDENTIAL_MAX` bytes of UTF-8 on one line."""
     if has_control_characters(value):
-        yield f"{field} must not contain control characters"
+        yield fault(field, "control-characters")
     elif len(value.encode()) > CREDENTIAL_MAX:
-        yield f"{field} must have at most {CREDENTIAL_MAX} bytes"
+        yield fault(field, "too-many-bytes", most=CREDENTIAL_MAX)
 
 
-def group(field: str, value: str) -> Iterator[str]:
+def group(field: str, value: str) -> Iterator[Fault]:
     """Check for a group's name, or an empty text."""
     yield from text(field, value, NODE_NAME_MAX)
     if "," in value:
-        yield f"{field} must not contain a comma"
+        yield fault(field, "comma")
     if value != value.strip():
-        yield f"{field} must not begin or end with white space"
+        yield fault(field, "outer-white-space")
 
 
 def new_name(
     field: str, value: str, thing: str, like: Iterable[str], *, is_target: bool = True
-) -> Iterator[str]:
+) -> Iterator[Fault]:
     """Check for a name that users can distinguish by sight from all others of its kind, and, if it
     `is_target`, from other forms of a target. `like` are the names of other things of the kind that
     look the same.
 
     Existing names remain valid: earlier versions of egressd did not require this.
     """
-    if problem := new_name_problem(value):
-        yield f"{field} {problem}"
-    if is_target and (problem := reserved_name_problem(value)):
-        yield f"{field} {problem}"
+    if problem := new_name_problem(value, field):
+        yield problem
+    if is_target and (problem := reserved_name_problem(value, field)):
+        yield problem
     if other := next((other for other in like if other != value), None):
-        yield f"{field} must not look like another's: there is a {thing} {other} already"
+        yield fault(field, "name-looks-taken", thing=thing, name=other)
 
 
-def new_group(field: str, value: str, state: DesiredState) -> Iterator[str]:
+def new_group(field: str, value: str, state: DesiredState) -> Iterator[Fault]:
     """Check for the name of an existing or a new group, or an empty text."""
     if value and value not in state.group_sizes:
         like = state.groups_like.get(skeleton(value), ())
         yield from new_name(field, value, "group", like)
 
 
-def whole(field: str, value: int, least: int, most: int) -> Iterator[str]:
+def whole(field: str, value: int, least: int, most: int) -> Iterator[Fault]:
     """Check for a number within bounds."""
     if not least <= value <= most:
-        yield f"{field} must be a whole number from {least} to {most}"
+        yield fault(field, "whole-number", least=least, most=most)
 
 
-def one_of(field: str, value: str, allowed: Collection[str]) -> Iterator[str]:
+def one_of(field: str, value: str, allowed: Collection[str]) -> Iterator[Fault]:
     """Check for one of a few words."""
     if value not in allowed:
-        yield f"{field} must be one of {', '.join(allowed)}"
+        yield fault(field, "one-of", choices=tuple(allowed))
 
 
-def interface(field: str, value: str) -> Iterator[str]:
+def interface(field: str, value: str) -> Iterator[Fault]:
     """Check for an interface's bare name; the interface need not exist."""
     if value.startswith(INTERFACE_PREFIX):
-        yield f"{field} must be a bare interface name, without {INTERFACE_PREFIX}"
+        yield fault(field, "interface-prefix", prefix=INTERFACE_PREFIX)
     elif value == "lo":
-        yield f"{field} must not be lo, by which this device is reached and nothing else"
+        yield fault(field, "interface-loopback")
     elif not is_interface_name(value):
-        yield (
-            f"{field} must be an interface name of 1 to {INTERFACE_NAME_MAX} characters: letters, "
-            "digits, and after the first also _ . @ -"
-        )
+        yield fault(field, "interface-name", most=INTERFACE_NAME_MAX)
 
 
-def url(field: str, value: str) -> Iterator[str]:
+def url(field: str, value: str) -> Iterator[Fault]:
     """Check for an http or https URL."""
     if not _is_url(value):
-        yield (
-            f"{field} must be an http or https URL of at most {URL_MAX} characters, without a user"
-            " name"
-        )
+        yield fault(field, "url", most=URL_MAX)
 
 
 def _is_url(value: str) -> bool:
@@ -139,16 +134,16 @@ def _is_url(value: str) -> bool:
         return False
 
 
-def target(field: str, value: str, state: DesiredState) -> Iterator[str]:
+def target(field: str, value: str, state: DesiredState) -> Iterator[Fault]:
     """Check for a valid target of a rule. An interface may appear later."""
     parsed = parse_target(value)
     if parsed.kind == "interface":
         yield from interface(field, parsed.name)
     elif not state.target_exists(parsed):
-        yield f"{field} must be {TARGET_FORMS}; there is no {parsed.kind} {parsed.name[:100]!r}"
+        yield fault(field, "target-missing", kind=parsed.kind, name=parsed.name[:100])
 
 
-def stored_target(field: str, value: str) -> Iterator[str]:
+def stored_target(field: str, value: str) -> Iterator[Fault]:
     """Check for a former target: a rule remains when the node or the group that it names is
     deleted.
     """
@@ -157,9 +152,9 @@ def stored_target(field: str, value: str) -> Iterator[str]:
         case "interface":
             yield from interface(field, parsed.name)
         case "node" if node_name_problem(parsed.name):
-            yield f"{field} must be {TARGET_FORMS}"
+            yield fault(field, "target-form")
         case "group" if not parsed.name or [*group(field, parsed.name)]:
-            yield f"{field} must be {TARGET_FORMS}"
+            yield fault(field, "target-form")
 
 
 def normal_network(value: str) -> str | None:

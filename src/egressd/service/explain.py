@@ -17,6 +17,7 @@ from egressd.formats.whitelist import DomainEntry
 from egressd.model.desired import DesiredState
 from egressd.model.device import LocalZone, Resolvers
 from egressd.model.errors import Invalid
+from egressd.model.faults import fault
 from egressd.model.messages import Status
 from egressd.model.names import DIRECT, TargetName, parse_target
 from egressd.model.nouns import Rule
@@ -123,7 +124,7 @@ def question(client: str, destination: str, port: int, protocol: Protocol) -> Qu
     try:
         client = str(IPv4Address(client.strip()))
     except ValueError:
-        problems.append("client must be an IPv4 address")
+        problems.append(fault("client", "ipv4-address"))
     destination = destination.strip()
     try:
         destination = str(IPv4Address(destination))
@@ -131,7 +132,7 @@ def question(client: str, destination: str, port: int, protocol: Protocol) -> Qu
         try:
             destination = parse_domain(destination)
         except ValueError:
-            problems.append("destination must be a domain name or an IPv4 address")
+            problems.append(fault("destination", "domain-or-ipv4"))
     if problems:
         raise Invalid(*problems)
     return Question(client=client, destination=destination, port=port, protocol=protocol)

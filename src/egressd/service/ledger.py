@@ -20,6 +20,7 @@ from egressd.model.bounds import ROWS_MAX
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import Outcome
 from egressd.model.errors import Failed, Invalid
+from egressd.model.faults import fault
 from egressd.model.plan import Change, Plan
 from egressd.service.consequences import consequences
 from egressd.service.numbering import numbered, unnumbered
@@ -254,7 +255,7 @@ def _refuse_crowds(before: DesiredState, after: DesiredState) -> None:
     for table, things in _THINGS.items():
         number = len(getattr(after, table))
         if number > max(ROWS_MAX, len(getattr(before, table))):
-            raise Invalid(f"there may be at most {ROWS_MAX} {things}, and would be {number}")
+            raise Invalid(fault("", "too-many-rows", most=ROWS_MAX, things=things, number=number))
 
 
 class _Step(msgspec.Struct, frozen=True):

@@ -16,7 +16,8 @@ from egressd.formats.rows import BadRow
 from egressd.model.bounds import COMMENT_MAX
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import ImportOutcome, LineDraft, Outcome
-from egressd.model.errors import Missing
+from egressd.model.errors import Missing, told
+from egressd.model.faults import Fault, fault
 from egressd.model.messages import LineStatus
 from egressd.model.names import (
     AUTO,
@@ -174,7 +175,7 @@ class Lines:
                 if before is None and not problems:
                     problems += looks.problems(draft.name)
                 if problems:
-                    tally.bad(BadRow(row.line, "; ".join(problems)))
+                    tally.bad(BadRow(row.line, told(problems)))
                     continue
                 if draft.name in wanted:
                     line_id = wanted[draft.name].id
@@ -205,7 +206,7 @@ def _line(draft: LineDraft, line_id: int) -> Line:
 def _existing(state: DesiredState, kind: str, name: str) -> Line:
     line = _found(state, kind, name)
     if line is None:
-        raise Missing(f"there is no {kind} line {name}")
+        raise Missing(fault("name", "no-such-line", type=kind, name=name))
     return line
 
 
@@ -220,13 +221,13 @@ def _lines_of(state: DesiredState, items: Iterable[tuple[str, str]]) -> list[Lin
     return [line for line in found if line is not None]
 
 
-def status_of(line: Line, told: Mapping[str, LineStatus]) -> LineStatus:
+def status_of(line: Line, statuses: Mapping[str, LineStatus]) -> LineStatus:
     """Return the status of a line, by the statuses that netd reported."""
     if not line.is_enabled:
         return _DISABLED
     if faults := malformed(line):
         return LineStatus(is_online=False, state="invalid", reason="; ".join(faults))
-    return told.get(line.name, _UNKNOWN)
+    return statuses.get(line.name, _UNKNOWN)
 
 
 def _problems(
@@ -234,24 +235,24 @@ def _problems(
     draft: LineDraft,
     before: Line | None = None,
     renames: Iterable[Edit] = (),
-) -> Iterator[str]:
+) -> Iterator[Fault]:
     """Yield every fault of a draft, and of the state that it leads to together with `renames`."""
     yield from _field_problems(draft)
     if before is not None and draft.type != before.type:
-        yield f"type must stay {before.type}: it cannot change"
+        yield fault("type", "line-type-fixed", type=before.type)
     own_id = None if before is None else before.id
     if before is None or draft.name != before.name:
         own = "" if before is None else before.name
         yield from Looks("line", state.line_by_name).problems(draft.name, own)
     if state.line_by_name.get(draft.name, own_id) != own_id:
-        yield f"name must not be another's: there is a line {draft.name} already"
+        yield fault("name", "name-taken", thing="line", name=draft.name)
     fields = msgspec.structs.asdict(draft)
     probe = Line(id=state.next_id("lines") if own_id is None else own_id, **fields)
     after = state.with_edits([Edit("lines", probe.id, probe), *renames], state.revision)
     yield from carrier_problems(after, [draft.name])
 
 
-def stored_problems(line: Line) -> Iterator[str]:
+def stored_problems(line: Line) -> Iterator[Fault]:
     """Yield every fault of a stored line, except those that concern others."""
     fields = msgspec.structs.asdict(line)
     del fields["id"]
@@ -259,46 +260,43 @@ def stored_problems(line: Line) -> Iterator[str]:
     problems = [*_field_problems(draft)]
     yield from problems
     if not problems and _line(draft, line.id) != line:
-        yield "server, port and secret must be in the form that they are stored in"
+        yield fault("", "line-not-normal")
 
 
-def _field_problems(draft: LineDraft) -> Iterator[str]:
+def _field_problems(draft: LineDraft) -> Iterator[Fault]:
     yield from checks.one_of("type", draft.type, LINE_TYPES)
     yield from _name_problems(draft)
     yield from _server_problems(draft.server)
     if draft.port:
         yield from checks.whole("port", draft.port, 1, 65535)
     if not draft.username:
-        yield "username must not be empty"
+        yield fault("username", "empty")
     credentials = ("username", "password", *(("secret",) if draft.type == "l2tp" else ()))
     for field in credentials:
         yield from checks.credential(field, getattr(draft, field))
         if getattr(draft, field).startswith("@/"):
-            yield f"{field} must not begin with @/, which the VPN programs take for a file's name"
+            yield fault(field, "file-name")
     if draft.interface != AUTO:
         yield from checks.interface("interface", draft.interface)
     yield from checks.text("comment", draft.comment, COMMENT_MAX)
     yield from checks.one_of("dns_profile", draft.dns_profile, DNS_PROFILES)
-    if problem := dns_servers_problem(draft.dns_servers):
-        yield f"dns_servers {problem}"
+    if problem := dns_servers_problem("dns_servers", draft.dns_servers):
+        yield problem
     if draft.dns_profile == "custom" and not draft.dns_servers:
-        yield "dns_servers must not be empty when dns_profile is custom"
+        yield fault("dns_servers", "dns-servers-needed", profile="dns_profile")
 
 
-def _name_problems(draft: LineDraft) -> Iterator[str]:
+def _name_problems(draft: LineDraft) -> Iterator[Fault]:
     prefix = f"{draft.type}_"
     is_fine = is_interface_name(draft.name) and draft.name.startswith(prefix)
     if draft.type in LINE_TYPES and (not is_fine or draft.name == prefix):
-        yield (
-            f"name must begin with {prefix}, go on with letters, digits or _ . @ - and have at "
-            f"most {INTERFACE_NAME_MAX} characters"
-        )
+        yield fault("name", "line-name", prefix=prefix, most=INTERFACE_NAME_MAX)
 
 
-def _server_problems(server: str) -> Iterator[str]:
+def _server_problems(server: str) -> Iterator[Fault]:
     try:
         is_fine = ":" not in parse_host(server)
     except ValueError:
         is_fine = False
     if not is_fine:
-        yield "server must be an IPv4 address or a host name"
+        yield fault("server", "ipv4-or-host")

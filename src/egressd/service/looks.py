@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from egressd.model.faults import Fault
 from egressd.model.skeleton import skeleton
 from egressd.service import checks
 
@@ -43,7 +44,7 @@ class Looks:
         """Add a name. Of several that look the same the first is reported."""
         self._seen.setdefault(skeleton(name), name)
 
-    def problems(self, name: str, own: str = "") -> Iterator[str]:
+    def problems(self, name: str, own: str = "") -> Iterator[Fault]:
         """Yield why users could confuse a new name with the others. `own` is the thing's current
         name.
         """

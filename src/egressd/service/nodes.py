@@ -17,6 +17,7 @@ from egressd.model.bounds import DELAY_TIMEOUT_MAX_MS
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import ImportOutcome, NodeBatch, NodeDraft, Outcome
 from egressd.model.errors import Invalid, Missing, told
+from egressd.model.faults import Fault, fault
 from egressd.model.instances import NodePath
 from egressd.model.messages import Delay, Probe
 from egressd.model.names import DNS_PROFILES, node_name_problem
@@ -198,13 +199,13 @@ class Nodes:
                         tally.note(row.line, f"there is a node {name} already")
                     continue
                 if reasons := _server_problems(row.draft, around, private=private_servers):
-                    tally.bad(BadRow(row.line, "; ".join(reasons)))
+                    tally.bad(BadRow(row.line, told(reasons)))
                     continue
                 fields = msgspec.structs.asdict(row.draft)
                 before = state.node_named(name)
                 if before is None:
                     if problems := [*looks.problems(name)]:
-                        tally.bad(BadRow(row.line, "; ".join(problems)))
+                        tally.bad(BadRow(row.line, told(problems)))
                         continue
                     looks.add(name)
                     wanted[name] = Node(id=fresh_id, created_at=now, **fields)
@@ -232,7 +233,7 @@ class Nodes:
         state = self._ledger.state
         node = state.node_named(name)
         if node is None:
-            raise Missing(f"there is no node {name}")
+            raise Missing(fault("name", "no-such-node", name=name))
         return (await self._measure(state, [node], url, timeout_ms))[name]
 
     async def delay_all(self, url: str | None, timeout_ms: int) -> dict[str, int]:
@@ -260,7 +261,7 @@ class Nodes:
         for node in nodes:
             path, dialled = self._path(state, node), dial_path(state, node)
             if dialled is not None and (reasons := [*_led_here(dialled.hops[-1:], around)]):
-                results[node.name] = Delay(delay=-1, error=reasons[0])
+                results[node.name] = Delay(delay=-1, error=str(reasons[0]))
             elif path is None:
                 reason = (
                     dial_problem(state, node)
@@ -282,7 +283,7 @@ class Nodes:
             return  # its relay's own relay is gone: the node blocks, and there is nothing to start
         (reason,) = await self._netd.try_paths([path])
         if reason:
-            raise Invalid(f"config_json must be a configuration that the engine takes: {reason}")
+            raise Invalid(fault(FIELD, "engine-refuses", reason=reason))
 
 
 def _looks(state: DesiredState) -> Looks:
@@ -298,7 +299,7 @@ def _with_loss(outcome: Outcome[Node]) -> Outcome[Node]:
 def _existing(state: DesiredState, node_id: int) -> Node:
     node = state.nodes.get(node_id)
     if node is None:
-        raise Missing(f"there is no node with the id {node_id}")
+        raise Missing(fault("id", "no-such-id", thing="node", id=node_id))
     return node
 
 
@@ -308,7 +309,7 @@ def _problems(
     draft: NodeDraft,
     around: Surroundings,
     own_id: int | None = None,
-) -> Iterator[str]:
+) -> Iterator[Fault]:
     """Yield every fault of a draft, and of the state after `edits`, which add the draft."""
     faults = list(config_problems(draft, around))
     labels = list(label_problems(draft))
@@ -316,13 +317,15 @@ def _problems(
     if not labels:
         yield from _new_label_problems(state, draft, own_id)
     if state.node_by_name.get(draft.name, own_id) != own_id:
-        yield f"name must not be another's: there is a node {draft.name} already"
+        yield fault("name", "name-taken", thing="node", name=draft.name)
     if not faults:
         after = state.with_edits(edits, state.revision)
         yield from relay_problems(after, [draft.name], "config_json.dialer-proxy")
 
 
-def _new_label_problems(state: DesiredState, draft: NodeDraft, own_id: int | None) -> Iterator[str]:
+def _new_label_problems(
+    state: DesiredState, draft: NodeDraft, own_id: int | None
+) -> Iterator[Fault]:
     """Yield why users could confuse a new name, or the name of a new group, with others."""
     before = "" if own_id is None else state.nodes[own_id].name
     if draft.name != before:
@@ -330,43 +333,44 @@ def _new_label_problems(state: DesiredState, draft: NodeDraft, own_id: int | Non
     yield from checks.new_group("group", draft.group, state)
 
 
-def _field_problems(draft: NodeDraft, around: Surroundings) -> Iterator[str]:
+def _field_problems(draft: NodeDraft, around: Surroundings) -> Iterator[Fault]:
     """Yield every fault that can be found without the state."""
     yield from (*label_problems(draft), *config_problems(draft, around))
 
 
-def label_problems(draft: NodeDraft | Node) -> Iterator[str]:
+def label_problems(draft: NodeDraft | Node) -> Iterator[Fault]:
     """Yield every fault of a node's name and group that can be found without the state."""
     if problem := node_name_problem(draft.name):
         yield problem
     yield from checks.group("group", draft.group)
 
 
-def config_problems(draft: NodeDraft | Node, around: Surroundings) -> Iterator[str]:
+def config_problems(draft: NodeDraft | Node, around: Surroundings) -> Iterator[Fault]:
     """Yield every fault of a node's protocol and configuration."""
     try:
         config = read_config(draft.protocol, draft.config_json)
     except Invalid as invalid:
-        yield from invalid.problems
+        yield from invalid.faults
     else:
-        yield from (f"{FIELD}.{problem}" for problem in servers.own_problems(config, around))
+        yield from (problem.inside(FIELD) for problem in servers.own_problems(config, around))
 
 
-def led_here_problems(node: Node, around: Surroundings) -> Iterator[str]:
+def led_here_problems(node: Node, around: Surroundings) -> Iterator[Fault]:
     """Yield the fault that a node leads to this device, as far as its configuration can be read."""
     with suppress(Invalid):
         config = read_config(node.protocol, node.config_json)
-        yield from (f"{FIELD}.{problem}" for problem in servers.own_problems(config, around))
+        yield from (problem.inside(FIELD) for problem in servers.own_problems(config, around))
 
 
-def _led_here(nodes: Iterable[Node], around: Surroundings) -> Iterator[str]:
+def _led_here(nodes: Iterable[Node], around: Surroundings) -> Iterator[Fault]:
     for node in nodes:
-        yield from (f"{node.name}: {problem}" for problem in led_here_problems(node, around))
+        for problem in led_here_problems(node, around):
+            yield fault("", "node-leads-here", name=node.name, problem=str(problem))
 
 
 def _server_problems(
     draft: NodeDraft, around: Surroundings, *, private: bool
-) -> builtins.list[str]:
+) -> builtins.list[Fault]:
     """Return why the list may not name a row's server; empty if it may."""
     config = read_config(draft.protocol, draft.config_json)
     problems = [*servers.own_problems(config, around)]
@@ -377,37 +381,37 @@ def _batch_resolvers(batch: NodeBatch) -> tuple[str, ...] | None:
     """Return the batch's DNS servers. Raises Invalid with every fault that can be found without the
     state.
     """
-    problems: builtins.list[str] = []
+    problems: builtins.list[Fault] = []
     servers: tuple[str, ...] | None = None
     if batch.group is not None:
         problems += checks.group("group", batch.group)
     if batch.interface_name:
         problems += checks.interface("interface_name", batch.interface_name)
         if batch.dialer_proxy:
-            problems.append("interface_name and dialer_proxy must not both be given")
-    if batch.dialer_proxy and (problem := node_name_problem(batch.dialer_proxy)):
-        problems.append(problem.replace("name", "dialer_proxy", 1))
+            problems.append(fault("interface_name", "both-given", other="dialer_proxy"))
+    if batch.dialer_proxy and (problem := node_name_problem(batch.dialer_proxy, "dialer_proxy")):
+        problems.append(problem)
     if batch.node_dns_profile:
         problems += checks.one_of("node_dns_profile", batch.node_dns_profile, DNS_PROFILES)
     if batch.node_dns_servers is not None:
         try:
             servers = parse_dns_servers(batch.node_dns_servers)
         except Invalid as invalid:
-            problems += (f"node_{problem}" for problem in invalid.problems)
+            problems += (problem.at("node_dns_servers") for problem in invalid.faults)
     if batch.node_dns_profile == "custom" and not (batch.node_dns_servers or "").strip(", \r\n\t"):
-        problems.append("node_dns_servers must not be empty when node_dns_profile is custom")
+        problems.append(fault("node_dns_servers", "dns-servers-needed", profile="node_dns_profile"))
     checks.refuse(problems)
     return servers
 
 
 def _unserved(
     nodes: Iterable[Node], batch: NodeBatch, servers: tuple[str, ...] | None
-) -> Iterator[str]:
+) -> Iterator[Fault]:
     """Yield the fault that nodes keep the profile ``custom``, and would lose their servers."""
     if servers == () and batch.node_dns_profile is None:
         names = [node.name for node in nodes if settings_of(node).dns_profile == "custom"]
         if names:
-            yield f"node_dns_servers must not be empty: {names[0]}'s node_dns_profile is custom"
+            yield fault("node_dns_servers", "dns-servers-needed-by-node", name=names[0])
 
 
 def _with_batch(node: Node, batch: NodeBatch, servers: tuple[str, ...] | None) -> Node:
@@ -424,6 +428,6 @@ def _with_batch(node: Node, batch: NodeBatch, servers: tuple[str, ...] | None) -
             dns_servers=servers,
         )
     except Invalid as invalid:
-        raise Invalid(f"the node {node.name} does not take these settings: {invalid}") from None
+        raise Invalid(fault("", "node-unsuitable", name=node.name, reason=str(invalid))) from None
     group = node.group if batch.group is None else batch.group
     return msgspec.structs.replace(node, config_json=text, group=group)

@@ -12,6 +12,7 @@ from typing import Final
 
 from egressd.model.desired import ROW_TABLES, DesiredState, Edit, prefix_of
 from egressd.model.errors import Invalid
+from egressd.model.faults import fault
 from egressd.model.names import AUTO, GROUP_PREFIX, INTERFACE_PREFIX
 from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
 from egressd.planner.nodes import settings_of
@@ -47,10 +48,8 @@ def _numbers(state: DesiredState, rows: Iterable[object]) -> list[Edit]:
             prefix = prefix_of(name)
             last[prefix] += 1
             if last[prefix] > _HIGHEST[prefix]:
-                raise Invalid(
-                    f"{name!r} is one name too many: {_HIGHEST[prefix]} that begin with "
-                    f"{prefix} have been used on this device"
-                )
+                most = _HIGHEST[prefix]
+                raise Invalid(fault("", "names-used-up", name=name, most=most, prefix=prefix))
             fresh[name] = last[prefix]
     return [Edit("numbers", name, number) for name, number in fresh.items()]
 

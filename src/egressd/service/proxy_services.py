@@ -11,7 +11,8 @@ from egressd.formats.proxy_services import parse_proxy_services
 from egressd.formats.rows import BadRow
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import ImportOutcome, Outcome, ProxyServiceDraft
-from egressd.model.errors import Missing, OverQuota
+from egressd.model.errors import Missing, OverQuota, told
+from egressd.model.faults import Fault, fault
 from egressd.model.nouns import ProxyService
 from egressd.planner.service_ports import reason_reserved
 from egressd.service import checks
@@ -63,7 +64,7 @@ class ProxyServices:
             checks.refuse(self._problems(draft, state, state.services.values()))
             quota = self._quota()
             if len(state.services) >= quota:
-                raise OverQuota(f"all {quota} proxy services that are allowed exist already")
+                raise OverQuota(fault("", "quota-reached", quota=quota))
             service = self._service(draft, state.next_id("services"))
             return Proposal([Edit("services", service.id, service)], service)
 
@@ -164,14 +165,14 @@ class ProxyServices:
                 continue
             problems = [*field_problems(draft, self._own_ports), *_port_problems(draft.port, taken)]
             if not problems and len(kept) + len(wanted) >= quota:
-                problems = [f"all {quota} proxy services that are allowed exist already"]
+                problems = [fault("", "quota-reached", quota=quota)]
             if problems:
-                tally.bad(BadRow(row.line, "; ".join(problems)))
+                tally.bad(BadRow(row.line, told(problems)))
                 continue
             before_id = state.service_by_name.get(draft.name)
             if before_id is None:
                 if faults := [*looks.problems(draft.name)]:
-                    tally.bad(BadRow(row.line, "; ".join(faults)))
+                    tally.bad(BadRow(row.line, told(faults)))
                     continue
                 looks.add(draft.name)
                 wanted[draft.name] = self._service(draft, fresh_id)
@@ -194,7 +195,7 @@ class ProxyServices:
         state: DesiredState,
         others: Iterable[ProxyService],
         own_name: str = "",
-    ) -> Iterator[str]:
+    ) -> Iterator[Fault]:
         """Yield every fault of a draft. `own_name` is the service's current name."""
         others = list(others)
         yield from field_problems(draft, self._own_ports)
@@ -202,7 +203,7 @@ class ProxyServices:
             names = (other.name for other in others)
             yield from Looks("proxy service", names).problems(draft.name)
         if any(other.name == draft.name for other in others):
-            yield f"name must not be another's: there is a proxy service {draft.name} already"
+            yield fault("name", "name-taken", thing="proxy service", name=draft.name)
         yield from _port_problems(draft.port, self._taken(state, others))
 
     def _taken(self, state: DesiredState, others: Iterable[ProxyService]) -> dict[int, str]:
@@ -217,7 +218,7 @@ class ProxyServices:
 
     def _foreign_problems(
         self, state: DesiredState, switched: Iterable[ProxyService]
-    ) -> Iterator[str]:
+    ) -> Iterator[Fault]:
         foreign = dict.fromkeys(self._foreign(state), "another program")
         for service in switched:
             yield from _port_problems(service.port, foreign)
@@ -225,25 +226,25 @@ class ProxyServices:
 
 def field_problems(
     draft: ProxyServiceDraft | ProxyService, own_ports: Mapping[int, str]
-) -> Iterator[str]:
+) -> Iterator[Fault]:
     """Yield every fault of a service that can be found without the state."""
     yield from checks.text("name", draft.name, NAME_MAX, least=1)
     yield from checks.interface("outbound_interface", draft.outbound_interface)
     yield from checks.whole("port", draft.port, 1, 65535)
     if reason := reason_reserved(draft.port, own_ports):
-        yield f"port must not be one that the system reserves: {draft.port} is for {reason}"
+        yield fault("port", "port-reserved", port=draft.port, reason=reason)
     for field in ("username", "password"):
         yield from checks.credential(field, getattr(draft, field))
     if ":" in draft.username:
-        yield "username must not contain a colon, which ends it in HTTP (RFC 7617)"
+        yield fault("username", "colon")
     if draft.password and not draft.username:
-        yield "username must not be empty when a password is given"
+        yield fault("username", "username-needed")
 
 
 def _existing(state: DesiredState, service_id: int) -> ProxyService:
     service = state.services.get(service_id)
     if service is None:
-        raise Missing(f"there is no proxy service with the id {service_id}")
+        raise Missing(fault("id", "no-such-id", thing="proxy service", id=service_id))
     return service
 
 
@@ -255,6 +256,6 @@ def _service_use(name: str) -> str:
     return f"the proxy service {name}"
 
 
-def _port_problems(port: int, taken: Mapping[int, str]) -> Iterator[str]:
+def _port_problems(port: int, taken: Mapping[int, str]) -> Iterator[Fault]:
     if port in taken:
-        yield f"port must be free: {taken[port]} listens on {port}"
+        yield fault("port", "port-in-use", user=taken[port], port=port)

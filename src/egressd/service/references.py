@@ -9,6 +9,7 @@ import msgspec
 from egressd.formats.config_json import with_settings
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Invalid
+from egressd.model.faults import fault
 from egressd.model.names import INTERFACE_PREFIX
 from egressd.model.nouns import Node
 from egressd.planner.nodes import settings_of
@@ -53,7 +54,9 @@ def _resettled(
             node.config_json, interface_name=interface_name, dialer_proxy=dialer_proxy
         )
     except Invalid as invalid:
-        raise Invalid(f"name must suit the node {node.name}, which names it: {invalid}") from None
+        raise Invalid(
+            fault("name", "name-unsuitable", name=node.name, reason=str(invalid))
+        ) from None
     return Edit("nodes", node.id, msgspec.structs.replace(node, config_json=text))
 
 

@@ -7,6 +7,7 @@ from itertools import dropwhile
 
 from egressd.model.bounds import RELAYS_MAX
 from egressd.model.desired import DesiredState
+from egressd.model.faults import Fault, fault
 from egressd.model.names import AUTO
 from egressd.planner.nodes import fault_of, outbound_of, settings_of
 from egressd.planner.outbounds import OVER_UDP
@@ -14,7 +15,7 @@ from egressd.planner.outbounds import OVER_UDP
 
 def relay_problems(
     state: DesiredState, names: Iterable[str], field: str = "dialer_proxy"
-) -> Iterator[str]:
+) -> Iterator[Fault]:
     """Yield why the nodes of these names, as they are in `state`, could not be dialled.
 
     `field` is the name of the field for their relay.
@@ -32,18 +33,15 @@ def relay_problems(
             and not fault_of(relay)
             and not outbound_of(relay).udp
         ):
-            yield (
-                f"{field} must name a node that carries UDP, which {node.protocol} is spoken "
-                f"over; {relay.name!r} does not"
-            )
+            yield fault(field, "relay-without-udp", protocol=node.protocol, name=relay.name)
 
 
-def unknown_relay(name: str, field: str = "dialer_proxy") -> str:
-    """Return the sentence about a relay that does not exist."""
-    return f"{field} must name a node; there is no node {name!r}"
+def unknown_relay(name: str, field: str = "dialer_proxy") -> Fault:
+    """Return the fault of a relay that does not exist."""
+    return fault(field, "relay-missing", name=name)
 
 
-def carrier_problems(state: DesiredState, names: Iterable[str]) -> Iterator[str]:
+def carrier_problems(state: DesiredState, names: Iterable[str]) -> Iterator[Fault]:
     """Yield why the lines of these names could not be dialled: each would carry the other."""
     return _chains("interface", names, lambda name: _carrier(state, name))
 
@@ -70,16 +68,16 @@ def circles(state: DesiredState) -> Iterator[str]:
             passed |= chain.keys()
 
 
-def _chains(field: str, names: Iterable[str], after: Callable[[str], str]) -> Iterator[str]:
+def _chains(field: str, names: Iterable[str], after: Callable[[str], str]) -> Iterator[Fault]:
     for name in names:
         chain = [name]
         while (following := after(chain[-1])) and following not in chain:
             if len(chain) > RELAYS_MAX:
-                yield f"{field} must not lead through more than {RELAYS_MAX} others"
+                yield fault(field, "relay-chain", most=RELAYS_MAX)
                 break
             chain.append(following)
         if following == name:
-            yield f"{field} must not lead in a circle: {' -> '.join((*chain, name))}"
+            yield fault(field, "relay-circle", circle=" -> ".join((*chain, name)))
 
 
 def _relay(state: DesiredState, name: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from egressd.model.bounds import ID_MAX
 from egressd.model.desired import ROW_TABLES, DesiredState, highest_ids, prefix_of
 from egressd.model.errors import Invalid
+from egressd.model.faults import Fault, fault
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, NODE_NAME_MAX, parse_target
 from egressd.model.nouns import Node, ProxyService, Rule
 from egressd.model.times import is_utc_text
@@ -66,7 +67,10 @@ class RestoreChecks:
         """Raise Invalid with all `problems`, if there are any."""
         if found := [p[:_SHOWN] for p in self.problems(wanted, state, older=older)]:
             first, *others = found
-            raise Invalid(f"the backup says what this device does not take: {first}", *others)
+            raise Invalid(
+                fault("", "backup-unfit", problem=first),
+                *(fault("", "backup-also-unfit", problem=other) for other in others),
+            )
 
     def problems(self, wanted: DesiredState, state: DesiredState, *, older: bool) -> Iterator[str]:
         """Yield every fault of `wanted`, which is to replace `state`.
@@ -86,16 +90,16 @@ class RestoreChecks:
         yield from _single_problems(wanted)
         yield from _number_problems(wanted, state)
 
-    def _row_checks(self, *, older: bool) -> dict[str, Callable[[Any], Iterator[str]]]:
+    def _row_checks(self, *, older: bool) -> dict[str, Callable[[Any], Iterator[Fault]]]:
         around = self._around()
         config_problems = nodes.led_here_problems if older else nodes.config_problems
 
-        def check_node(node: Node) -> Iterator[str]:
+        def check_node(node: Node) -> Iterator[Fault]:
             yield from nodes.label_problems(node)
             yield from _time("created_at", node.created_at)
             yield from config_problems(node, around)
 
-        def check_service(service: ProxyService) -> Iterator[str]:
+        def check_service(service: ProxyService) -> Iterator[Fault]:
             yield from proxy_services.field_problems(service, self._own_ports)
             yield from _time("created_at", service.created_at)
 
@@ -119,7 +123,7 @@ class RestoreChecks:
                 yield f"proxy service {key}: port must be free: {taken}"
 
 
-def _rule_problems(rule: Rule) -> Iterator[str]:
+def _rule_problems(rule: Rule) -> Iterator[Fault]:
     normal = checks.normal_network(rule.ip)
     target_problems = checks.stored_target("target_node", rule.target_node)
     yield from rules.field_problems(rule, normal if normal == rule.ip else None, target_problems)
@@ -127,9 +131,9 @@ def _rule_problems(rule: Rule) -> Iterator[str]:
     yield from _time("updated_at", rule.updated_at)
 
 
-def _time(field: str, value: str) -> Iterator[str]:
+def _time(field: str, value: str) -> Iterator[Fault]:
     if not is_utc_text(value):
-        yield f"{field} must be a time such as 2026-11-20T22:58:40Z"
+        yield fault(field, "time")
 
 
 def _shared_problems(wanted: DesiredState) -> Iterator[str]:
@@ -173,7 +177,7 @@ def _single_problems(wanted: DesiredState) -> Iterator[str]:
     listed = wanted.whitelist
     problems = [*whitelist.entry_problems(listed)]
     if parse_target(listed.node).kind in ("reject", "interface"):
-        problems += [f"node must be DIRECT, a node's name or {GROUP_PREFIX}<group name>"]
+        problems.append(fault("node", "whitelist-target"))
     problems += checks.stored_target("node", listed.node)
     yield from (f"whitelist: {problem}" for problem in problems)
     target_problems = checks.stored_target("unmanaged", wanted.settings.unmanaged)
@@ -214,7 +218,7 @@ def _numbered_problems(wanted: DesiredState) -> Iterator[str]:
         if parse_target(name).kind not in ("group", "interface"):
             yield f"numbers: {name[:100]!r} must be a group or an interface"
             continue
-        yield from checks.stored_target("numbers: name", name)
+        yield from map(str, checks.stored_target("numbers: name", name))
         if number < 1:
             yield f"numbers: {name[:100]!r} must have 1 or more, and has {number}"
         other = taken.setdefault((prefix_of(name), number), name)

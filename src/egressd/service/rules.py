@@ -12,7 +12,8 @@ from egressd.formats.rules import parse_rules
 from egressd.model.bounds import COMMENT_MAX, MAC_MAX, RULE_LIMIT_MAX_KBPS
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import ImportOutcome, Outcome, RuleBatch, RuleDraft
-from egressd.model.errors import Invalid, Missing
+from egressd.model.errors import Invalid, Missing, told
+from egressd.model.faults import Fault, fault
 from egressd.model.nouns import Rule
 from egressd.service import checks
 from egressd.service.imports import Tally, carry_out, proposed
@@ -137,7 +138,7 @@ class Rules:
             ip = checks.normal_network(draft.ip)
             problems = [*_field_problems(state, draft, ip)]
             if ip is None or problems:
-                tally.bad(BadRow(row.line, "; ".join(problems)))
+                tally.bad(BadRow(row.line, told(problems)))
                 continue
             before_id = state.rule_by_ip.get(ip)
             if ip in wanted or (before_id is not None and not replace):
@@ -175,7 +176,7 @@ class Rules:
 def _existing(state: DesiredState, rule_id: int) -> Rule:
     rule = state.rules.get(rule_id)
     if rule is None:
-        raise Missing(f"there is no rule with the id {rule_id}")
+        raise Missing(fault("id", "no-such-id", thing="rule", id=rule_id))
     return rule
 
 
@@ -185,7 +186,7 @@ def _rules_of(state: DesiredState, ips: Iterable[str]) -> builtins.list[Rule]:
     """
     wanted = {ip: checks.normal_network(ip) for ip in ips}
     checks.refuse(
-        f"ips must be IPv4 addresses or CIDRs without host bits; {ip[:50]!r} is not"
+        fault("ips", "ipv4-or-cidrs", given=ip[:50])
         for ip, normal in wanted.items()
         if normal is None
     )
@@ -198,22 +199,22 @@ def _checked(state: DesiredState, draft: RuleDraft, own_id: int | None = None) -
     ip = checks.normal_network(draft.ip)
     problems = [*_field_problems(state, draft, ip)]
     if ip is not None and state.rule_by_ip.get(ip, own_id) != own_id:
-        problems.append(f"ip must not have a rule already: {draft.ip} has one")
+        problems.append(fault("ip", "rule-exists", ip=draft.ip))
     if ip is None or problems:
         raise Invalid(*problems)
     return ip
 
 
-def _field_problems(state: DesiredState, draft: RuleDraft, ip: str | None) -> Iterator[str]:
+def _field_problems(state: DesiredState, draft: RuleDraft, ip: str | None) -> Iterator[Fault]:
     return field_problems(draft, ip, checks.target("target_node", draft.target_node, state))
 
 
 def field_problems(
-    draft: RuleDraft | Rule, ip: str | None, target_problems: Iterable[str]
-) -> Iterator[str]:
+    draft: RuleDraft | Rule, ip: str | None, target_problems: Iterable[Fault]
+) -> Iterator[Fault]:
     """Yield every fault of a rule's fields. `ip` is the normal form of its address."""
     if ip is None:
-        yield "ip must be an IPv4 address or a CIDR without host bits"
+        yield fault("ip", "ipv4-or-cidr")
     yield from checks.text("mac", draft.mac, MAC_MAX)
     yield from checks.text("comment", draft.comment, COMMENT_MAX)
     yield from target_problems
@@ -221,14 +222,14 @@ def field_problems(
     yield from _limit("download_limit_kbps", draft.download_limit_kbps)
 
 
-def _limit(field: str, value: int) -> Iterator[str]:
+def _limit(field: str, value: int) -> Iterator[Fault]:
     return checks.whole(field, value, 0, RULE_LIMIT_MAX_KBPS)
 
 
-def _batch_problems(state: DesiredState, batch: RuleBatch) -> Iterator[str]:
+def _batch_problems(state: DesiredState, batch: RuleBatch) -> Iterator[Fault]:
     fields = (batch.target_node, batch.upload_limit_kbps, batch.download_limit_kbps)
     if all(field is None for field in fields):
-        yield "one of update_target, update_upload and update_download must be true"
+        yield fault("", "nothing-to-update")
     if batch.target_node is not None:
         yield from checks.target("target_node", batch.target_node, state)
     if batch.upload_limit_kbps is not None:

@@ -13,8 +13,8 @@ import msgspec
 
 from egressd.formats.config_json import NodeConfig
 from egressd.formats.hosts import Address, address_of, is_inner_name, kind_of_address, leads_here
+from egressd.model.faults import Fault, fault
 from egressd.planner.local_names import is_beneath
-from egressd.planner.nodes import NOT_HERE
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,20 +32,20 @@ Around = Callable[[], Surroundings]
 """A function that returns the surroundings of the device. Raises Failed."""
 
 
-def own_problems(config: NodeConfig, around: Surroundings) -> Iterator[str]:
+def own_problems(config: NodeConfig, around: Surroundings) -> Iterator[Fault]:
     """Yield the fault that a node's server is this device, to which no node may lead. A node that
     is dialled through a relay has a server on the relay's side.
     """
     server = str(config.fields["server"])
     if not config.settings.dialer_proxy and _is_own(server, around):
-        yield f"server {NOT_HERE}"
+        yield fault("server", "server-is-device")
 
 
-def inner_problems(config: NodeConfig, around: Surroundings) -> Iterator[str]:
+def inner_problems(config: NodeConfig, around: Surroundings) -> Iterator[Fault]:
     """Yield the fault that a node's server is not on the internet."""
     server = str(config.fields["server"])
     if reason := _inner_reason(server, around):
-        yield f"server must be on the internet unless the import takes private ones: it is {reason}"
+        yield fault("server", "server-not-public", reason=reason)
 
 
 def _is_own(server: str, around: Surroundings) -> bool:

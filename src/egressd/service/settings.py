@@ -9,6 +9,7 @@ import msgspec
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import Outcome
+from egressd.model.faults import Fault
 from egressd.model.nouns import GROUP_STRATEGIES, Settings
 from egressd.service import checks
 from egressd.service.ledger import Ledger, Proposal
@@ -58,11 +59,11 @@ class DeviceSettings:
         return await self._ledger.change(build)
 
 
-def _problems(state: DesiredState, settings: Settings) -> Iterator[str]:
+def _problems(state: DesiredState, settings: Settings) -> Iterator[Fault]:
     return field_problems(settings, checks.target("unmanaged", settings.unmanaged, state))
 
 
-def field_problems(settings: Settings, target_problems: Iterable[str]) -> Iterator[str]:
+def field_problems(settings: Settings, target_problems: Iterable[Fault]) -> Iterator[Fault]:
     """Yield every fault of the settings' fields."""
     yield from target_problems
     yield from checks.url("delay_url", settings.delay_url)

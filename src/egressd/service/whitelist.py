@@ -9,7 +9,8 @@ from egressd.model.bounds import ROWS_MAX
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import Outcome
 from egressd.model.errors import Invalid
-from egressd.model.names import GROUP_PREFIX, parse_target
+from egressd.model.faults import Fault, fault
+from egressd.model.names import parse_target
 from egressd.model.nouns import Whitelist
 from egressd.planner.listing import entries_of
 from egressd.service import checks
@@ -50,17 +51,17 @@ class DeviceWhitelist:
         return await self._ledger.change(build, is_large=True)
 
 
-def entry_problems(wanted: Whitelist) -> Iterator[str]:
+def entry_problems(wanted: Whitelist) -> Iterator[Fault]:
     """Yield every fault of a whitelist except those of its target."""
     for field, text in (("domains", wanted.domains), ("ips", wanted.ips)):
         yield from checks.lines(field, text)
         if text.count(",") + text.count("\n") >= ROWS_MAX:
-            yield f"{field} must have at most {ROWS_MAX} entries"
+            yield fault(field, "too-many-entries", most=ROWS_MAX)
             return
     try:
         entries_of(wanted)  # parsed once: the planner uses the same result
     except Invalid as invalid:
-        yield from invalid.problems
+        yield from invalid.faults
 
 
 def _amended(saved: Whitelist, added: Iterable[str], removed: Collection[str]) -> Whitelist:
@@ -73,11 +74,8 @@ def _amended(saved: Whitelist, added: Iterable[str], removed: Collection[str]) -
     return Whitelist(domains="\n".join(domains), ips="\n".join(ips), node=saved.node)
 
 
-def _problems(state: DesiredState, wanted: Whitelist) -> Iterator[str]:
+def _problems(state: DesiredState, wanted: Whitelist) -> Iterator[Fault]:
     yield from entry_problems(wanted)
     target = parse_target(wanted.node)
     if target.kind in ("reject", "interface") or not state.target_exists(target):
-        yield (
-            f"node must be DIRECT, a node's name or {GROUP_PREFIX}<group name>; "
-            f"{wanted.node[:100]!r} is none"
-        )
+        yield fault("node", "whitelist-target-missing", given=wanted.node[:100])

@@ -12,6 +12,7 @@ import msgspec
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
 from egressd.model.errors import Invalid
+from egressd.model.faults import fault
 from egressd.model.messages import PAGE_MAX, Delay, Located, Probe
 from egressd.model.names import parse_target
 from egressd.planner.compile import group_key
@@ -98,7 +99,8 @@ class Why:
         told = explain(asked, state, self._resolvers(), await seen_by(self._netd))
         paths = target_paths(state, parse_target(told.target), self._resolvers())
         if (told.is_blocked and not told.problem) or not paths:
-            raise Invalid(f"there is no way to try: {told.reason or 'the target blocks'}")
+            reason = told.reason or "the target blocks"
+            raise Invalid(fault("", "no-way-to-try", reason=reason))
         located = await self._netd.locate(asked.client)
         taken = _way_taken(state, told, located) or (next(iter(paths)) if len(paths) == 1 else "")
         names = sorted(paths, key=lambda name: name != taken)[:WAYS_MAX]

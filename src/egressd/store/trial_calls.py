@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from egressd.model.errors import Failed, OverQuota
+from egressd.model.faults import fault
 from egressd.store.files import replace_durably
 
 
@@ -49,7 +50,7 @@ class TrialCalls:
         async with self._lock:
             left = self.left(license_id, allowed)
             if not left:
-                raise OverQuota(f"all {allowed} trial calls of the license are used up")
+                raise OverQuota(fault("", "trial-calls-used-up", number=allowed))
             counts = {**self._spent, license_id: self._spent.get(license_id, 0) + 1}
             await asyncio.to_thread(self._write, counts)
             self._spent = counts

@@ -106,7 +106,8 @@ def add(
             return True
 
         pulse = Pulse(query.overview, snapshots.read) if query.overview else None
-        return broadcast.response(Listener(f"{caller.name} at {address}", is_live), pulse)
+        listener = Listener(f"{caller.name} at {address}", is_live)
+        return broadcast.response(request.scope, listener, pulse)
 
     @endpoints.add_text("/openapi.json", "This document", "application/json", is_open=True)
     async def openapi() -> Response:

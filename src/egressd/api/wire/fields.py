@@ -23,11 +23,11 @@ from egressd.model.bounds import (
     RULE_LIMIT_MAX_KBPS,
     URL_MAX,
 )
+from egressd.model.faults import Fault, Value, takes
 from egressd.model.names import (
     GROUP_PREFIX,
     INTERFACE_NAME_MAX,
     NODE_NAME_MAX,
-    TARGET_FORMS,
     node_name_problem,
 )
 from egressd.service.checks import normal_network
@@ -42,35 +42,47 @@ _INTERFACE = r"[A-Za-z0-9][A-Za-z0-9_.@-]*"
 
 _TARGET_MAX = len(GROUP_PREFIX) + NODE_NAME_MAX
 
-_RULE_IP = "an IPv4 address or a CIDR without host bits"
-
 _DECIMAL = re.compile(r"[0-9]{1,19}")
 
 
-def _takes(text: str) -> dict[str, Any]:
-    """What a field takes, where its constraints alone would not tell a person."""
-    return {"x-takes": text}
+class Misfit(ValueError):
+    """Why a value does not fit, as a fault's code and values."""
+
+    def __init__(self, code: str, **values: Value) -> None:
+        super().__init__(code)
+        self.code = code
+        self.values = values
+
+    @classmethod
+    def of(cls, fault: Fault) -> Misfit:
+        """The same for a fault that was found."""
+        return cls(fault.code, **fault.values)
+
+
+def form(code: str, **values: Value) -> dict[str, Any]:
+    """What a field takes, where its constraints alone would not tell: in words, and as the fault
+    of what is not of that form.
+    """
+    return {"x-takes": takes(code, **values), "x-fault": {"code": code, "values": values}}
 
 
 def _without_host_bits(value: str) -> str:
     if normal_network(value) is None:
-        raise ValueError(f"must be {_RULE_IP}")
+        raise Misfit("ipv4-or-cidr")
     return value
 
 
 def _naming_a_node(value: str) -> str:
     if problem := node_name_problem(value):
-        raise ValueError(problem.removeprefix("name "))
+        raise Misfit.of(problem)
     return value
 
 
 Text = Annotated[str, Field(max_length=COMMENT_MAX, pattern=_ONE_LINE)]
 """One line of free text."""
-Lines = Annotated[
-    str, Field(pattern=_LINES, json_schema_extra=_takes("text without control characters"))
-]
+Lines = Annotated[str, Field(pattern=_LINES, json_schema_extra=form("text-of-lines"))]
 """Text of several lines, bounded by the body's size."""
-Rows = Annotated[str, Field(json_schema_extra=_takes("text of one row a line"))]
+Rows = Annotated[str, Field(json_schema_extra=form("text-of-rows"))]
 """Rows to import: what is wrong with one of them stops no other, so nothing is refused here."""
 
 Name = Annotated[str, Field(min_length=1, max_length=NODE_NAME_MAX, pattern=_ONE_LINE)]
@@ -79,9 +91,7 @@ Group = Annotated[str, Field(max_length=NODE_NAME_MAX, pattern=_ONE_LINE)]
 Host = Annotated[str, Field(min_length=1, max_length=HOST_MAX, pattern=_ONE_LINE)]
 """An IP address or a host name (RFC 1035)."""
 Credential = Annotated[str, Field(max_length=CREDENTIAL_MAX, pattern=_ONE_LINE)]
-UsedByL2tp = Annotated[
-    str, Field(json_schema_extra=_takes(f"text of at most {CREDENTIAL_MAX} bytes"))
-]
+UsedByL2tp = Annotated[str, Field(json_schema_extra=form("text-of-bytes", most=CREDENTIAL_MAX))]
 """A credential of L2TP lines. What other lines are given as one is not looked at, so that this is
 for `service` to check.
 """
@@ -90,7 +100,7 @@ RuleIp = Annotated[
     str,
     Field(
         pattern=_IPV4_OR_CIDR,
-        json_schema_extra=_takes(_RULE_IP),
+        json_schema_extra=form("ipv4-or-cidr"),
     ),
     AfterValidator(_without_host_bits),
 ]
@@ -100,7 +110,7 @@ Target = Annotated[
         min_length=1,
         max_length=_TARGET_MAX,
         pattern=_ONE_LINE,
-        json_schema_extra=_takes(TARGET_FORMS),
+        json_schema_extra=form("target-form"),
     ),
 ]
 TargetOrEmpty = Annotated[
@@ -108,7 +118,7 @@ TargetOrEmpty = Annotated[
     Field(
         max_length=_TARGET_MAX,
         pattern=_ONE_LINE,
-        json_schema_extra=_takes(f"{TARGET_FORMS}, or an empty string"),
+        json_schema_extra=form("target-form-or-empty"),
     ),
 ]
 InterfaceName = Annotated[
@@ -116,9 +126,7 @@ InterfaceName = Annotated[
     Field(
         max_length=INTERFACE_NAME_MAX,
         pattern=rf"^{_INTERFACE}$",
-        json_schema_extra=_takes(
-            f"an interface's bare name of 1 to {INTERFACE_NAME_MAX} characters"
-        ),
+        json_schema_extra=form("interface-form", most=INTERFACE_NAME_MAX),
     ),
 ]
 InterfaceNameOrEmpty = Annotated[
@@ -126,9 +134,7 @@ InterfaceNameOrEmpty = Annotated[
     Field(
         max_length=INTERFACE_NAME_MAX,
         pattern=rf"^({_INTERFACE})?$",
-        json_schema_extra=_takes(
-            f"an interface's bare name of 1 to {INTERFACE_NAME_MAX} characters, or an empty string"
-        ),
+        json_schema_extra=form("interface-form-or-empty", most=INTERFACE_NAME_MAX),
     ),
 ]
 LineName = Annotated[
@@ -136,16 +142,14 @@ LineName = Annotated[
     Field(
         max_length=INTERFACE_NAME_MAX,
         pattern=r"^(l2tp|pptp)_[A-Za-z0-9_.@-]+$",
-        json_schema_extra=_takes(
-            f"a name that begins with l2tp_ or pptp_, of at most {INTERFACE_NAME_MAX} characters"
-        ),
+        json_schema_extra=form("line-name-form", most=INTERFACE_NAME_MAX),
     ),
 ]
 Protocol = Annotated[
     str,
     Field(
         pattern=r"^[a-z0-9_-]{1,32}$",
-        json_schema_extra=_takes("a protocol's name, such as socks5, ss, vmess, vless or trojan"),
+        json_schema_extra=form("protocol-form"),
     ),
 ]
 ConfigJson = Annotated[
@@ -153,7 +157,7 @@ ConfigJson = Annotated[
     Field(
         max_length=CONFIG_MAX,
         pattern=_LINES,
-        json_schema_extra=_takes(f"the text of a JSON object, of at most {CONFIG_MAX} characters"),
+        json_schema_extra=form("text-of-object", most=CONFIG_MAX),
     ),
 ]
 Url = Annotated[
@@ -161,11 +165,11 @@ Url = Annotated[
     Field(
         max_length=URL_MAX,
         pattern=r"^https?://[!-~]+$",
-        json_schema_extra=_takes(f"an http or https URL of at most {URL_MAX} characters"),
+        json_schema_extra=form("url-form", most=URL_MAX),
     ),
 ]
 
-Id = Annotated[int, Field(ge=1, le=ID_MAX, json_schema_extra=_takes("a whole number from 1"))]
+Id = Annotated[int, Field(ge=1, le=ID_MAX, json_schema_extra=form("id"))]
 Port = Annotated[int, Field(ge=1, le=65_535)]
 Kbps = Annotated[int, Field(ge=0, le=RULE_LIMIT_MAX_KBPS)]
 Index = Annotated[int, Field(ge=0, le=1_000_000_000)]
@@ -185,7 +189,7 @@ IdInPath = Annotated[
         ge=1,
         le=ID_MAX,
         strict=True,
-        json_schema_extra=_takes("a whole number from 1"),
+        json_schema_extra=form("id"),
     ),
     BeforeValidator(decimal),
 ]

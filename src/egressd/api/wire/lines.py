@@ -15,6 +15,7 @@ from egressd.api.wire.fields import (
     Index,
     InterfaceName,
     LineName,
+    Misfit,
     Port,
     Rows,
     Text,
@@ -62,7 +63,7 @@ class _Line(Body):
     @classmethod
     def _custom_is_served(cls, value: list[str], info: ValidationInfo) -> list[str]:
         if info.data.get("dns_profile") == "custom" and not value:
-            raise ValueError("must hold a DNS server when dns_profile is custom")
+            raise Misfit("no-dns-server-of-line")
         return value
 
     def draft(self) -> LineDraft:

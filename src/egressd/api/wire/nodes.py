@@ -15,6 +15,7 @@ from egressd.api.wire.fields import (
     Index,
     InterfaceNameOrEmpty,
     Lines,
+    Misfit,
     NodeName,
     Protocol,
     Text,
@@ -85,14 +86,14 @@ class NodeBatchUpdate(Ids):
     @classmethod
     def _one_egress(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value and info.data.get("interface_name"):
-            raise ValueError("must be empty when interface_name is given")
+            raise Misfit("empty-beside", other="interface_name")
         return value
 
     @field_validator("node_dns_servers")
     @classmethod
     def _custom_is_served(cls, value: str | None, info: ValidationInfo) -> str | None:
         if info.data.get("node_dns_profile") == "custom" and not (value or "").strip(" ,\t\r\n"):
-            raise ValueError("must name a DNS server when node_dns_profile is custom")
+            raise Misfit("no-dns-server")
         return value
 
     def draft(self) -> NodeBatch:

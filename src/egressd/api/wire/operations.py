@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from egressd.api.wire.answers import Answer
 from egressd.api.wire.bodies import Body, Query
-from egressd.api.wire.fields import Host, Port, Target, Url, decimal
+from egressd.api.wire.fields import Host, Port, Target, Url, decimal, form
 from egressd.model.console import ChangeRecord
 from egressd.model.nouns import Settings
 from egressd.service.settings import CHECK_INTERVAL_S
@@ -44,9 +44,7 @@ class SettingsAnswer(Answer, frozen=True, kw_only=True):
 class Confirmation(Body):
     """A word that nobody sends by mistake."""
 
-    confirm: Annotated[
-        str, Field(pattern="^open$", json_schema_extra={"x-takes": 'the word "open"'})
-    ]
+    confirm: Annotated[str, Field(pattern="^open$", json_schema_extra=form("word-open"))]
 
 
 class Nothing(Body):

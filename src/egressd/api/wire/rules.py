@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from egressd.api.wire.answers import Answer, Message
 from egressd.api.wire.bodies import Body, Query
-from egressd.api.wire.fields import Kbps, RuleIp, Target, TargetOrEmpty, Text, decimal
+from egressd.api.wire.fields import Kbps, Misfit, RuleIp, Target, TargetOrEmpty, Text, decimal
 from egressd.model.bounds import BATCH_MAX, MAC_MAX
 from egressd.model.drafts import RuleBatch, RuleDraft
 from egressd.model.nouns import Rule
@@ -66,9 +66,7 @@ def _or_one_of(*flags: str) -> Callable[[bool, ValidationInfo], bool]:
     def check(value: bool, info: ValidationInfo) -> bool:
         # A flag that does not fit is not among the data, and may have been meant to be true.
         if not value and not any(info.data.get(flag, True) for flag in flags):
-            raise ValueError(
-                "must be true where no other update flag is: a batch updates something"
-            )
+            raise Misfit("no-update")
         return value
 
     return check
@@ -113,7 +111,7 @@ class RuleBatchUpdate(Ips):
     @classmethod
     def _named(cls, value: str, info: ValidationInfo) -> str:
         if not value and info.data.get("update_target"):
-            raise ValueError("must not be empty when update_target is true")
+            raise Misfit("no-target")
         return value
 
     def echo(self) -> dict[str, Any]:

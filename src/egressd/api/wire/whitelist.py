@@ -9,7 +9,7 @@ from pydantic import Field
 
 from egressd.api.wire.answers import Answer
 from egressd.api.wire.bodies import Body
-from egressd.api.wire.fields import Lines, Target, Text
+from egressd.api.wire.fields import Lines, Target, Text, form
 from egressd.model.bounds import BATCH_MAX
 
 
@@ -22,7 +22,7 @@ class WhitelistReplace(Body):
         Target,
         Field(
             description="Where it all goes. Never Interface:.",
-            json_schema_extra={"x-takes": "DIRECT, a node's name or Group_<group name>"},
+            json_schema_extra=form("whitelist-target"),
         ),
     ]
 

@@ -8,21 +8,23 @@ from typing import Final
 
 from egressd.formats.fields import BOOLEAN, HOST, PORT, Kind, Table, choice
 from egressd.formats.layers import Values
+from egressd.model.faults import Fault
 
-Rule = Callable[[Values], Iterator[str]]
+Rule = Callable[[Values], Iterator[Fault]]
+Idle = Callable[[Values], Iterator[str]]
 
 
 @dataclass(frozen=True)
 class Entry:
     """A protocol's table, and the rules that look at several fields together.
 
-    A rule yields a sentence, beginning with a field's name, for each fault that it finds. A rule of
-    ``idle`` yields the path of each field that has no effect beside the others.
+    A rule yields each fault that it finds. A rule of ``idle`` yields the path of each field that
+    has no effect beside the others.
     """
 
     table: Table
     rules: tuple[Rule, ...] = ()
-    idle: tuple[Rule, ...] = ()
+    idle: tuple[Idle, ...] = ()
 
 
 SERVER: Final[dict[str, Kind | Table]] = {

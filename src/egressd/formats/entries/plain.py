@@ -16,16 +16,17 @@ from egressd.formats.layers import (
     reality_needs_tls,
     tls_without_effect,
 )
+from egressd.model.faults import Fault, fault
 
 
-def _user_before_password(values: Values) -> Iterator[str]:
+def _user_before_password(values: Values) -> Iterator[Fault]:
     if "password" in values and "username" not in values:
-        yield "username must be given when password is"
+        yield fault("username", "needed-by", other="password")
 
 
-def _no_tls_to_socks(values: Values) -> Iterator[str]:
+def _no_tls_to_socks(values: Values) -> Iterator[Fault]:
     if values.get("tls", False):
-        yield "tls must be false: the engine does not speak SOCKS over TLS"
+        yield fault("tls", "no-tls-to-socks")
 
 
 def _udp_without_effect(values: Values) -> Iterator[str]:

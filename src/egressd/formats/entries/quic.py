@@ -25,6 +25,7 @@ from egressd.formats.layers import (
     certificate_bears_server_name,
     one_server_name,
 )
+from egressd.model.faults import Fault, fault
 from egressd.model.outbounds import CongestionControl, UdpRelayMode
 
 
@@ -58,24 +59,21 @@ def _hop_interval(value: Any) -> int | str:
     return low if low == high else f"{low}-{high}"
 
 
-def _ech_config(values: Values) -> Iterator[str]:
+def _ech_config(values: Values) -> Iterator[Fault]:
     ech = values.get("ech-opts", {})
     if ech.get("enable", False) and "config" not in ech:
         # The engine would connect without ECH, and show the server's name.
-        yield (
-            "ech-opts.config must be given when ech-opts.enable is true: "
-            "over QUIC the engine does not look one up"
-        )
+        yield fault("ech-opts.config", "ech-needs-config")
 
 
-def _hysteria_port(values: Values) -> Iterator[str]:
+def _hysteria_port(values: Values) -> Iterator[Fault]:
     if "port" not in values and "ports" not in values:
-        yield f"port must be {PORT.takes}"
+        yield fault("port", "takes", takes=PORT.takes)
 
 
-def _hysteria_obfs(values: Values) -> Iterator[str]:
+def _hysteria_obfs(values: Values) -> Iterator[Fault]:
     if ("obfs" in values) != ("obfs-password" in values):
-        yield "obfs and obfs-password must be given together"
+        yield fault("obfs", "given-together", other="obfs-password")
 
 
 def _ports_without_effect(values: Values) -> Iterator[str]:
@@ -114,9 +112,11 @@ HYSTERIA2: Final = Entry(
 )
 
 
-def _tuic_token(values: Values) -> Iterator[str]:
+def _tuic_token(values: Values) -> Iterator[Fault]:
     if "token" in values:
-        yield "token must not be given: TUIC is spoken in version 5, with uuid and password"
+        yield fault(
+            "token", "not-given", reason="TUIC is spoken in version 5, with uuid and password"
+        )
 
 
 def _mode_without_effect(values: Values) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any, Final, get_args
 from egressd.formats.entries.entry import SERVER, TO_SERVER, Entry
 from egressd.formats.fields import BOOLEAN, HOST, HTTP_PATH, TEXT, Kind, Table, choice, whole
 from egressd.formats.layers import Values
+from egressd.model.faults import Fault, fault
 from egressd.model.outbounds import Cipher
 
 SS_2022_KEY_BYTES: Final = {
@@ -27,7 +28,7 @@ SS_CIPHERS: Final = choice(
 )
 
 
-def _ss_2022_key(values: Values) -> Iterator[str]:
+def _ss_2022_key(values: Values) -> Iterator[Fault]:
     size = SS_2022_KEY_BYTES.get(values.get("cipher", ""))
     if size is None or "password" not in values:
         return
@@ -37,28 +38,28 @@ def _ss_2022_key(values: Values) -> Iterator[str]:
     except ValueError:
         sizes = set()
     if sizes != {size}:
-        yield f"password must be a key of {size} bytes in base64 with this cipher"
+        yield fault("password", "cipher-key", size=size)
     elif len(keys) > 1 and "chacha20" in values["cipher"]:
-        yield "password must be one key: this cipher has no identity keys"
+        yield fault("password", "one-key")
 
 
-def _plugin_with_options(values: Values) -> Iterator[str]:
+def _plugin_with_options(values: Values) -> Iterator[Fault]:
     plugin = values.get("plugin")
     options = values.get("plugin-opts", {})
     if plugin is None:
         if options:
-            yield "plugin must be given when plugin-opts is"
+            yield fault("plugin", "needed-by", other="plugin-opts")
         return
     mode = options.get("mode", "websocket" if plugin == "v2ray-plugin" else None)
     modes = {"obfs": ("http", "tls"), "v2ray-plugin": ("websocket",)}[plugin]
     if mode not in modes:
-        yield f"plugin-opts.mode must be {' or '.join(modes)} with {plugin}"
+        yield fault("plugin-opts.mode", "plugin-mode", modes=" or ".join(modes), plugin=plugin)
     if options.get("skip-cert-verify", False):
-        yield "plugin-opts.skip-cert-verify must be false: the engine's plugin always verifies"
+        yield fault("plugin-opts.skip-cert-verify", "plugin-verifies")
     host = options.get("host")
     for key in ("sni", "name-cert-verify"):
         if options.get("tls", False) and options.get(key, host) != host:
-            yield f"plugin-opts.{key} must be plugin-opts.host: the engine's plugin has one name"
+            yield fault(f"plugin-opts.{key}", "plugin-one-name")
 
 
 def _mux(value: Any) -> bool:

@@ -22,6 +22,7 @@ from egressd.formats.layers import (
     transport_without_effect,
     upgrade_is_ws,
 )
+from egressd.model.faults import Fault, fault
 from egressd.model.outbounds import VMessCipher
 
 
@@ -80,13 +81,13 @@ VMESS: Final = Entry(
 VISION: Final = "xtls-rprx-vision"
 
 
-def _vision(values: Values) -> Iterator[str]:
+def _vision(values: Values) -> Iterator[Fault]:
     if not values.get("flow"):
         return
     if not values.get("tls", False):
-        yield "tls must be true when flow is given"
+        yield fault("tls", "tls-needed", other="flow")
     if values.get("network", "tcp") != "tcp":
-        yield "network must be tcp when flow is given"
+        yield fault("network", "tcp-with-flow")
 
 
 VLESS: Final = Entry(

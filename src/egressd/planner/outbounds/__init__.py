@@ -14,6 +14,7 @@ import msgspec
 
 from egressd.formats.config_json import FIELD, read_config
 from egressd.model.errors import Invalid
+from egressd.model.faults import fault
 from egressd.model.nouns import Node
 from egressd.model.outbounds import Outbound
 from egressd.planner.outbounds import anytls, plain, quic, shadowsocks, v2ray
@@ -62,4 +63,4 @@ def build(node: Node) -> Outbound:
         # Decode it as netd does, which would refuse the whole plan for one bad node.
         return _DECODER.decode(msgspec.msgpack.encode(made))
     except msgspec.ValidationError as error:
-        raise Invalid(f"{FIELD} must be valid for the engine: {error}") from error
+        raise Invalid(fault(FIELD, "engine-form", reason=str(error))) from error

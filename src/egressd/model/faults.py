@@ -1,0 +1,95 @@
+"""Faults of a request: which field, which rule it breaks, and the values that the rule is about.
+
+A fault is what programs go by; its sentence is made from it in one place (`sentences`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+import msgspec
+
+from egressd.model.sentences import SENTENCES
+
+Step: TypeAlias = str | int
+"""A member's name, or an index of a list."""
+Value: TypeAlias = str | int | tuple[str, ...]
+
+_NO_VALUES: Final[Mapping[str, Value]] = {}
+_ESCAPES: Final = {"~": "~0", "/": "~1"}
+"""The characters that a JSON pointer escapes (RFC 6901, 3)."""
+
+_MUST_BE: Final = "body must be "
+
+OTHER: Final = "other"
+"""The code of a fault that has only its text."""
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One fault. ``str`` of it is its sentence."""
+
+    path: tuple[Step, ...]
+    """The way to the field, from the request's body or from its parameters taken as one object;
+    empty if the fault is of no single field."""
+    code: str
+    """A key of `SENTENCES`."""
+    values: Mapping[str, Value] = _NO_VALUES
+
+    def __str__(self) -> str:
+        shown = {
+            name: ", ".join(value) if isinstance(value, tuple) else value
+            for name, value in self.values.items()
+        }
+        return SENTENCES[self.code].format(field=self.field, **shown)
+
+    def __hash__(self) -> int:
+        return hash((self.path, self.code))
+
+    @property
+    def field(self) -> str:
+        """The field as sentences spell it: ``items[2].name``; ``body`` for all of the body."""
+        name = "" if self.path else "body"
+        for step in self.path:
+            if isinstance(step, int):
+                name += f"[{step}]"
+            else:
+                name += f".{step}" if name else step
+        return name
+
+    @property
+    def pointer(self) -> str:
+        """The field as a JSON pointer (RFC 6901): ``/items/2/name``."""
+        return "".join(
+            "/" + re.sub("[~/]", lambda found: _ESCAPES[found[0]], str(step)) for step in self.path
+        )
+
+    def at(self, field: str) -> Fault:
+        """Return the same fault of another field, spelled as `fault` takes it."""
+        return msgspec.structs.replace(self, path=_path(field))
+
+    def inside(self, *outer: Step) -> Fault:
+        """Return the fault with the way to what holds its field before its own."""
+        return msgspec.structs.replace(self, path=(*outer, *self.path))
+
+
+def fault(field: str, code: str, **values: Value) -> Fault:
+    """Return a fault of `field`: names with dots between them, or an empty text for no field."""
+    return Fault(_path(field), code, values)
+
+
+def takes(code: str, **values: Value) -> str:
+    """Return what a field takes, where the code's sentence is "{field} must be …"."""
+    sentence = str(fault("", code, **values))
+    assert sentence.startswith(_MUST_BE)
+    return sentence.removeprefix(_MUST_BE)
+
+
+def in_words(text: str) -> Fault:
+    """Return a fault that has no more than its text."""
+    return Fault((), OTHER, {"text": text})
+
+
+def _path(field: str) -> tuple[Step, ...]:
+    return tuple(field.split(".")) if field else ()

@@ -1,0 +1,78 @@
+"""Answers to requests that were not carried out, as problem details for HTTP APIs (RFC 9457)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from http import HTTPStatus
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from egressd.model.faults import Fault
+
+MEDIA_TYPE: Final = "application/problem+json"
+ERRORS_MAX: Final = 100
+"""Faults that one document lists: as many as the text of an answer does."""
+
+_NO_WEIGHT: Final = re.compile(r";\s*q\s*=\s*0(?:\.0*)?\s*(?:;|\Z)", re.IGNORECASE)
+"""A weight that says "not acceptable" (RFC 9110, 12.4.2)."""
+
+
+class ProblemError(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault of a request."""
+
+    pointer: Annotated[
+        str,
+        Meta(
+            description="The field as a JSON pointer (RFC 6901) into the body, or into the "
+            "parameters as one object. It goes on inside of config_json, which is text. Empty for a"
+            " fault of no single field."
+        ),
+    ]
+    code: Annotated[str, Meta(description="What is wrong, by a name that stays.")]
+    values: Annotated[
+        dict[str, str | int | tuple[str, ...]], Meta(description="What the fault is about.")
+    ]
+    detail: Annotated[str, Meta(description="The fault as a sentence.")]
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a request was not carried out (RFC 9457)."""
+
+    type: str
+    title: Annotated[str, Meta(description="The phrase of the status.")]
+    status: int
+    detail: Annotated[str, Meta(description="All faults as one text.")]
+    errors: Annotated[
+        tuple[ProblemError, ...], Meta(description=f"The first {ERRORS_MAX} faults.")
+    ] = ()
+
+
+def problem(status: int, detail: str, faults: Sequence[Fault] = ()) -> Problem:
+    """Return the document for an answer of `status`."""
+    return Problem(
+        type="about:blank",  # the status says it all, and the errors' codes say the rest
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        errors=tuple(
+            ProblemError(
+                pointer=fault.pointer,
+                code=fault.code,
+                values=dict(fault.values),
+                detail=str(fault),
+            )
+            for fault in faults[:ERRORS_MAX]
+        ),
+    )
+
+
+def is_asked_for(accept: Iterable[str]) -> bool:
+    """True if a request's ``Accept`` headers name the media type; a wildcard does not."""
+    return any(
+        choice.partition(";")[0].strip().lower() == MEDIA_TYPE and not _NO_WEIGHT.search(choice)
+        for header in accept
+        for choice in header.split(",")
+    )
