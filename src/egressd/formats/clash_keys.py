@@ -276,7 +276,7 @@ def _version(number: str) -> Callable[[Normal], None]:
         value = made.fields.pop("version", None)
         said = value.text if isinstance(value, Scalar) else str(value or "")
         if said not in ("", number):
-            made.problems.append(fault("version", "version", version=number))
+            made.problems.append(fault("version", "word", word=number))
 
     return mend
 

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from egressd.formats.hosts import PORT_MAX, parse_host
 from egressd.model.bounds import TEXT_MAX
-from egressd.model.faults import Fault, fault
+from egressd.model.faults import Fault, Value, fault
 
 USER_ID_MAX = 30
 """Bytes of a text in place of a UUID, as in Xray."""
@@ -27,6 +27,8 @@ _BOOLEANS = {
     **dict.fromkeys(("true", "1", "yes", "on"), True),
     **dict.fromkeys(("false", "0", "no", "off"), False),
 }
+_LIST_MAX = 64
+"""Items of a list, and headers."""
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}\Z")
 
@@ -44,17 +46,24 @@ def _as_it_is(text: str) -> Any:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of value: a description of the accepted values, and the check of one.
+    """A kind of value: the check of a value, and the fault of one that does not pass.
 
-    ``check`` returns the normalised value or raises ValueError. ``from_text`` turns the text of a
-    bare scalar (as in YAML or a URL) into the type that ``check`` expects. ``is_taken`` is true for
-    a value that is read as another word, which the operator should know.
+
+    ``code`` and ``values`` are the fault's. ``check`` returns the normalised value or raises
+    ValueError. ``from_text`` turns the text of a bare scalar (as in YAML or a URL) into the type
+    that ``check`` expects. ``is_taken`` is true for a value that is read as another word, which the
+    operator should know.
     """
 
-    takes: str
+    code: str
     check: Callable[[Any], Any]
     from_text: Callable[[str], Any] = _as_it_is
     is_taken: Callable[[Any], bool] | None = None
+    values: Mapping[str, Value] = field(default_factory=dict)
+
+    def fault(self, path: str) -> Fault:
+        """The fault of the field at `path` if it is not of this kind."""
+        return fault(path, self.code, **self.values)
 
 
 @dataclass(frozen=True)
@@ -63,7 +72,10 @@ class Table:
 
     keys: Mapping[str, Kind | Table]
     required: frozenset[str] = frozenset()
-    takes: str = "an object"
+
+    def fault(self, path: str) -> Fault:
+        """The fault of the field at `path` if it is no object."""
+        return fault(path, "object")
 
     @cached_property
     def needed(self) -> tuple[str, ...]:
@@ -118,17 +130,17 @@ def _read_table(
             try:
                 values[key] = kind.check(value)
             except ValueError:
-                reading.problems.append(fault(path, "takes", takes=kind.takes))
+                reading.problems.append(kind.fault(path))
             else:
                 if kind.is_taken is not None and kind.is_taken(value):
                     reading.taken[path] = str(values[key])
         elif isinstance(value, dict):
             values[key] = _read_table(kind, value, f"{path}.", reading)
         else:
-            reading.problems.append(fault(path, "takes", takes=kind.takes))
+            reading.problems.append(kind.fault(path))
     for key in table.needed:
         if given.get(key) in (None, ""):
-            reading.problems.append(fault(place + key, "takes", takes=table.keys[key].takes))
+            reading.problems.append(table.keys[key].fault(place + key))
     return values
 
 
@@ -188,14 +200,14 @@ def _http_path(value: Any) -> str:
 
 
 def _text_list(value: Any) -> list[str]:
-    if not isinstance(value, list) or len(value) > 64:
+    if not isinstance(value, list) or len(value) > _LIST_MAX:
         raise ValueError
     return [_text(item) for item in value if item is not None]
 
 
 def _given_headers(value: Any) -> dict[str, Any]:
     """Return the headers that have a value. Null and empty text count as absent, in a list too."""
-    if not isinstance(value, dict) or len(value) > 64:
+    if not isinstance(value, dict) or len(value) > _LIST_MAX:
         raise ValueError
     if not all(_HEADER_NAME.match(name) for name in value):
         raise ValueError
@@ -227,7 +239,7 @@ def whole(first: int, last: int) -> Kind:
             raise ValueError
         return value
 
-    return Kind(f"a whole number from {first} to {last}", check, _whole_from_text)
+    return Kind("whole-number", check, _whole_from_text, values={"least": first, "most": last})
 
 
 def choice(*words: str, aliases: Mapping[str, str] | None = None) -> Kind:
@@ -239,7 +251,9 @@ def choice(*words: str, aliases: Mapping[str, str] | None = None) -> Kind:
             raise ValueError
         return meaning[value.lower()]
 
-    return Kind(words[0] if len(words) == 1 else f"one of {', '.join(words)}", check)
+    if len(words) == 1:
+        return Kind("word", check, values={"word": words[0]})
+    return Kind("one-of", check, values={"choices": words})
 
 
 def list_from_text(text: str) -> list[str]:
@@ -252,7 +266,7 @@ def list_from_text(text: str) -> list[str]:
     return [word for part in text.split(",") if (word := part.strip())]
 
 
-def text_where(takes: str, is_fine: Callable[[str], object]) -> Kind:
+def text_where(code: str, is_fine: Callable[[str], object], **values: Value) -> Kind:
     """Return the kind of texts for which `is_fine` gives a true value and raises no ValueError."""
 
     def check(value: Any) -> str:
@@ -260,31 +274,33 @@ def text_where(takes: str, is_fine: Callable[[str], object]) -> Kind:
             raise ValueError
         return str(value)
 
-    return Kind(takes, check)
+    return Kind(code, check, values=values)
 
 
 def short_text(limit: int) -> Kind:
     """Return the kind of texts of at most `limit` bytes of UTF-8."""
-    return text_where(f"text of at most {limit} bytes", lambda t: len(t.encode()) <= limit)
+    return text_where("text-of-bytes", lambda text: len(text.encode()) <= limit, most=limit)
 
 
-TEXT = Kind(f"text of at most {TEXT_MAX} characters", _text)
-BOOLEAN = Kind("true or false", _boolean, _boolean_from_text)
-HOST = Kind("a host name or an IP address", lambda value: parse_host(_text(value)), _host_from_text)
+TEXT = Kind("text", _text, values={"most": TEXT_MAX})
+BOOLEAN = Kind("boolean", _boolean, _boolean_from_text)
+HOST = Kind("host", lambda value: parse_host(_text(value)), _host_from_text)
 PORT = whole(1, PORT_MAX)
-UUID_TEXT = Kind("a UUID", _uuid, str.strip)
+UUID_TEXT = Kind("uuid", _uuid, str.strip)
 USER_ID = Kind(
-    f"a UUID, or a text of at most {USER_ID_MAX} bytes that servers make one of",
+    "user-id",
     _user_id,
     str.strip,
+    values={"most": USER_ID_MAX},
 )
 """The planner makes the same UUID (version 5) of a text as Xray, mihomo and sing-box."""
-TEXT_LIST = Kind("a list of at most 64 texts", _text_list, list_from_text)
-HEADERS = Kind("an object of HTTP header names and texts", _headers)
-HEADER_LISTS = Kind("an object of HTTP header names and lists of texts", _header_lists)
-HTTP_PATH = Kind("an HTTP path whose % are followed by two hexadecimal digits", _http_path)
+TEXT_LIST = Kind("text-list", _text_list, list_from_text, values={"most": _LIST_MAX})
+HEADERS = Kind("headers", _headers)
+HEADER_LISTS = Kind("header-lists", _header_lists)
+HTTP_PATH = Kind("http-path", _http_path)
 HTTP_PATHS = Kind(
-    "a list of at most 64 HTTP paths",
+    "http-paths",
     lambda value: [_http_path(path) for path in _text_list(value)],
     lambda text: [text],
+    values={"most": _LIST_MAX},
 )

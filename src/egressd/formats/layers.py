@@ -90,18 +90,19 @@ def _fingerprint(value: Any) -> str:
 
 
 _UTLS: Final = Kind(
-    f"one of {', '.join(FINGERPRINTS)}, none",
+    "one-of",
     _fingerprint,
     str.strip,
     is_taken=lambda value: value.lower() not in (*FINGERPRINTS, "none"),
+    values={"choices": (*FINGERPRINTS, "none")},
 )
 """A version is read as its family, since the engine has one fingerprint of each."""
 
 _REALITY: Final = Table(
     {
-        "public-key": text_where("an X25519 public key: 43 base64url characters", _is_reality_key),
+        "public-key": text_where("reality-key", _is_reality_key),
         "short-id": text_where(
-            "at most 16 hexadecimal digits, an even number of them",
+            "reality-short-id",
             lambda text: re.fullmatch(r"(?:[0-9a-fA-F]{2}){1,8}", text),
         ),
     },
@@ -110,7 +111,7 @@ _REALITY: Final = Table(
 _ECH: Final = Table(
     {
         "enable": BOOLEAN,
-        "config": text_where("an ECHConfigList in base64", _is_ech_config_list),
+        "config": text_where("ech-config", _is_ech_config_list),
         "query-server-name": HOST,
     }
 )
@@ -118,11 +119,9 @@ _ECH: Final = Table(
 QUIC_TLS: Final[dict[str, Kind | Table]] = {
     "sni": HOST,
     "servername": HOST,
-    "alpn": Kind(
-        f"a list of at most 64 names of 1 to {_ALPN_MAX} bytes", _alpn, TEXT_LIST.from_text
-    ),
+    "alpn": Kind("alpn", _alpn, TEXT_LIST.from_text, values={"most": _ALPN_MAX}),
     "skip-cert-verify": BOOLEAN,
-    "name-cert-verify": Kind("the server's name (SNI) alone", _one_host, HOST.from_text),
+    "name-cert-verify": Kind("server-name", _one_host, HOST.from_text),
     "ech-opts": _ECH,
 }
 TLS: Final[dict[str, Kind | Table]] = {
@@ -283,7 +282,7 @@ TRANSPORTS: Final[dict[str, Kind | Table]] = {
     "grpc-opts": Table(
         {
             "grpc-service-name": Kind(
-                "a service's name: of paths, which begin with /, the engine has but /NAME/Tun",
+                "grpc-service",
                 _grpc_service,
             )
         }
@@ -291,7 +290,7 @@ TRANSPORTS: Final[dict[str, Kind | Table]] = {
     "h2-opts": Table({"host": TEXT_LIST, "path": HTTP_PATH}),
     "http-opts": Table(
         {
-            "method": text_where("an HTTP method", lambda text: re.fullmatch("[A-Z]{1,16}", text)),
+            "method": text_where("http-method", lambda text: re.fullmatch("[A-Z]{1,16}", text)),
             "path": HTTP_PATHS,
             "headers": HEADER_LISTS,
         }

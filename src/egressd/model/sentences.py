@@ -97,6 +97,37 @@ SENTENCES: Final[Mapping[str, str]] = {
     "engine-form": "{field} must be valid for the engine: {reason}",
     "takes": "{field} must be {takes}",
     "not-given": "{field} must not be given: {reason}",
+    # The kinds of a configuration's values.
+    "object": "{field} must be an object",
+    "text": "{field} must be text of at most {most} characters",
+    "text-without-colon": "{field} must be text of at most {most} bytes without a colon",
+    "text-list": "{field} must be a list of at most {most} texts",
+    "word": "{field} must be {word}",
+    "host": "{field} must be a host name or an IP address",
+    "ip-address": "{field} must be an IP address",
+    "uuid": "{field} must be a UUID",
+    "user-id": (
+        "{field} must be a UUID, or a text of at most {most} bytes that servers make one of"
+    ),
+    "headers": "{field} must be an object of HTTP header names and texts",
+    "header-lists": "{field} must be an object of HTTP header names and lists of texts",
+    "http-method": "{field} must be an HTTP method",
+    "http-path": "{field} must be an HTTP path whose % are followed by two hexadecimal digits",
+    "http-paths": "{field} must be a list of at most {most} HTTP paths",
+    "alpn": "{field} must be a list of at most 64 names of 1 to {most} bytes",
+    "server-name": "{field} must be the server's name (SNI) alone",
+    "reality-key": "{field} must be an X25519 public key: 43 base64url characters",
+    "reality-short-id": "{field} must be at most 16 hexadecimal digits, an even number of them",
+    "ech-config": "{field} must be an ECHConfigList in base64",
+    "grpc-service": (
+        "{field} must be a service's name: of paths, which begin with /, the engine has but "
+        "/NAME/Tun"
+    ),
+    "rate": "{field} must be a rate such as 100 or 100 Mbps",
+    "ports": "{field} must be ports and ranges such as 443,8000-9000",
+    "hop-interval": (
+        "{field} must be a whole number from {least} to {most}, or a range such as 15-30"
+    ),
     # What a node's configuration says beside something else.
     "differs": "{field} must be the same as {other} when both are given",
     "given-together": "{field} and {other} must be given together",
@@ -118,7 +149,6 @@ SENTENCES: Final[Mapping[str, str]] = {
         "look one up"
     ),
     "obfs-mode": "{field} must be http or tls",
-    "version": "{field} must be {version}",
     "cipher-key": "{field} must be a key of {size} bytes in base64 with this cipher",
     "one-key": "{field} must be one key: this cipher has no identity keys",
     "plugin-mode": "{field} must be {modes} with {plugin}",

@@ -49,8 +49,9 @@ HTTP: Final = Entry(
             **SERVER,
             **TLS,
             "username": text_where(
-                "text of at most 255 bytes without a colon",  # RFC 7617, section 2
+                "text-without-colon",  # RFC 7617, section 2
                 lambda text: len(text.encode()) <= 255 and ":" not in text,
+                most=255,
             ),
             "password": short_text(255),
             "tls": BOOLEAN,

@@ -37,7 +37,7 @@ def _rate(value: Any) -> str:
     return str(value)
 
 
-RATE: Final = Kind("a rate such as 100 or 100 Mbps", _rate)
+RATE: Final = Kind("rate", _rate)
 
 
 def _ports(value: Any) -> str:
@@ -68,7 +68,7 @@ def _ech_config(values: Values) -> Iterator[Fault]:
 
 def _hysteria_port(values: Values) -> Iterator[Fault]:
     if "port" not in values and "ports" not in values:
-        yield fault("port", "takes", takes=PORT.takes)
+        yield PORT.fault("port")
 
 
 def _hysteria_obfs(values: Values) -> Iterator[Fault]:
@@ -88,10 +88,11 @@ HYSTERIA2: Final = Entry(
         {
             **SERVER,
             **QUIC_TLS,
-            "ports": Kind("ports and ranges such as 443,8000-9000", _ports),
+            "ports": Kind("ports", _ports),
             "hop-interval": Kind(
-                f"a whole number from {_HOP_LEAST} to {_HOP_MOST}, or a range such as 15-30",
+                "hop-interval",
                 _hop_interval,
+                values={"least": _HOP_LEAST, "most": _HOP_MOST},
             ),
             "password": TEXT,
             "up": RATE,
@@ -132,7 +133,7 @@ TUIC: Final = Entry(
             "uuid": UUID_TEXT,
             "password": TEXT,
             "token": TEXT,
-            "ip": text_where("an IP address", is_address),
+            "ip": text_where("ip-address", is_address),
             "congestion-controller": choice(
                 *get_args(CongestionControl), aliases={"reno": "new_reno", "newreno": "new_reno"}
             ),

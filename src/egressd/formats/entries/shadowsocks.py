@@ -99,7 +99,7 @@ SS: Final = Entry(
                     "host": HOST,
                     "path": HTTP_PATH,
                     "tls": BOOLEAN,
-                    "mux": Kind("true or false", _mux, BOOLEAN.from_text),
+                    "mux": Kind("boolean", _mux, BOOLEAN.from_text),
                     "skip-cert-verify": BOOLEAN,
                     "sni": HOST,
                     "name-cert-verify": HOST,
