@@ -38,11 +38,9 @@ test("sentences within sentences, and several together, are told in the other la
     ["12 rules imported, 1 skipped", "已导入 12 条规则，跳过 1 行"],
     [
       "2 rules imported, 1 skipped; line 3: ip must be an IPv4 address; port must be free: x listens on 80",
-      "已导入 2 条规则，跳过 1 行；第 3 行：ip 应为：IPv4 地址；端口 80 已被占用：x",
+      "已导入 2 条规则，跳过 1 行；第 3 行：ip 应为：IPv4 地址；port 80 已被占用：x",
     ],
-    ["there is no l2tp line x", "L2TP 线路 x 不存在"],
     ["there is no node x", "节点 x 不存在"],
-    ["too many wrong attempts: try again in 1 seconds", "错误次数过多：请在 1 秒后重试"],
     [
       "the line a is offline: the line is disabled; the interface wan2 is down",
       "线路 a 离线：线路已停用；接口 wan2 未连接",

@@ -1,23 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { csvRow } from "../src/lib/files.ts";
-import { Refused } from "../src/lib/http.ts";
 import { numberedRows, textsByLine, textsOfNoLine } from "../src/lib/import_rows.ts";
 import { egressOf, parseConfig, serverOf } from "../src/lib/node_config.ts";
-
-test("sentences of an error go to the fields that they name", () => {
-  const error = new Refused(
-    "ip must be an IPv4 address; target_node must be DIRECT; or a node; it is full",
-    400,
-  );
-  assert.deepEqual(error.byField(["ip", "target_node"]), {
-    ip: "ip must be an IPv4 address",
-    target_node: "target_node must be DIRECT; or a node; it is full",
-  });
-  assert.deepEqual(new Refused("there is no rule with the id 7", 200).byField(["ip"]), {
-    "": "there is no rule with the id 7",
-  });
-});
 
 test("rows are counted as the device counts them", () => {
   const text = "\ufeffa,b\r\n\n# note\n  c  \n";

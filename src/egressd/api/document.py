@@ -16,6 +16,8 @@ from fastapi.openapi.utils import get_openapi
 from egressd.api.endpoints import API_PREFIX, Endpoint
 from egressd.api.gate import NOT_ALLOWED, TOKEN_INVALID, TRIAL_EXHAUSTED
 from egressd.api.wire.answers import Error
+from egressd.model.faults import fault
+from egressd.model.problem import MEDIA_TYPE, Problem, problem
 
 ACCESS_REQUIRED: Final = "API_ACCESS_REQUIRED"
 
@@ -27,6 +29,10 @@ An answer with `msg` means: stored durably, and in force in the kernel and the e
 well-formed request about something that is not there, or over a quota, is answered with status
 200 and `error`. A request that cannot be is answered 400, with every fault told at once; 500
 means that the store or the data plane failed and that nothing has changed.
+
+The endpoints under /ops answer a request that is not carried out with a problem document (RFC 9457)
+where its Accept header names application/problem+json: each fault with its field, a code that
+stays and the values that it is about. What is not there is 404 then, and what is over a quota 409.
 """
 
 TAGS: Final = (
@@ -51,6 +57,10 @@ _FAILURES: Final = {
 }
 
 
+_OPS: Final = "Ops"
+"""What the names of responses that may be problem documents begin with."""
+
+
 def build(app: FastAPI, endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     """The document of all `endpoints` of `app`."""
     endpoints = list(endpoints)
@@ -69,6 +79,9 @@ def build(app: FastAPI, endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     components["schemas"] |= _answer_schemas(endpoints)
     components["responses"] = {
         name: _failure_response(status, text, example)
+        for status, (name, text, example) in _FAILURES.items()
+    } | {
+        _OPS + name: _with_problem(_failure_response(status, text, example), status, example)
         for status, (name, text, example) in _FAILURES.items()
     }
     components["securitySchemes"] = {
@@ -106,7 +119,7 @@ def _drop_fastapis_errors(schemas: dict[str, Any]) -> None:
 
 
 def _answer_schemas(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
-    answers: set[type[msgspec.Struct]] = {Error}
+    answers: set[type[msgspec.Struct]] = {Error, Problem}
     answers |= {endpoint.answer for endpoint in endpoints if endpoint.answer is not None}
     _, schemas = msgspec.json.schema_components(
         sorted(answers, key=lambda answer: answer.__name__),
@@ -128,6 +141,17 @@ def _failure_response(status: int, text: str, example: str) -> dict[str, Any]:
     return {"description": text, "content": {"application/json": content}}
 
 
+def _with_problem(response: dict[str, Any], status: int, example: str) -> dict[str, Any]:
+    """`response` with the other form that the answer has where a request asks for it."""
+    faults = [fault("port", "whole-number", least=1, most=65_535)] if status == 400 else []
+    document = problem(status, str(faults[0]) if faults else example, faults)
+    content = {
+        "schema": {"$ref": "#/components/schemas/Problem"},
+        "examples": {"problem": {"value": msgspec.to_builtins(document)}},
+    }
+    return {**response, "content": {**response["content"], MEDIA_TYPE: content}}
+
+
 def _complete(operation: dict[str, Any], endpoint: Endpoint) -> None:
     responses = operation["responses"]
     responses.pop("422", None)
@@ -139,4 +163,5 @@ def _complete(operation: dict[str, Any], endpoint: Endpoint) -> None:
     for status, (name, _, _) in _FAILURES.items():
         if (status == 400 and not takes_input) or (status == 403 and not is_api):
             continue
-        responses[str(status)] = {"$ref": f"#/components/responses/{name}"}
+        prefix = "" if is_api else _OPS
+        responses[str(status)] = {"$ref": f"#/components/responses/{prefix}{name}"}

@@ -48,7 +48,6 @@ def _as_it_is(text: str) -> Any:
 class Kind:
     """A kind of value: the check of a value, and the fault of one that does not pass.
 
-
     ``code`` and ``values`` are the fault's. ``check`` returns the normalised value or raises
     ValueError. ``from_text`` turns the text of a bare scalar (as in YAML or a URL) into the type
     that ``check`` expects. ``is_taken`` is true for a value that is read as another word, which the

@@ -1,7 +1,7 @@
 /** Short messages of the page, and questions that it asks before an action. */
 
 import { Refused } from "./http.ts";
-import { t, told } from "./language.svelte.ts";
+import { t, told, toldFaults } from "./language.svelte.ts";
 import type { Said } from "./types.ts";
 
 export interface Toast {
@@ -69,6 +69,7 @@ export const feedback = new Feedback();
 
 /** The text of an error for the operator. */
 export function faultText(error: unknown): string {
-  if (error instanceof Refused) return error.status === 0 ? t("unreachable") : told(error.message);
-  return error instanceof Error ? error.message : String(error);
+  if (!(error instanceof Refused)) return error instanceof Error ? error.message : String(error);
+  if (error.status === 0) return t("unreachable");
+  return error.faults.length > 0 ? toldFaults(error.faults) : told(error.message);
 }

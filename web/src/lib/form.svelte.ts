@@ -1,17 +1,19 @@
 /** A form's way to the device and back: busy, then done, or the device's texts at its fields. */
 
+import { byField } from "./faults.ts";
 import { faultText, feedback } from "./feedback.svelte.ts";
 import { Refused } from "./http.ts";
-import { told } from "./language.svelte.ts";
+import { toldFaults } from "./language.svelte.ts";
 import type { Identified, Resource } from "./resources.svelte.ts";
 import type { Said } from "./types.ts";
 
 export class Form {
   isBusy = $state(false);
   /** By field; what belongs to none stands under "". */
-  problems = $state.raw<Record<string, string>>({});
+  problems = $derived.by(() => this.problemsAt(this.#fields));
 
   #fields: readonly string[];
+  #failure = $state.raw<unknown>();
   #hasEnded = false;
 
   constructor(fields: readonly string[]) {
@@ -28,23 +30,34 @@ export class Form {
     if (this.#hasEnded) feedback.say(text, true);
   }
 
+  /** What is wrong with `fields`, which are pointers without the first slash; see `byField`. */
+  problemsAt(fields: readonly string[]): Record<string, string> {
+    const failure = this.#failure;
+    if (failure === undefined) return {};
+    if (!(failure instanceof Refused) || failure.faults.length === 0)
+      return { "": faultText(failure) };
+    const found = Object.entries(byField(failure.faults, fields));
+    return Object.fromEntries(found.map(([field, faults]) => [field, toldFaults(faults)]));
+  }
+
+  /** Show no problems any more. */
+  clear(): void {
+    this.#failure = undefined;
+  }
+
   /** Do it; whether it went well. */
   async send(act: () => Promise<unknown>): Promise<boolean> {
     if (this.isBusy) return false;
     this.isBusy = true;
     try {
       await act();
-      this.problems = {};
+      this.clear();
       return true;
     } catch (error) {
       this.tellAside(faultText(error));
       // Nobody is logged in: the page says so.
       if (error instanceof Refused && error.status === 401) return false;
-      const found =
-        error instanceof Refused && error.status !== 0
-          ? error.byField(this.#fields)
-          : { "": faultText(error) };
-      this.problems = { ...found, "": told(found[""] ?? "") };
+      this.#failure = error;
       return false;
     } finally {
       this.isBusy = false;

@@ -1,29 +1,19 @@
 /** Requests to the device that serves this page. */
 
 import { takeEarly } from "./early.ts";
+import type { Fault } from "./faults.ts";
 import { OWN } from "./paths.ts";
 
 /** What the device said no to, or what kept the request from reaching it (`status` 0). */
 export class Refused extends Error {
   readonly status: number;
+  /** What is wrong with the request, where that is why. */
+  readonly faults: readonly Fault[];
 
-  constructor(message: string, status: number) {
+  constructor(message: string, status: number, faults: readonly Fault[] = []) {
     super(message);
     this.status = status;
-  }
-
-  /** Its sentences by the field each names; what names none of `fields` stands under "". */
-  byField(fields: readonly string[]): Record<string, string> {
-    const found: Record<string, string> = {};
-    let field = "";
-    for (const part of this.message.split("; ")) {
-      const named = /^[A-Za-z_]+/.exec(part)?.[0] ?? "";
-      // A semicolon may also stand inside of a sentence: what follows belongs to its field.
-      if (fields.includes(named)) field = named;
-      else if (found[field] === undefined) field = "";
-      found[field] = found[field] === undefined ? part : `${found[field]}; ${part}`;
-    }
-    return found;
+    this.faults = faults;
   }
 }
 
@@ -62,10 +52,10 @@ export async function request(
   }
   if (answer.ok || answer.status === 304) return answer;
   if (answer.status === 401) onLoggedOut();
-  throw new Refused(await errorText(answer), answer.status);
+  throw await refusedBy(answer);
 }
 
-/** A JSON request; also a 200 that holds an `error` instead of a result is `Refused`. */
+/** A JSON request. */
 export async function call<T>(
   method: Method,
   path: string,
@@ -79,7 +69,7 @@ export async function call<T>(
   return result(answer);
 }
 
-/** Hand the device a file of a media type. `Refused` as `call` is. */
+/** Hand the device a file of a media type. */
 export async function upload<T>(
   method: Method,
   path: string,
@@ -90,28 +80,17 @@ export async function upload<T>(
 }
 
 async function result<T>(answer: Response): Promise<T> {
-  const told: unknown = answer.status === 204 ? {} : await answer.json();
-  if (isFailure(told)) throw new Refused(told.error, answer.status);
-  return told as T;
+  return (answer.status === 204 ? {} : await answer.json()) as T;
 }
 
-function isFailure(told: unknown): told is { error: string } {
-  return (
-    typeof told === "object" &&
-    told !== null &&
-    "error" in told &&
-    typeof told.error === "string" &&
-    !("msg" in told) &&
-    !("delay" in told)
-  );
-}
-
-async function errorText(answer: Response): Promise<string> {
+/** What a problem document says (RFC 9457), or whatever else answered. */
+async function refusedBy(answer: Response): Promise<Refused> {
   try {
-    const told: unknown = await answer.json();
-    if (isFailure(told)) return told.error;
+    const told = (await answer.json()) as { detail?: string; error?: string; errors?: Fault[] };
+    const text = told.detail ?? told.error;
+    if (text !== undefined) return new Refused(text, answer.status, told.errors);
   } catch {
     // Not JSON: the status has to say it.
   }
-  return `HTTP ${answer.status}`;
+  return new Refused(`HTTP ${answer.status}`, answer.status);
 }

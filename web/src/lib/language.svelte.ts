@@ -2,8 +2,10 @@
 
 import { deviceZh } from "../messages/device_zh.ts";
 import { en, type Key } from "../messages/en.ts";
+import { faultsZh } from "../messages/faults_zh.ts";
 import { zh } from "../messages/zh.ts";
 import { DeviceWords } from "./device_words.ts";
+import { FaultWords, type Fault } from "./faults.ts";
 
 export type Language = "en" | "zh-CN";
 type Values = Record<string, string | number>;
@@ -47,12 +49,23 @@ export function t(key: Key, values: Values = {}): string {
 }
 
 let words: DeviceWords | undefined;
+let faultWords: FaultWords | undefined;
+
+function deviceWords(): DeviceWords {
+  return (words ??= new DeviceWords(deviceZh));
+}
 
 /** Translate a text from the device into the page's language, as far as its sentences are known. */
 export function told(text: string): string {
   if (language === "en") return text;
-  words ??= new DeviceWords(deviceZh);
-  return words.translate(text);
+  return deviceWords().translate(text);
+}
+
+/** What the device finds wrong, in the page's language. */
+export function toldFaults(faults: readonly Fault[]): string {
+  if (language === "en") return faults.map((fault) => fault.detail).join("; ");
+  const inWords = (faultWords ??= new FaultWords(faultsZh, deviceWords()));
+  return faults.map((fault) => inWords.sentence(fault)).join("；");
 }
 
 const numbers: Record<Language, Intl.NumberFormat> = {

@@ -15,5 +15,11 @@ export const LISTS: Partial<Record<string, string>> = {
   proxies: `${V1}/proxy-services`,
 };
 
-/** The console's own header: a foreign page cannot send it without the device's consent. */
-export const OWN: Readonly<Record<string, string>> = { "x-egressd-console": "1" };
+/**
+ * The headers of every request: the console's own, which a foreign page cannot send without the
+ * device's consent, and how the device is to say what is wrong with a request.
+ */
+export const OWN: Readonly<Record<string, string>> = {
+  "x-egressd-console": "1",
+  accept: "application/json, application/problem+json, */*;q=0.1",
+};

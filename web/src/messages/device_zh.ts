@@ -331,17 +331,9 @@ export const deviceZh: Readonly<Record<string, string>> = {
 
   // What the device refuses.
   "line {n}: {>why}": "第 {n} 行：{why}",
-  "the password is wrong": "密码错误",
-  "the setup code is wrong, or was used already; `egressd console code` shows or makes one":
-    "初始化代码错误或已使用；运行 egressd console code 可以查看或重新生成",
-  "too many wrong attempts: try again in {n} seconds": "错误次数过多：请在 {n} 秒后重试",
-  "password must have {least} to {most} characters, none of them a control":
-    "密码必须有 {least} 到 {most} 个字符，不含控制字符",
   "log in first": "请先登录",
   "there is no such session": "该会话已不存在",
   "all {quota} proxy services that are allowed exist already": "已达到代理服务上限 {quota}",
-  "ip must not have a rule already: {ip} has one": "{ip} 已有规则",
-  "name must not be another's: there is a {>kind} {name} already": "名称已被使用：{kind} {name} 已存在",
   "{field} must not look like another's: there is a {>kind} {name} already":
     "{field} 与已有的{kind} {name} 看起来相同",
   "{field} must not look like DIRECT or REJECT nor begin like Group_ or Interface:":
@@ -350,28 +342,23 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "{field} must not begin with a combining mark": "{field} 不能以组合符号开头",
   "{field} must not contain U+{point}, which cannot be seen": "{field} 不能包含不可见字符 U+{point}",
   "{field} must not be this device itself": "{field} 不能是本设备自身",
-  "server must be on the internet unless the import takes private ones: it is {>reason}":
-    "server 必须位于互联网上（除非导入时允许私有服务器）：{reason}",
+  "{field} must be on the internet unless the import takes private ones: it is {>reason}":
+    "{field} 必须位于互联网上（除非导入时允许私有服务器）：{reason}",
   "a private address": "私有地址",
   "a link-local address": "链路本地地址",
   "a multicast address": "组播地址",
   "a reserved address": "保留地址",
   "a name of a private network": "私有网络的名称",
   "in a LAN": "在局域网内",
-  "the file is no backup that can be put back: {>reason}": "该文件不是可以恢复的备份：{reason}",
-  "the backup says what this device does not take: {>reason}": "备份含有本设备不接受的内容：{reason}",
   "node {n}: {>problem}": "节点 {n}：{problem}",
   "rule {n}: {>problem}": "规则 {n}：{problem}",
   "VPN line {n}: {>problem}": "VPN 线路 {n}：{problem}",
   "proxy service {n}: {>problem}": "代理服务 {n}：{problem}",
-  "port must be free: {>user} listens on {port}": "端口 {port} 已被占用：{user}",
-  "there may be at most {n} {>things}, and would be {number}": "{things}最多 {n} 个，此更改将达到 {number} 个",
+  "port must be free: {>user} listens on {port}": "{field} {port} 已被占用：{user}",
   nodes: "节点",
   rules: "规则",
   "VPN lines": "VPN 线路",
   "proxy services": "代理服务",
-  "there is no {>kind} with the id {id}": "不存在 id 为 {id} 的{kind}",
-  "there is no {>type} line {name}": "{type} 线路 {name} 不存在",
   "there is a {>kind} {name} already": "{kind} {name} 已存在",
   "there is no {>kind} {name}": "{kind} {name} 不存在",
   l2tp: "L2TP",
@@ -382,17 +369,11 @@ export const deviceZh: Readonly<Record<string, string>> = {
   interface: "接口",
   line: "线路",
   "proxy service": "代理服务",
-  "node_dns_servers must not be empty: {name}'s node_dns_profile is custom":
-    "node_dns_servers 不能为空：节点 {name} 的 node_dns_profile 为 custom",
-  "{field} must hold a DNS server when dns_profile is custom":
-    "dns_profile 为 custom 时 {field} 不能为空",
-  "username must not be empty when a password is given": "填写密码时 username 不能为空",
+  "{field} must not be empty when a password is given": "填写密码时 {field} 不能为空",
   "{field} must not be empty": "{field} 不能为空",
-  "the node {name} does not take these settings: {>why}": "节点 {name} 不能使用这些设置：{why}",
-  "{field} is missing: it must be {>takes}": "缺少 {field}，应为：{takes}",
   "{field} must be {>takes}": "{field} 应为：{takes}",
-  "name must begin with {prefix}, go on with letters, digits or _ . @ - and have at most {n} characters":
-    "名称必须以 {prefix} 开头，其后为字母、数字或 _ . @ -，最多 {n} 个字符",
+  "{field} must begin with {prefix}, go on with letters, digits or _ . @ - and have at most {n} characters":
+    "{field} 必须以 {prefix} 开头，其后为字母、数字或 _ . @ -，最多 {n} 个字符",
   "{field} must not be lo, by which this device is reached and nothing else":
     "{field} 不能是 lo：它只通向本机",
   "{field} must have at most {n} bytes": "{field} 最多 {n} 个字节",
@@ -404,19 +385,12 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "an IPv4 address or a CIDR without host bits": "IPv4 地址或没有主机位的 CIDR",
   "an IPv4 address or a host name": "IPv4 地址或主机名",
   "an IPv4 address": "IPv4 地址",
-  "a domain name or an IPv4 address": "域名或 IPv4 地址",
   "DIRECT, REJECT, a node's name, Group_<group name> or Interface:<interface name>":
     "DIRECT、REJECT、节点名称、Group_<节点组> 或 Interface:<接口>",
   "a whole number from {least} to {most}": "{least} 到 {most} 的整数",
-  "an http or https URL of at most {n} characters, without a user name":
-    "不超过 {n} 个字符且不含用户名的 http 或 https 网址",
-  "an http or https URL of at most {n} characters": "不超过 {n} 个字符的 http 或 https 网址",
   "an interface name of 1 to {n} characters: letters, digits, and after the first also _ . @ -":
     "1 到 {n} 个字符的接口名：字母、数字，首字符之后还可以有 _ . @ -",
-  "an interface's bare name of 1 to {n} characters": "1 到 {n} 个字符的接口名",
   "a bare interface name, without {prefix}": "接口名，不带 {prefix}",
-  "a string of {length} characters, none of them a control character":
-    "{length} 个字符的文本，不含控制字符",
   "one of {choices}": "以下之一：{choices}",
 
   // What was done to several.

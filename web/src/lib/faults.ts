@@ -1,0 +1,71 @@
+/** What the device finds wrong with a request: at which field, by which code. Pure. */
+
+import type { DeviceWords } from "./device_words.ts";
+
+/** One of the `errors` of a problem document (RFC 9457), as docs/api.md describes them. */
+export interface Fault {
+  /** The field as a JSON pointer (RFC 6901); empty for none. */
+  pointer: string;
+  code: string;
+  values: Readonly<Record<string, string | number | readonly string[]>>;
+  /** As a sentence in English. */
+  detail: string;
+}
+
+/**
+ * The faults by the field they are of: the longest of `fields` that leads to it, such as `ip` or
+ * `config_json/port`. What belongs to none stands under "".
+ */
+export function byField(
+  faults: readonly Fault[],
+  fields: readonly string[],
+): Record<string, Fault[]> {
+  const found: Record<string, Fault[]> = {};
+  for (const fault of faults) {
+    const field = fields
+      .filter((one) => `${fault.pointer}/`.startsWith(`/${one}/`))
+      .reduce((longest, one) => (one.length > longest.length ? one : longest), "");
+    (found[field] ??= []).push(fault);
+  }
+  return found;
+}
+
+/** The field as the device's sentences spell it: `items[2].name`, and `body` for all of it. */
+export function fieldOf(pointer: string): string {
+  const steps = pointer.split("/").slice(1);
+  if (steps.length === 0) return "body";
+  return steps
+    .map((step, at) => {
+      const name = step.replaceAll("~1", "/").replaceAll("~0", "~");
+      if (at > 0 && /^\d+$/.test(name)) return `[${name}]`;
+      return at === 0 ? name : `.${name}`;
+    })
+    .join("");
+}
+
+/** The faults in another language, by their codes. */
+export class FaultWords {
+  #catalogue: Readonly<Record<string, string>>;
+  #words: DeviceWords;
+
+  /**
+   * `catalogue`: a sentence for each code. `{field}` and the fault's values stand in braces;
+   * `{>reason}` is one that holds words of the device's, which `words` has.
+   */
+  constructor(catalogue: Readonly<Record<string, string>>, words: DeviceWords) {
+    this.#catalogue = catalogue;
+    this.#words = words;
+  }
+
+  /** The fault's sentence; where the code is not known, what `words` makes of the device's. */
+  sentence(fault: Fault): string {
+    const own = this.#catalogue[fault.code];
+    if (own === undefined) return this.#words.translate(fault.detail);
+    return own.replace(/\{(>?)(\w+)\}/g, (whole, nested: string, name: string) => {
+      const value = name === "field" ? fieldOf(fault.pointer) : fault.values[name];
+      if (value === undefined) return whole;
+      const text = Array.isArray(value) ? value.join(", ") : String(value);
+      return nested ? this.#words.translate(text) : text;
+    });
+  }
+}
