@@ -9,8 +9,11 @@ import msgspec
 import pytest
 
 from egressd.model.errors import Failed, Invalid
+from egressd.model.faults import fault
 from egressd.model.messages import Status
 from egressd.model.nouns import Settings, Whitelist
+
+SCHEMES = ("http://", "https://", "quic://")
 
 if TYPE_CHECKING:
     from tests.service.conftest import Bench, Make
@@ -43,8 +46,13 @@ async def test_the_whitelists_destination_is_direct_a_node_or_a_group(
 async def test_every_invalid_entry_is_reported(bench: Bench) -> None:
     with pytest.raises(Invalid) as refused:
         await bench.whitelist.put("ftp://a.example, b c", "10.0.0.1/8\n::1", "x")
-    fields = [problem.split()[0].rstrip(":") for problem in refused.value.problems]
-    assert fields == ["domains", "domains", "ips", "ips", "node"]
+    assert refused.value.faults == (
+        fault("domains", "entry-scheme", entry="ftp://a.example", schemes=SCHEMES),
+        fault("domains", "entry-domain", entry="b c"),
+        fault("ips", "entry-host-bits", entry="10.0.0.1/8", network="10.0.0.0/8"),
+        fault("ips", "entry-ipv6", entry="::1"),
+        fault("node", "whitelist-target-missing", given="x"),
+    )
     assert bench.whitelist.get() == Whitelist()
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from egressd.model.errors import Invalid, Missing
+from egressd.model.faults import fault
 from egressd.model.messages import LineStatus, Status
 from egressd.model.nouns import Line, Settings
 
@@ -74,8 +75,12 @@ async def test_an_invalid_field_is_reported(
 async def test_every_fault_is_reported_at_once(bench: Bench, make: Make) -> None:
     with pytest.raises(Invalid) as refused:
         await bench.lines.create(make.line("x", server="", username="", dns_profile="custom"))
-    fields = [problem.split()[0] for problem in refused.value.problems]
-    assert fields == ["type", "server", "username", "dns_servers"]
+    assert refused.value.faults == (
+        fault("type", "one-of", choices=("l2tp", "pptp")),
+        fault("server", "ipv4-or-host"),
+        fault("username", "empty"),
+        fault("dns_servers", "dns-servers-needed", profile="dns_profile"),
+    )
 
 
 async def test_names_are_unique(bench: Bench, make: Make) -> None:

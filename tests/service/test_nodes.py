@@ -10,6 +10,7 @@ import pytest
 
 from egressd.model.drafts import ImportOutcome, NodeBatch, NodeDraft
 from egressd.model.errors import Failed, Invalid, Missing
+from egressd.model.faults import fault
 from egressd.model.messages import Delay
 from egressd.model.nouns import Settings
 from egressd.model.plan import Change
@@ -410,10 +411,10 @@ async def test_every_fault_of_a_batch_is_reported(bench: Bench) -> None:
     batch = NodeBatch(ids=(node.id,), node_dns_servers="", dialer_proxy="nobody")
     with pytest.raises(Invalid) as refused:
         await bench.nodes.update_many(batch)
-    assert [problem.partition(" ")[0] for problem in refused.value.problems] == [
-        "node_dns_servers",
-        "dialer_proxy",
-    ]
+    assert refused.value.faults == (
+        fault("node_dns_servers", "dns-servers-needed-by-node", name="a"),
+        fault("dialer_proxy", "relay-missing", name="nobody"),
+    )
 
 
 EARLY_DATA = {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from egressd.model.errors import Invalid, Missing, OverQuota
+from egressd.model.faults import fault
 
 if TYPE_CHECKING:
     from tests.service.conftest import Bench, Make
@@ -86,9 +87,9 @@ async def test_names_and_ports_are_unique(bench: Bench, make: Make) -> None:
     await bench.services.create(make.service("b", port=8002, is_enabled=False))
     with pytest.raises(Invalid) as refused:
         await bench.services.create(make.service("a", port=8002))
-    assert refused.value.problems == (
-        "name must not be another's: there is a proxy service a already",
-        "port must be free: the proxy service b listens on 8002",
+    assert refused.value.faults == (
+        fault("name", "name-taken", thing="proxy service", name="a"),
+        fault("port", "port-in-use", user="the proxy service b", port=8002),
     )
     with pytest.raises(Invalid, match="port must be free"):
         await bench.services.replace(first.id, make.service("a", port=8002))

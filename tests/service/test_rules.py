@@ -8,6 +8,7 @@ import pytest
 
 from egressd.model.drafts import RuleBatch
 from egressd.model.errors import Invalid, Missing
+from egressd.model.faults import fault
 
 if TYPE_CHECKING:
     from tests.service.conftest import Bench, Make
@@ -74,15 +75,14 @@ async def test_every_fault_is_reported_at_once(bench: Bench, make: Make) -> None
     )
     with pytest.raises(Invalid) as refused:
         await bench.rules.create(draft)
-    fields = [problem.split()[0] for problem in refused.value.problems]
-    assert fields == [
-        "ip",
-        "mac",
-        "comment",
-        "target_node",
-        "upload_limit_kbps",
-        "download_limit_kbps",
-    ]
+    assert refused.value.faults == (
+        fault("ip", "ipv4-or-cidr"),
+        fault("mac", "too-long", most=64),
+        fault("comment", "control-characters"),
+        fault("target_node", "target-missing", kind="node", name="nowhere"),
+        fault("upload_limit_kbps", "whole-number", least=0, most=10_000_000),
+        fault("download_limit_kbps", "whole-number", least=0, most=10_000_000),
+    )
 
 
 @pytest.mark.parametrize("target", ["", "direct", "Group_", "Group_none", "Interface:", "nobody"])
@@ -183,11 +183,11 @@ async def test_every_fault_of_a_batch_is_reported(bench: Bench) -> None:
     batch = RuleBatch(ips=(), target_node="", upload_limit_kbps=-1, download_limit_kbps=-1)
     with pytest.raises(Invalid) as refused:
         await bench.rules.update_many(batch)
-    assert [problem.split()[0] for problem in refused.value.problems] == [
-        "target_node",
-        "upload_limit_kbps",
-        "download_limit_kbps",
-    ]
+    assert refused.value.faults == (
+        fault("target_node", "target-missing", kind="node", name=""),
+        fault("upload_limit_kbps", "whole-number", least=0, most=10_000_000),
+        fault("download_limit_kbps", "whole-number", least=0, most=10_000_000),
+    )
 
 
 async def test_a_rule_with_a_deleted_target_is_reported(bench: Bench, make: Make) -> None:

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from egressd.model.faults import OTHER
+from egressd.model.sentences import SENTENCES
 from tests.web.site import Site
 
 ROOT = Path(__file__).resolve().parents[2]
 CATALOGUE = ROOT / "web" / "src" / "messages" / "device_zh.ts"
+FAULTS = CATALOGUE.with_name("faults_zh.ts")
 ROOMS = ("api", "console", "formats", "model", "netd", "planner", "service")
 
 
@@ -39,6 +42,18 @@ def test_every_translated_sentence_is_one_of_the_device() -> None:
         if part.strip(" :,;()`") and part.strip() not in said
     ]
     assert unsaid == []
+
+
+def test_every_fault_has_a_sentence_in_chinese_with_its_values() -> None:
+    text = FAULTS.read_text()
+    found = re.findall(r'^ {2}(?:"([^"]+)"|(\w+)):\s+"((?:[^"\\]|\\.)*)",$', text, re.MULTILINE)
+    translated = {quoted or bare: sentence for quoted, bare, sentence in found}
+    assert translated.keys() == SENTENCES.keys() - {OTHER}
+    for code, sentence in translated.items():
+        places = set(re.findall(r"\{>?(\w+)\}", sentence))
+        wanted = set(re.findall(r"\{(\w+)", SENTENCES[code]))
+        # A field need not be named where the sentence is shown at it.
+        assert places - {"field"} == wanted - {"field"}, code
 
 
 @pytest.mark.lab

@@ -136,7 +136,7 @@ export const faultsZh: Readonly<Record<string, string>> = {
   "line-not-normal": "server、port 和 secret 必须采用存储时的形式",
   // Proxy services.
   "port-reserved": "{field} 不能是系统保留的端口：{port} 用于 {reason}",
-  "port-in-use": "端口 {port} 已被占用：{user}",
+  "port-in-use": "端口 {port} 已被占用：{>user}",
   colon: "{field} 不能包含冒号：在 HTTP 中冒号表示用户名结束（RFC 7617）",
   "username-needed": "填写密码时 {field} 不能为空",
   // The whitelist's entries.
