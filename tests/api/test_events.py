@@ -77,9 +77,13 @@ def test_events_are_relayed_until_the_source_ends() -> None:
         assert await listener.next() == b": listening\n\n"
         assert listener.headers[b"content-type"].startswith(b"text/event-stream")
         assert b"content-length" not in listener.headers
-        await source.queue.put(Event(topic="line", subject="l2tp_1", text="two\nlines"))
+        values = {"ip": "10.9.0.2"}
+        await source.queue.put(
+            Event(topic="line", subject="l2tp_1", text="two\nlines", code="online", values=values)
+        )
         assert await listener.next() == (
-            b'data: {"topic":"line","subject":"l2tp_1","text":"two\\nlines"}\n\n'
+            b'data: {"topic":"line","subject":"l2tp_1","text":"two\\nlines",'
+            b'"code":"online","values":{"ip":"10.9.0.2"}}\n\n'
         )
         await source.queue.put(None)
         assert await listener.next() == b""

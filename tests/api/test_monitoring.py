@@ -156,12 +156,20 @@ async def test_events_are_sent_to_a_listener(fresh_device: Device) -> None:
     start = await asyncio.wait_for(chunks.get(), 2)
     assert start["status"] == 200
     assert dict(start["headers"])[b"content-type"].startswith(b"text/event-stream")
-    await fresh_device.events.put(Event(topic="line", subject="l2tp_1", text="is online"))
+    told = Event(
+        topic="line", subject="l2tp_1", text="is online", code="online", values={"ip": "10.9.0.2"}
+    )
+    await fresh_device.events.put(told)
     body = b""
     while b"data: " not in body:
         body += (await asyncio.wait_for(chunks.get(), 2))["body"]
-    told = json.loads(body.partition(b"data: ")[2])
-    assert told == {"topic": "line", "subject": "l2tp_1", "text": "is online"}
+    assert json.loads(body.partition(b"data: ")[2]) == {
+        "topic": "line",
+        "subject": "l2tp_1",
+        "text": "is online",
+        "code": "online",
+        "values": {"ip": "10.9.0.2"},
+    }
     gone.set()
     await asyncio.wait_for(listening, 2)
 

@@ -45,7 +45,9 @@ async def test_consecutive_changes_are_written_in_one_batch() -> None:
     journal.note(record("a"), "rules")
     journal.note(record("b"))
     assert disk.batches == []
-    assert told == [Event(topic="change", subject="rules", text="a")]
+    (event,) = told
+    assert (event.topic, event.subject, event.text) == ("change", "rules", "a")
+    assert (event.code, event.values) == ("changed", {"who": "token", "what": "POST /x"})
     await asyncio.wait_for(disk.has_written.wait(), 5)
     assert disk.batches == [["a", "b"]]
     journal.note(record("c"))

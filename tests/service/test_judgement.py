@@ -222,12 +222,19 @@ def test_a_change_of_state_and_its_end_are_each_reported_once() -> None:
         ("target", "Interface:wan2", "1 client of Interface:wan2 is blocked: it is down"),
     ]
     assert [notice.is_bad for notice in told.notices] == [True, True]
+    wan, target = (notice.event for notice in told.notices)
+    assert (wan.code, wan.values) == ("fails", {"subjects": ("wan2",), "reason": "it is down"})
+    assert (target.code, target.values) == (
+        "blocked",
+        {"subjects": ("Interface:wan2",), "cause": "exit", "reason": "it is down", "clients": 1},
+    )
     assert told.take(bad) == []
     assert told.take(RUNNING) == [
         ("wan", "wan2", "wan2 works again"),
         ("target", "Interface:wan2", "1 client of Interface:wan2 gets out again"),
     ]
     assert [notice.is_bad for notice in told.notices] == [False, False]
+    assert [notice.event.code for notice in told.notices] == ["works", "unblocked"]
 
 
 def test_nodes_are_reported_by_name_and_key() -> None:
@@ -281,6 +288,11 @@ def test_problems_that_differ_in_numbers_are_one_problem() -> None:
     ]
     assert told.take(seen(problems=("96 of 100 are tracked",))) == []
     assert told.take(RUNNING) == [("problem", "", "over: 96 of 100 are tracked")]
+    (over,) = (notice.event for notice in told.notices)
+    assert (over.code, over.values) == (
+        "over",
+        {"subjects": (), "problem": "96 of 100 are tracked"},
+    )
 
 
 def test_problems_include_everything_that_is_blocked() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from egressd.model.desired import DesiredState, Edit
+from egressd.model.faults import Value
 from egressd.model.messages import Event
 from egressd.model.nouns import Node
 from egressd.service.naming import named
@@ -36,5 +37,12 @@ STATE = DesiredState().with_edits(
     ],
 )
 def test_keys_in_events_become_names(text: str, told: str) -> None:
-    event = Event(topic="group", subject="group:3", text=text)
-    assert named(event, STATE) == Event(topic="group", subject="Group_asia", text=told)
+    values: dict[str, Value] = {"node": text, "others": (text, "x"), "number": 1}
+    event = Event(topic="group", subject="group:3", text=text, code="elected", values=values)
+    assert named(event, STATE) == Event(
+        topic="group",
+        subject="Group_asia",
+        text=told,
+        code="elected",
+        values={"node": told, "others": (told, "x"), "number": 1},
+    )

@@ -177,7 +177,13 @@ async def _relay(
 
 
 def _encoded(event: Event) -> bytes:
-    told = {"topic": event.topic, "subject": event.subject, "text": event.text}
+    told = {
+        "topic": event.topic,
+        "subject": event.subject,
+        "text": event.text,
+        "code": event.code,
+        "values": event.values,
+    }
     return b"data: " + msgspec.json.encode(told) + b"\n\n"
 
 

@@ -12,7 +12,10 @@ BEHIND_MAX: Final = 256
 """Events that may wait for a slow listener. If more come, it loses them all, and gets `MISSED`."""
 
 MISSED: Final = Event(
-    topic="change", subject="everything", text="too many changes at once to list them"
+    topic="change",
+    subject="everything",
+    text="too many changes at once to list them",
+    code="missed",
 )
 
 

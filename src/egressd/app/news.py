@@ -26,7 +26,8 @@ class News:
         """Log and publish an event of netd, with names in place of nodes' and groups' numbers."""
         told = named(event, self._cases().ledger.state)
         if told != event:  # else netd's own log has it
-            log.info(told.text, topic=told.topic, subject=told.subject, key=event.subject)
+            beside = _for_programs(told)
+            log.info(told.text, topic=told.topic, subject=told.subject, key=event.subject, **beside)
         self._hub.publish(told)
 
     def on_status(self, seen: Status) -> None:
@@ -40,7 +41,12 @@ class News:
     def notify(self, notice: Notice) -> None:
         """Log and publish a change of the judgement."""
         event = notice.event
-        beside = {"key": notice.key} if notice.key else {}
+        beside = _for_programs(event) | ({"key": notice.key} if notice.key else {})
         write = log.warning if notice.is_bad else log.info
         write(event.text, topic=event.topic, subject=event.subject, **beside)
         self._hub.publish(event)
+
+
+def _for_programs(event: Event) -> dict[str, object]:
+    """Return what the log has beside an event's text."""
+    return {"code": event.code, "values": event.values} if event.code else {}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from egressd.model.bounds import DELAY_TIMEOUT_MAX_MS
+from egressd.model.faults import Value
 from egressd.model.forms import Address, Text, Url
 from egressd.model.instances import KernelPath, NodePath
 from egressd.model.plan import Change, Plan
@@ -296,11 +298,16 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, tag="reply"):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event"):
-    """An event: ``topic`` names its kind, ``subject`` its object, ``text`` describes it."""
+    """An event: ``topic`` names its kind, ``subject`` its object, ``text`` describes it.
+
+    ``code`` and ``values`` say for programs what ``text`` says for people.
+    """
 
     topic: str
     subject: str = ""
     text: str = ""
+    code: str = ""
+    values: Mapping[str, Value] = {}
 
 
 News: TypeAlias = Event | LineNews | StatusNews

@@ -305,7 +305,7 @@ class Reconciler:
             if reviving := [each.port for each in services if each.key in self._serving.reviving]:
                 with as_far_as_possible("guard the ports of services that are being revived"):
                     await self.machine.restrict_to_lan(reviving)
-        self._publish(Event(topic="halted", text=reason))
+        self._publish(Event(topic="halted", text=reason, code="halted"))
 
     async def status(self) -> Status:
         """Return the status of the device."""
@@ -405,14 +405,14 @@ class Reconciler:
             log.warning("reloading the nftables table", reason=reason)
             await self._applier.load()
             await self._limits.sync(self.plan.limits, self._applier.limited_lans())
-        self._publish(Event(topic="healed", subject="nftables", text=reason))
+        self._publish(Event(topic="healed", subject="nftables", text=reason, code="healed"))
 
     async def limit_again(self, reason: str) -> None:
         """Repair the speed limits, after another program touched the kernel's part of them."""
         async with self._ordered():
             is_healed = await self._limits.sync(self.plan.limits, self._applier.limited_lans())
         if is_healed:
-            self._publish(Event(topic="healed", subject="limits", text=reason))
+            self._publish(Event(topic="healed", subject="limits", text=reason, code="healed"))
 
     async def revive(self, instances: Sequence[Instance]) -> None:
         """Start instances of the plan that do not run, and let their clients through again.
@@ -495,7 +495,9 @@ class Reconciler:
         """Start instances again that died with their worker."""
         self._serving.lose(instances)
         text = f"{len(instances)} instances were lost with their worker"
-        self._publish(Event(topic="engine", text=text))
+        self._publish(
+            Event(topic="engine", text=text, code="lost", values={"instances": len(instances)})
+        )
         self._tell()
         self._reviver.retry_now()
 

@@ -119,7 +119,10 @@ class Steering:
             old = before.get(key)
             if old is not None and old.elected and choice.elected not in ("", old.elected):
                 text = f"new flows go by {choice.elected}, not by {old.elected}"
-                self._publish(Event(topic="group", subject=key, text=text))
+                values = {"node": choice.elected, "before": old.elected}
+                self._publish(
+                    Event(topic="group", subject=key, text=text, code="elected", values=values)
+                )
         return any(
             set(old.living) - set(choices[key].living)
             for key, old in before.items()

@@ -56,7 +56,11 @@ class Journal:
             )
         self._waiting = [*self._waiting[1 - _WAITING_MAX :], record]
         if subject:
-            self._publish(Event(topic="change", subject=subject, text=record.text))
+            values = {"who": record.who, "what": record.what}
+            event = Event(
+                topic="change", subject=subject, text=record.text, code="changed", values=values
+            )
+            self._publish(event)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.get_running_loop().create_task(self._write_soon())
 

@@ -14,6 +14,7 @@ import msgspec
 
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
+from egressd.model.faults import Value
 from egressd.model.messages import Event, Status
 from egressd.model.names import DIRECT
 from egressd.service import bounds
@@ -33,6 +34,9 @@ from egressd.service.ports import Clock
 
 _TOLD_MAX: Final = 20
 """Events of one topic that are reported at a time: there may be thousands of nodes."""
+_SUBJECTS_MAX: Final = 20
+"""Names that an event's values hold."""
+_NOTHING: Final[Mapping[str, Value]] = {}
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -146,12 +150,16 @@ class Judge:
         for (cause, reason), targets in worse.items():
             clients = sum(state.target_uses[target] for target in targets)
             text = sentence(clients, sorted(targets), cause, reason)
-            notices.append(_notice("target", targets, text, is_bad=True))
+            code = "nameless" if cause == "names" else "blocked"
+            about: dict[str, Value] = {"cause": cause, "reason": reason, "clients": clients}
+            notices.append(_notice("target", targets, text, code, about, is_bad=True))
         if better:
             clients = sum(state.target_uses.get(target, 0) for target in better)
             text = f"{clients} client{'' if clients == 1 else 's'} of {listed(sorted(better))}"
             text += f" get{'s' if clients == 1 else ''} out again"
-            notices.append(_notice("target", better, text, is_bad=False))
+            notices.append(
+                _notice("target", better, text, "unblocked", {"clients": clients}, is_bad=False)
+            )
         self._tell_some("target", notices)
 
     def _note_exits(self, seen: Status) -> None:
@@ -162,9 +170,12 @@ class Judge:
             before, reason = self._egress_problems.get(name, ""), reasons.get(name, "")
             if reason and reason != before:
                 text = f"{name} does not work: {reason}"
-                notices.append(_notice("wan", [name], text, is_bad=True))
+                notices.append(
+                    _notice("wan", [name], text, "fails", {"reason": reason}, is_bad=True)
+                )
             elif before and not reason:
-                notices.append(_notice("wan", [name], f"{name} works again", is_bad=False))
+                text = f"{name} works again"
+                notices.append(_notice("wan", [name], text, "works", is_bad=False))
         self._egress_problems = {
             name: reasons.get(name, "") for name in known & {*seen.egress_problems}
         }
@@ -181,11 +192,15 @@ class Judge:
         for reason, keys in worse.items():
             fails = "fails" if len(keys) == 1 else "fail"
             text = f"{_names(state, keys)} {fails}: {reason}"
-            notices.append(_notice("node", _nodes(state, keys), text, is_bad=True, keys=keys))
+            names = _nodes(state, keys)
+            notices.append(
+                _notice("node", names, text, "fails", {"reason": reason}, is_bad=True, keys=keys)
+            )
         if gone := [key for key in better if _node_id(key) in state.nodes]:
             answers = "answers" if len(gone) == 1 else "answer"
             text = f"{_names(state, gone)} {answers} again"
-            notices.append(_notice("node", _nodes(state, gone), text, is_bad=False, keys=gone))
+            names = _nodes(state, gone)
+            notices.append(_notice("node", names, text, "works", is_bad=False, keys=gone))
         self._tell_some("node", notices)
 
     def _note_problems(self, problems: tuple[str, ...]) -> None:
@@ -196,8 +211,8 @@ class Judge:
         self._tell_some(
             "problem",
             [
-                *(_notice("problem", (), text, is_bad=True) for text in fresh),
-                *(_notice("problem", (), f"over: {text}", is_bad=False) for text in over),
+                *(_problem("", text, is_over=False) for text in fresh),
+                *(_problem("", text, is_over=True) for text in over),
             ],
         )
 
@@ -206,10 +221,10 @@ class Judge:
         notices = []
         for source, text in sorted(now - self._reached):
             said = bounds.sentence(text, [source] if source else [])
-            notices.append(_notice("problem", [source], said, is_bad=True))
+            notices.append(_problem(source, said, is_over=False))
         for source, text in sorted(self._reached - now):
-            said = f"over: {bounds.sentence(text, [source] if source else [])}"
-            notices.append(_notice("problem", [source], said, is_bad=False))
+            said = bounds.sentence(text, [source] if source else [])
+            notices.append(_problem(source, said, is_over=True))
         self._reached = now
         self._tell_some("problem", notices)
 
@@ -217,8 +232,9 @@ class Judge:
         for notice in notices[:_TOLD_MAX]:
             self._notify(notice)
         if len(notices) > _TOLD_MAX:
-            text = f"{len(notices) - _TOLD_MAX} more have changed"
-            self._notify(_notice(topic, (), text, is_bad=True))
+            more = len(notices) - _TOLD_MAX
+            text = f"{more} more have changed"
+            self._notify(_notice(topic, (), text, "more", {"number": more}, is_bad=True))
 
 
 def _wan_problems(seen: Status) -> Iterable[str]:
@@ -234,12 +250,30 @@ def _exit_reasons(seen: Status) -> dict[str, str]:
 
 
 def _notice(
-    topic: str, subjects: Iterable[str], text: str, *, is_bad: bool, keys: Iterable[str] = ()
+    topic: str,
+    subjects: Iterable[str],
+    text: str,
+    code: str,
+    about: Mapping[str, Value] = _NOTHING,
+    *,
+    is_bad: bool,
+    keys: Iterable[str] = (),
 ) -> Notice:
+    """Return a notice about `subjects`; the event's values are they and `about`."""
     subjects, keys = list(subjects), list(keys)
     subject = subjects[0] if len(subjects) == 1 else ""
     key = keys[0] if len(keys) == 1 else ""
-    return Notice(Event(topic=topic, subject=subject, text=text), is_bad, key)
+    values = {"subjects": tuple(sorted(subjects)[:_SUBJECTS_MAX]), **about}
+    event = Event(topic=topic, subject=subject, text=text, code=code, values=values)
+    return Notice(event, is_bad, key)
+
+
+def _problem(source: str, text: str, *, is_over: bool) -> Notice:
+    """Return a notice of one of the device's problems, of `source` if it is of one."""
+    code = "over" if is_over else "problem"
+    said = f"over: {text}" if is_over else text
+    sources = [source] if source else []
+    return _notice("problem", sources, said, code, {"problem": text}, is_bad=not is_over)
 
 
 def _node_id(key: str) -> int:

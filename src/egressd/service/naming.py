@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from egressd.model.desired import DesiredState
+from egressd.model.faults import Value
 from egressd.model.messages import Event
 from egressd.model.names import GROUP_PREFIX
 
@@ -28,6 +29,18 @@ def named(event: Event, state: DesiredState) -> Event:
         groups = (n for n, i in state.numbers.items() if i == number and n.startswith(GROUP_PREFIX))
         return next(groups, found[0])
 
+    def words(value: Value) -> Value:
+        match value:
+            case str():
+                return _KEY.sub(name, value)
+            case tuple():
+                return tuple(_KEY.sub(name, each) for each in value)
+            case _:
+                return value
+
     return msgspec.structs.replace(
-        event, subject=_KEY.sub(name, event.subject), text=_KEY.sub(name, event.text)
+        event,
+        subject=_KEY.sub(name, event.subject),
+        text=_KEY.sub(name, event.text),
+        values={key: words(value) for key, value in event.values.items()},
     )

@@ -30,6 +30,16 @@ def test_a_line_that_comes_up_is_reported_once() -> None:
     assert told(ONLINE, ONLINE) == []
 
 
+def test_events_have_a_code_and_values_beside_the_text() -> None:
+    (up,) = news.events({}, {"l2tp_1": ONLINE})
+    assert (up.code, up.values) == ("online", {"ip": "10.9.0.2"})
+    (down,) = news.events({"l2tp_1": ONLINE}, {"l2tp_1": REFUSED})
+    assert (down.code, down.values) == (
+        "down",
+        {"state": REFUSED.state, "reason": "the password is wrong"},
+    )
+
+
 def test_a_line_that_is_down_is_reported_once_for_each_reason() -> None:
     assert told(ONLINE, REFUSED) == ["l2tp_1 is down: the password is wrong"]
     later = LineStatus(

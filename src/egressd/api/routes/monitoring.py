@@ -94,8 +94,9 @@ def add(
 
     @endpoints.add_text("/events", "What happens, as it happens", "text/event-stream")
     async def events(request: Request, query: Annotated[EventsQuery, Query()]) -> Response:
-        """Server-sent events. Those without a name are JSON objects with topic, subject and text;
-        those named `overview` are what `/ops/overview` answers, every few seconds.
+        """Server-sent events. Those without a name are JSON objects with topic, subject and text,
+        and with code and values, which say the same for programs; those named `overview` are what
+        `/ops/overview` answers, every few seconds.
         """
         caller, address = caller_of(request.scope), request.client and request.client.host
 

@@ -37,9 +37,13 @@ def events(before: Mapping[str, LineStatus], now: Mapping[str, LineStatus]) -> I
     for name, status in now.items():
         was = before.get(name)
         if status.is_online and not (was is not None and was.is_online):
-            yield Event(topic="line", subject=name, text=f"{name} is online with {status.ip}")
+            text = f"{name} is online with {status.ip}"
+            values = {"ip": status.ip}
+            yield Event(topic="line", subject=name, text=text, code="online", values=values)
         elif status.state not in (*_UNDER_WAY, "online") and _is_news(was, status):
-            yield Event(topic="line", subject=name, text=f"{name} is down: {status.reason}")
+            text = f"{name} is down: {status.reason}"
+            values = {"state": status.state, "reason": status.reason}
+            yield Event(topic="line", subject=name, text=text, code="down", values=values)
 
 
 def _is_news(was: LineStatus | None, status: LineStatus) -> bool:
