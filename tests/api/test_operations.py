@@ -480,10 +480,27 @@ async def test_a_preview_shows_the_result_and_changes_nothing(
     assert (told["imported"], told["skipped"], told["bad"]) == (2, 1, 1)
     assert len(told["errors"]) == 1
     assert told["errors"][0].startswith("line 2: ")
+    (bad,) = told["bad_rows"]
+    details = "; ".join(error["detail"] for error in bad["errors"])
+    assert (bad["line"], f"line 2: {details}") == (2, told["errors"][0])
     assert device.bench.ledger.state is before
     # The import itself has the same result.
     done = await device.answer("POST", f"/{what}/import", body)
     assert (done["imported"], done["skipped"]) == (2, 1)
+
+
+async def test_a_preview_names_the_fields_and_codes_of_each_bad_row(device: Device) -> None:
+    text = "10.0.0.1/8,unknown\n10.0.0.2,DIRECT\nbad"
+    shown = (await post(device, "/preview/rules", {"text": text})).json()
+    assert [
+        (row["line"], [(error["pointer"], error["code"]) for error in row["errors"]])
+        for row in shown["bad_rows"]
+    ] == [(1, [("/ip", "ipv4-or-cidr"), ("/target_node", "target-missing")]), (3, [("", "other")])]
+    node = '{"name": "a", "type": "ss", "server": "203.0.113.7", "port": 0, "cipher": "none"}'
+    body = {"type": "others", "text": node}
+    shown = (await post(device, "/preview/nodes", body)).json()
+    (row,) = shown["bad_rows"]
+    assert ("/port", "whole-number") in [(e["pointer"], e["code"]) for e in row["errors"]]
 
 
 async def test_a_preview_counts_all_bad_rows_and_shows_the_first(device: Device) -> None:
@@ -491,6 +508,7 @@ async def test_a_preview_counts_all_bad_rows_and_shows_the_first(device: Device)
     text = "\n".join(["10.0.0.1,DIRECT"] + ["bad"] * 1500)
     told = (await post(device, "/preview/rules", {"text": text})).json()
     assert (told["skipped"], told["bad"], len(told["errors"])) == (1501, 1500, 1000)
+    assert len(told["bad_rows"]) == 1000
 
 
 async def test_nodes_are_exported_as_links(device: Device) -> None:

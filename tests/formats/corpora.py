@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from egressd.formats.nodes import parse_nodes
-from egressd.formats.rows import BadRow
+from egressd.model.drafts import BadRow
 from egressd.model.nouns import Node
 from egressd.planner.options import options_of as engine_options
 from egressd.planner.outbounds import build

@@ -17,9 +17,9 @@ import pytest
 
 from egressd.formats.config_json import read_config
 from egressd.formats.nodes import NODE_IMPORT_TYPES, parse_nodes
-from egressd.formats.rows import Accepted, BadRow
+from egressd.formats.rows import Accepted
 from egressd.formats.share_links import parse_link, render_link
-from egressd.model.drafts import NodeDraft
+from egressd.model.drafts import BadRow, NodeDraft
 from egressd.model.nouns import Node
 from egressd.planner.options import options_of as engine_options
 from egressd.planner.outbounds import build

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from egressd.formats.config_json import read_config
 from egressd.formats.nodes import NODE_IMPORT_TYPES, parse_nodes
 from egressd.formats.numbering import automatic_names
-from egressd.formats.rows import Accepted, BadRow
-from egressd.model.drafts import NodeDraft
+from egressd.formats.rows import Accepted
+from egressd.model.drafts import BadRow, NodeDraft
 
 UUID = "b831381d-6324-4d53-ad4f-8cda48b30811"
 REALITY_KEY = "jNXHt1yRo0vDuchQlIP6Z0ZvjT3KtzVI-T4E7RoLJS0"

@@ -19,7 +19,6 @@ from egressd.formats.proxy_services import parse_proxy_services
 from egressd.formats.rows import (
     ROW_MAX,
     Accepted,
-    BadRow,
     Unreadable,
     fields,
     guarded,
@@ -27,7 +26,7 @@ from egressd.formats.rows import (
 )
 from egressd.formats.rules import parse_rules
 from egressd.formats.scalars import Scalar
-from egressd.model.drafts import LineDraft, ProxyServiceDraft, RuleDraft
+from egressd.model.drafts import BadRow, LineDraft, ProxyServiceDraft, RuleDraft
 from egressd.model.errors import Invalid
 
 

@@ -151,7 +151,7 @@ def test_notes_of_an_import_are_shown_at_their_rows(site: Site) -> None:
         rows = dialog.get_by_label("Rows to import")
         # With nodes, the device returns such notes, depending on the engine in force.
         notes = ["line 2: of this row", "of them all"]
-        told = {"imported": 2, "skipped": 0, "bad": 0, "errors": [], "notes": notes}
+        told = {"imported": 2, "skipped": 0, "bad": 0, "bad_rows": [], "notes": notes}
         page.route("**/ops/preview/rules", lambda route: route.fulfill(json=told))
         rows.fill("10.77.1.203,DIRECT\n10.77.1.204,DIRECT")
         items = dialog.get_by_role("list", name="Preview").get_by_role("listitem")

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { csvRow } from "../src/lib/files.ts";
-import { numberedRows, textsByLine, textsOfNoLine } from "../src/lib/import_rows.ts";
+import { faultsByLine, numberedRows, textsByLine, textsOfNoLine } from "../src/lib/import_rows.ts";
 import { egressOf, parseConfig, serverOf } from "../src/lib/node_config.ts";
 
 test("rows are counted as the device counts them", () => {
@@ -49,4 +49,18 @@ test("a node's server and way are read out of its configuration", () => {
   assert.equal(egressOf(of({ "dialer-proxy": "b" })), "b");
   assert.equal(parseConfig("[1]"), null);
   assert.equal(serverOf({ ...node, config_json: "{" }), ":");
+});
+
+test("what is wrong with several rows of one line stands together", () => {
+  const fault = (code: string) => ({ pointer: "/ip", code, values: {}, detail: code });
+  const rows = [
+    { line: 2, errors: [fault("a")] },
+    { line: 5, errors: [fault("b"), fault("c")] },
+    { line: 2, errors: [fault("d")] },
+  ];
+  const found = [...faultsByLine(rows)].map(([line, faults]) => [line, faults.map((f) => f.code)]);
+  assert.deepEqual(found, [
+    [2, ["a", "d"]],
+    [5, ["b", "c"]],
+  ]);
 });

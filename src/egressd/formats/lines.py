@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from egressd.formats.hosts import parse_host, parse_port
-from egressd.formats.rows import Accepted, BadRow, Unreadable, each_row, fields
-from egressd.model.drafts import LineDraft
+from egressd.formats.hosts import PORT_MAX, parse_host, parse_port
+from egressd.formats.rows import Accepted, Unreadable, each_row, fields
+from egressd.model.drafts import BadRow, LineDraft
+from egressd.model.faults import fault
 
 _FORMS = {
     "l2tp": ("server", "port", "username", "password", "secret", "name", "comment"),
@@ -76,16 +77,16 @@ def _draft(line_type: str, found: dict[str, str], *, needs_name: bool) -> LineDr
     try:
         server = parse_host(found["server"])
     except ValueError:
-        problems.append("server must be a host name or an IP address")
+        problems.append(fault("server", "host"))
     port_text = found.get("port", "")
     try:
         port = parse_port(port_text) if port_text else 0
     except ValueError:
-        problems.append("port must be a whole number from 1 to 65535")
+        problems.append(fault("port", "whole-number", least=1, most=PORT_MAX))
     if needs_name and not found.get("name"):
-        problems.append("name must not be empty")
+        problems.append(fault("name", "empty"))
     if problems:
-        raise Unreadable("; ".join(problems))
+        raise Unreadable(*problems)
     return LineDraft(
         type=line_type,
         name=found.get("name", ""),

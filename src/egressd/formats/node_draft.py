@@ -15,7 +15,7 @@ from egressd.formats.json_text import check_size, may_be_unclean, unclean_places
 from egressd.formats.node_names import Names
 from egressd.formats.rows import Unreadable
 from egressd.model.drafts import NodeDraft
-from egressd.model.errors import Invalid, told
+from egressd.model.errors import Invalid
 from egressd.model.faults import Fault
 from egressd.model.names import NODE_NAME_MAX, has_control_characters
 
@@ -61,7 +61,7 @@ def draft_of(
     _refuse_unclean(parsed.config, text)
     reading = read_fields(parsed.protocol, parsed.config)
     if reading.problems:
-        raise Unreadable(told([*_in_words(reading.problems, parsed.words)]))
+        raise Unreadable(*_in_words(reading.problems, parsed.words))
     notes = list(parsed.notes)
     for path in (*reading.unknown, *reading.idle):
         if word := parsed.words.get(path, path):
@@ -91,9 +91,9 @@ def _refuse_unclean(config: dict[str, Any], text: str) -> None:
     try:
         check_size(text, FIELD)
     except Invalid as invalid:
-        raise Unreadable(str(invalid)) from None
+        raise Unreadable(*invalid.faults) from None
     if may_be_unclean(text) and (faults := unclean_places(config, FIELD)):
-        raise Unreadable(told([str(fault).removeprefix(f"{FIELD}.") for fault in faults]))
+        raise Unreadable(*(str(fault).removeprefix(f"{FIELD}.") for fault in faults))
 
 
 def _address(fields: Mapping[str, Any]) -> str:

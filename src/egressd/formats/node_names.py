@@ -46,7 +46,7 @@ class Names:
             name = name[:NODE_NAME_MAX].rstrip()
             notes.append(f"the name was cut to {NODE_NAME_MAX} characters")
         if problem := node_name_problem(name):
-            raise Unreadable(str(problem))
+            raise Unreadable(problem)
         if name in self._taken:
             name = self._numbered(name)
             notes.append(f"an earlier row has the name: this node is {name}")

@@ -13,7 +13,6 @@ from egressd.formats.seller_rows import SellerRow
 from egressd.formats.share_links.layers import PARAMETER_OF, read_layers
 from egressd.formats.share_links.parameters import Parameters
 from egressd.formats.share_links.uri import number_or
-from egressd.model.errors import told
 
 _VLESS: Final = ("network", "security", "sni", "path", "host", "flow", "pbk", "sid", "fp", "name")
 _VMESS: Final = ("alterId", "cipher", "network", "security", "sni", "path", "host", "name")
@@ -112,7 +111,7 @@ def clash_node(entry: Any) -> ParsedNode:
         return ParsedNode(protocol, {})
     normal = normalised(protocol, {k: v for k, v in entry.items() if k not in own.values()})
     if normal.problems:
-        raise Unreadable(told(normal.problems))
+        raise Unreadable(*normal.problems)
     kinds = PROTOCOLS[protocol].table.keys
     config = {key: to_json(value, kinds.get(key)) for key, value in normal.fields.items()}
     notes = tuple(map(no_effect, normal.idle))

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from egressd.formats.node_draft import draft_of
 from egressd.formats.node_names import Names
 from egressd.formats.node_text import NODE_IMPORT_TYPES, nodes_in
-from egressd.formats.rows import Accepted, BadRow, Unreadable, bounded, check_lines
-from egressd.model.drafts import NodeDraft
+from egressd.formats.rows import Accepted, Unreadable, bounded, check_lines
+from egressd.model.drafts import BadRow, NodeDraft
+from egressd.model.faults import in_words
 
 __all__ = ["NODE_IMPORT_TYPES", "parse_nodes"]
 
@@ -43,6 +44,7 @@ def _parsed(
                 raise found.node
             draft, notes = draft_of(found.node, group, naming)
         except Unreadable as why:
-            yield BadRow(found.line, f"{where}{why}")
+            faults = (in_words(f"{where}{why}"),) if where else why.faults
+            yield BadRow(found.line, faults)
         else:
             yield Accepted(found.line, draft, tuple(f"{where}{note}" for note in notes))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from egressd.formats.hosts import parse_port
-from egressd.formats.rows import Accepted, BadRow, Unreadable, each_row, fields
-from egressd.model.drafts import ProxyServiceDraft
+from egressd.formats.hosts import PORT_MAX, parse_port
+from egressd.formats.rows import Accepted, Unreadable, each_row, fields
+from egressd.model.drafts import BadRow, ProxyServiceDraft
+from egressd.model.faults import fault
 
 _FORMS = (
     "a proxy service is name,outbound_interface,port,username,password or the same "
@@ -31,9 +32,9 @@ def _draft(row: str) -> ProxyServiceDraft:
     try:
         port = parse_port(port_text)
     except ValueError:
-        raise Unreadable("port must be a whole number from 1 to 65535") from None
+        raise Unreadable(fault("port", "whole-number", least=1, most=PORT_MAX)) from None
     if not interface:
-        raise Unreadable("outbound_interface must not be empty")
+        raise Unreadable(fault("outbound_interface", "empty"))
     return ProxyServiceDraft(
         name=name or f"{interface}:{port}",
         outbound_interface=interface,

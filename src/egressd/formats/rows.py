@@ -13,8 +13,9 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from egressd.model.bounds import LINES_MAX, ROWS_MAX
-from egressd.model.errors import Invalid
-from egressd.model.faults import fault
+from egressd.model.drafts import BadRow
+from egressd.model.errors import Invalid, told
+from egressd.model.faults import Fault, as_faults, fault
 from egressd.model.names import has_control_characters
 
 T = TypeVar("T")
@@ -68,18 +69,12 @@ class Accepted(msgspec.Struct, Generic[T], frozen=True):
     notes: tuple[str, ...] = ()
 
 
-class BadRow(msgspec.Struct, frozen=True):
-    """A row that was not understood, and the reason. It repeats no value: some are secrets."""
-
-    line: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.reason}"
-
-
 class Unreadable(ValueError):
-    """The reason for which a row could not be understood, as the exception's text."""
+    """The reason for which a row could not be understood: its faults. Most have only a text."""
+
+    def __init__(self, *faults: Fault | str) -> None:
+        self.faults = as_faults(faults)
+        super().__init__(told(self.faults))
 
 
 def rows(text: str) -> Iterator[Row]:
@@ -128,7 +123,7 @@ def each_row(text: str, read: Callable[[str], T]) -> Iterator[Accepted[T] | BadR
         try:
             yield Accepted(row.line, read(row.text))
         except Unreadable as why:
-            yield BadRow(row.line, str(why))
+            yield BadRow(row.line, why.faults)
 
 
 def numbered_lines(text: str) -> Iterator[tuple[int, str]]:

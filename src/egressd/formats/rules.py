@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from egressd.formats.rows import Accepted, BadRow, Unreadable, each_row, fields
-from egressd.model.drafts import RuleDraft
+from egressd.formats.rows import Accepted, Unreadable, each_row, fields
+from egressd.model.drafts import BadRow, RuleDraft
 
 
 def parse_rules(text: str) -> Iterator[Accepted[RuleDraft] | BadRow]:

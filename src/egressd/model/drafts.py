@@ -10,6 +10,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from egressd.model.errors import told
+from egressd.model.faults import Fault
+
 T = TypeVar("T")
 
 
@@ -84,14 +87,36 @@ class Outcome(msgspec.Struct, Generic[T], frozen=True):
     """Sentences that the operator should read: rules that are now blocked, …"""
 
 
+class BadRow(msgspec.Struct, frozen=True):
+    """A row of an import that cannot be used, and why. A sentence repeats no value of the row,
+    since some are secrets.
+    """
+
+    line: int
+    faults: tuple[Fault, ...]
+
+    @property
+    def reason(self) -> str:
+        """All faults as one text."""
+        return told(self.faults)
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.reason}"
+
+
 class ImportOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of an import. ``errors`` holds the first reasons, each ``line N: why``."""
+    """The result of an import. ``bad_rows`` are the first of the ``error_count``."""
 
     imported: int
     skipped: int
     error_count: int = 0
-    errors: tuple[str, ...] = ()
+    bad_rows: tuple[BadRow, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """The bad rows, each ``line N: why``."""
+        return tuple(map(str, self.bad_rows))
 
 
 IMPORT_ERRORS_SHOWN = 20

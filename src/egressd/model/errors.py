@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from egressd.model.faults import Fault, in_words
+from egressd.model.faults import Fault, as_faults
 
 _TOLD_MAX: Final = 100
 """Problems of one request that its error message lists."""
@@ -26,7 +26,7 @@ class Unfit(EgressdError):
     """
 
     def __init__(self, *faults: Fault | str) -> None:
-        self.faults = tuple(in_words(f) if isinstance(f, str) else f for f in faults)
+        self.faults = as_faults(faults)
         super().__init__(told(self.faults))
 
     @property

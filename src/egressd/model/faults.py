@@ -6,7 +6,7 @@ A fault is what programs go by; its sentence is made from it in one place (`sent
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
@@ -89,6 +89,11 @@ def takes(code: str, **values: Value) -> str:
 def in_words(text: str) -> Fault:
     """Return a fault that has no more than its text."""
     return Fault((), OTHER, {"text": text})
+
+
+def as_faults(faults: Iterable[Fault | str]) -> tuple[Fault, ...]:
+    """Return `faults`, each text as one that has no more."""
+    return tuple(in_words(each) if isinstance(each, str) else each for each in faults)
 
 
 def _path(field: str) -> tuple[Step, ...]:

@@ -57,15 +57,20 @@ def problem(status: int, detail: str, faults: Sequence[Fault] = ()) -> Problem:
         title=HTTPStatus(status).phrase,
         status=status,
         detail=detail,
-        errors=tuple(
-            ProblemError(
-                pointer=fault.pointer,
-                code=fault.code,
-                values=dict(fault.values),
-                detail=str(fault),
-            )
-            for fault in faults[:ERRORS_MAX]
-        ),
+        errors=errors_of(faults),
+    )
+
+
+def errors_of(faults: Sequence[Fault]) -> tuple[ProblemError, ...]:
+    """Return the first `ERRORS_MAX` of `faults` as documents have them."""
+    return tuple(
+        ProblemError(
+            pointer=fault.pointer,
+            code=fault.code,
+            values=dict(fault.values),
+            detail=str(fault),
+        )
+        for fault in faults[:ERRORS_MAX]
     )
 
 

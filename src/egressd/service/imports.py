@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from egressd.formats.rows import BadRow
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.drafts import IMPORT_ERRORS_SHOWN, ImportOutcome, Outcome
+from egressd.model.drafts import IMPORT_ERRORS_SHOWN, BadRow, ImportOutcome, Outcome
 from egressd.service.ledger import Ledger, Proposal
 
 PREVIEW_ERRORS = 1000
@@ -23,7 +22,7 @@ class Tally:
         self.imported = 0
         self._already_there = 0
         self._bad = 0
-        self._errors: list[str] = []
+        self._bad_rows: list[BadRow] = []
         self._notes: list[str] = []
         self._more_notes = 0
         self._kinds_of_notes: set[str] = set()
@@ -44,7 +43,7 @@ class Tally:
         """Count a row that cannot be used. The first reasons are kept."""
         self._bad += 1
         if self._bad <= self._shown:
-            self._errors.append(str(row))
+            self._bad_rows.append(row)
 
     def note(self, line: int, text: str) -> None:
         """Note that part of an accepted row has no effect, or was changed. The first notes are
@@ -66,7 +65,7 @@ class Tally:
             imported=self.imported,
             skipped=self._already_there + self._bad,
             error_count=self._bad,
-            errors=tuple(self._errors),
+            bad_rows=tuple(self._bad_rows),
             notes=(*self._notes, *more, *notes),
         )
 

@@ -12,11 +12,10 @@ from egressd.formats.config_json import dns_servers_problem
 from egressd.formats.hosts import parse_host
 from egressd.formats.lines import parse_lines
 from egressd.formats.numbering import automatic_names
-from egressd.formats.rows import BadRow
 from egressd.model.bounds import COMMENT_MAX
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.drafts import ImportOutcome, LineDraft, Outcome
-from egressd.model.errors import Missing, told
+from egressd.model.drafts import BadRow, ImportOutcome, LineDraft, Outcome
+from egressd.model.errors import Missing
 from egressd.model.faults import Fault, fault
 from egressd.model.messages import LineStatus
 from egressd.model.names import (
@@ -175,7 +174,7 @@ class Lines:
                 if before is None and not problems:
                     problems += looks.problems(draft.name)
                 if problems:
-                    tally.bad(BadRow(row.line, told(problems)))
+                    tally.bad(BadRow(row.line, tuple(problems)))
                     continue
                 if draft.name in wanted:
                     line_id = wanted[draft.name].id

@@ -11,11 +11,10 @@ import msgspec
 from egressd.formats.config_json import FIELD, parse_dns_servers, read_config, with_settings
 from egressd.formats.nodes import NODE_IMPORT_TYPES, parse_nodes
 from egressd.formats.numbering import automatic_names
-from egressd.formats.rows import BadRow
 from egressd.formats.share_links import render_link
 from egressd.model.bounds import DELAY_TIMEOUT_MAX_MS
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.drafts import ImportOutcome, NodeBatch, NodeDraft, Outcome
+from egressd.model.drafts import BadRow, ImportOutcome, NodeBatch, NodeDraft, Outcome
 from egressd.model.errors import Invalid, Missing, told
 from egressd.model.faults import Fault, fault
 from egressd.model.instances import NodePath
@@ -199,13 +198,13 @@ class Nodes:
                         tally.note(row.line, f"there is a node {name} already")
                     continue
                 if reasons := _server_problems(row.draft, around, private=private_servers):
-                    tally.bad(BadRow(row.line, told(reasons)))
+                    tally.bad(BadRow(row.line, tuple(reasons)))
                     continue
                 fields = msgspec.structs.asdict(row.draft)
                 before = state.node_named(name)
                 if before is None:
                     if problems := [*looks.problems(name)]:
-                        tally.bad(BadRow(row.line, told(problems)))
+                        tally.bad(BadRow(row.line, tuple(problems)))
                         continue
                     looks.add(name)
                     wanted[name] = Node(id=fresh_id, created_at=now, **fields)

@@ -8,10 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 import msgspec
 
 from egressd.formats.proxy_services import parse_proxy_services
-from egressd.formats.rows import BadRow
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.drafts import ImportOutcome, Outcome, ProxyServiceDraft
-from egressd.model.errors import Missing, OverQuota, told
+from egressd.model.drafts import BadRow, ImportOutcome, Outcome, ProxyServiceDraft
+from egressd.model.errors import Missing, OverQuota
 from egressd.model.faults import Fault, fault
 from egressd.model.nouns import ProxyService
 from egressd.planner.service_ports import reason_reserved
@@ -167,12 +166,12 @@ class ProxyServices:
             if not problems and len(kept) + len(wanted) >= quota:
                 problems = [fault("", "quota-reached", quota=quota)]
             if problems:
-                tally.bad(BadRow(row.line, told(problems)))
+                tally.bad(BadRow(row.line, tuple(problems)))
                 continue
             before_id = state.service_by_name.get(draft.name)
             if before_id is None:
                 if faults := [*looks.problems(draft.name)]:
-                    tally.bad(BadRow(row.line, told(faults)))
+                    tally.bad(BadRow(row.line, tuple(faults)))
                     continue
                 looks.add(draft.name)
                 wanted[draft.name] = self._service(draft, fresh_id)

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from egressd.formats.rows import BadRow
 from egressd.formats.rules import parse_rules
 from egressd.model.bounds import COMMENT_MAX, MAC_MAX, RULE_LIMIT_MAX_KBPS
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.drafts import ImportOutcome, Outcome, RuleBatch, RuleDraft
-from egressd.model.errors import Invalid, Missing, told
+from egressd.model.drafts import BadRow, ImportOutcome, Outcome, RuleBatch, RuleDraft
+from egressd.model.errors import Invalid, Missing
 from egressd.model.faults import Fault, fault
 from egressd.model.nouns import Rule
 from egressd.service import checks
@@ -138,7 +137,7 @@ class Rules:
             ip = checks.normal_network(draft.ip)
             problems = [*_field_problems(state, draft, ip)]
             if ip is None or problems:
-                tally.bad(BadRow(row.line, told(problems)))
+                tally.bad(BadRow(row.line, tuple(problems)))
                 continue
             before_id = state.rule_by_ip.get(ip)
             if ip in wanted or (before_id is not None and not replace):

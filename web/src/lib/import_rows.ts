@@ -1,5 +1,8 @@
 /** The rows of an import's text, numbered as the device numbers them. */
 
+import type { Fault } from "./faults.ts";
+import type { BadRow } from "./types.ts";
+
 export interface ImportRow {
   /** Line number, from 1. */
   line: number;
@@ -16,6 +19,13 @@ export function numberedRows(text: string): ImportRow[] {
     .split("\n")
     .map((row, at) => ({ line: at + 1, text: row.replace(UNSEEN, "") }))
     .filter((row) => row.text !== "" && !row.text.startsWith("#"));
+}
+
+/** What is wrong with each line; one line may hold several rows. */
+export function faultsByLine(rows: readonly BadRow[]): Map<number, Fault[]> {
+  const found = new Map<number, Fault[]>();
+  for (const { line, errors } of rows) found.set(line, [...(found.get(line) ?? []), ...errors]);
+  return found;
 }
 
 const OF_A_LINE = /^line (\d+): (.*)$/s;

@@ -1,5 +1,7 @@
 /** The documents that the device sends, with the API's field names. */
 
+import type { Fault } from "./faults.ts";
+
 /** The answer to a change. */
 export interface Said {
   msg: string;
@@ -245,13 +247,19 @@ export interface ProbeResult {
   in_force: boolean;
 }
 
+/** A row that cannot be used, and what is wrong with its fields. */
+export interface BadRow {
+  line: number;
+  errors: Fault[];
+}
+
 export interface ImportPreview {
   imported: number;
   /** Rows that are not imported, bad rows included. */
   skipped: number;
   bad: number;
-  /** Errors of the first 1,000 bad rows. */
-  errors: string[];
+  /** The first 1,000 of them. */
+  bad_rows: BadRow[];
   /** Parts of imported rows that have no effect, and consequences of the import. */
   notes: string[];
 }

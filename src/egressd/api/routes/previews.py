@@ -13,14 +13,28 @@ from egressd.api.wire.answers import reply
 from egressd.api.wire.bodies import TextImport
 from egressd.api.wire.lines import LineImport
 from egressd.api.wire.nodes import NodeListImport
-from egressd.api.wire.operations import Preview
+from egressd.api.wire.operations import Preview, PreviewRow
 from egressd.model.drafts import ImportOutcome
+from egressd.model.problem import errors_of
 
 _PREVIEW: Final = {
     "imported": 1,
     "skipped": 1,
     "bad": 1,
-    "errors": ["line 2: ip must be an IPv4 address"],
+    "errors": ["line 2: ip must be an IPv4 address or a CIDR without host bits"],
+    "bad_rows": [
+        {
+            "line": 2,
+            "errors": [
+                {
+                    "pointer": "/ip",
+                    "code": "ipv4-or-cidr",
+                    "values": {},
+                    "detail": "ip must be an IPv4 address or a CIDR without host bits",
+                }
+            ],
+        }
+    ],
     "notes": [],
 }
 
@@ -108,6 +122,9 @@ def _previewed(outcome: ImportOutcome) -> Response:
             skipped=outcome.skipped,
             bad=outcome.error_count,
             errors=list(outcome.errors),
+            bad_rows=[
+                PreviewRow(line=row.line, errors=errors_of(row.faults)) for row in outcome.bad_rows
+            ],
             notes=list(outcome.notes),
         )
     )

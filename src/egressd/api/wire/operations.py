@@ -12,6 +12,7 @@ from egressd.api.wire.bodies import Body, Query
 from egressd.api.wire.fields import Host, Port, Target, Url, decimal, form
 from egressd.model.console import ChangeRecord
 from egressd.model.nouns import Settings
+from egressd.model.problem import ProblemError
 from egressd.service.settings import CHECK_INTERVAL_S
 
 CHANGES_MAX = 1000
@@ -102,6 +103,16 @@ class ProbeBody(Body):
     ] = None
 
 
+class PreviewRow(Answer, frozen=True, kw_only=True):
+    """A row that cannot be used."""
+
+    line: Annotated[int, Meta(description="From 1.")]
+    errors: Annotated[
+        tuple[ProblemError, ...],
+        Meta(description="Each pointer is into the row's fields, by the API's names."),
+    ]
+
+
 class Preview(Answer, frozen=True, kw_only=True):
     """What an import would do."""
 
@@ -109,6 +120,7 @@ class Preview(Answer, frozen=True, kw_only=True):
     skipped: Annotated[int, Meta(description="Rows that are bad, or there already.")]
     bad: Annotated[int, Meta(description="Rows that are bad.")]
     errors: Annotated[list[str], Meta(description="The first 1,000 bad rows, each with its line.")]
+    bad_rows: Annotated[list[PreviewRow], Meta(description="The same, for programs.")]
     notes: Annotated[
         list[str],
         Meta(description="What has no effect of rows that are imported, each with its line."),
