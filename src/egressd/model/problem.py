@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from egressd.model.faults import Fault
+from egressd.model.faults import Fault, Value
 
 MEDIA_TYPE: Final = "application/problem+json"
 ERRORS_MAX: Final = 100
@@ -32,9 +32,7 @@ class ProblemError(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ]
     code: Annotated[str, Meta(description="What is wrong, by a name that stays.")]
-    values: Annotated[
-        dict[str, str | int | tuple[str, ...]], Meta(description="What the fault is about.")
-    ]
+    values: Annotated[dict[str, Value], Meta(description="What the fault is about.")]
     detail: Annotated[str, Meta(description="The fault as a sentence.")]
 
 
@@ -56,7 +54,7 @@ def problem(status: int, detail: str, faults: Sequence[Fault] = ()) -> Problem:
         type="about:blank",  # the status says it all, and the errors' codes say the rest
         title=HTTPStatus(status).phrase,
         status=status,
-        detail=detail,
+        detail=_clean(detail),
         errors=errors_of(faults),
     )
 
@@ -65,13 +63,28 @@ def errors_of(faults: Sequence[Fault]) -> tuple[ProblemError, ...]:
     """Return the first `ERRORS_MAX` of `faults` as documents have them."""
     return tuple(
         ProblemError(
-            pointer=fault.pointer,
+            pointer=_clean(fault.pointer),
             code=fault.code,
-            values=dict(fault.values),
-            detail=str(fault),
+            values={name: _clean_value(value) for name, value in fault.values.items()},
+            detail=_clean(str(fault)),
         )
         for fault in faults[:ERRORS_MAX]
     )
+
+
+def _clean_value(value: Value) -> Value:
+    match value:
+        case str():
+            return _clean(value)
+        case tuple():
+            return tuple(map(_clean, value))
+        case _:
+            return value
+
+
+def _clean(text: str) -> str:
+    """Return `text` with what UTF-8 cannot hold escaped."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def is_asked_for(accept: Iterable[str]) -> bool:
