@@ -43,9 +43,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     title: Annotated[str, Meta(description="The phrase of the status.")]
     status: int
     detail: Annotated[str, Meta(description="All faults as one text.")]
-    errors: Annotated[
-        tuple[ProblemError, ...], Meta(description=f"The first {ERRORS_MAX} faults.")
-    ] = ()
+    errors: Annotated[tuple[ProblemError, ...], Meta(description=f"The first {ERRORS_MAX} faults.")]
 
 
 def problem(status: int, detail: str, faults: Sequence[Fault] = ()) -> Problem:
