@@ -354,7 +354,7 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "rule {n}: {>problem}": "规则 {n}：{problem}",
   "VPN line {n}: {>problem}": "VPN 线路 {n}：{problem}",
   "proxy service {n}: {>problem}": "代理服务 {n}：{problem}",
-  "port must be free: {>user} listens on {port}": "{field} {port} 已被占用：{user}",
+  "{field} must be free: {>user} listens on {port}": "{field} {port} 已被占用：{user}",
   nodes: "节点",
   rules: "规则",
   "VPN lines": "VPN 线路",
