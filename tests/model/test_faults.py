@@ -15,7 +15,7 @@ from egressd.model.sentences import SENTENCES
 
 SOURCES = Path(__file__).resolve().parents[2] / "src" / "egressd"
 MAKERS = {"fault": 1, "Misfit": 0, "form": 0, "Unreadable": 0, "_Refused": 0, "_Bad": 0}
-"""What makes faults, and the place of the code among its arguments."""
+"""The functions and classes that make faults, and the place of the code among their arguments."""
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from egressd.model.faults import Fault, Value
 from egressd.model.sentences import SENTENCES
 
-# A sentence of /svc/api/v1 does not change: whoever changes one here changes that API.
+# A sentence of /svc/api/v1 does not change: a change of one here changes that API.
 PINNED: dict[str, tuple[dict[str, Value], str]] = {
     "other": ({"text": "text"}, "text"),
     "length": ({"least": 1, "most": 64}, "x must have 1 to 64 characters"),

@@ -7,8 +7,8 @@ A request passes, from the outside in:
 
 - `observe`: gives it an id, logs it, counts it; nothing that goes wrong inside gets past.
 - `gate`: token, license, endpoint, in that order; then the limits of its body (`intake`).
-- FastAPI with `endpoints`: parses the body into a wire schema (`bodies`, `fields`), every
-  fault told at once (`problems`).
+- FastAPI with `endpoints`: parses the body into a wire schema (`bodies`, `fields`), and
+  lists every fault (`problems`).
 - `routes`: one module a resource; calls a use case of `service` and words its `answers`.
 
 `document` makes the OpenAPI document out of the same schemas, `page` renders it for people.

@@ -36,7 +36,7 @@ from egressd.api.wire.answers import failure
 
 
 async def nothing_else(scope: Scope, receive: Receive, send: Send) -> None:
-    """What answers outside the API where there is no console: 404."""
+    """Answer 404 outside of the API; without a console this serves all other paths."""
     await failure("there is nothing here", 404)(scope, receive, send)
 
 

@@ -1,4 +1,5 @@
-"""How many connections there may be, of whom, and which end to make room for another.
+"""Bounds of the number of connections, by their source, and the choice of the ones that end to make
+room for another.
 
 A connection belongs to a share: root's, that of this machine's users, that of addresses that have
 lately shown a valid token or session, or that of strangers. A share may take what the ones before
@@ -45,7 +46,7 @@ ROOT: Final = local_user(0)
 
 
 class Share(IntEnum):
-    """Whose connections, from those that give way to all others on."""
+    """The share that a connection belongs to. Each gives way to those after it."""
 
     STRANGERS = 0
     KNOWN = 1
@@ -54,16 +55,16 @@ class Share(IntEnum):
 
 
 class Stage(IntEnum):
-    """What a connection waits for, in the order in which connections end to make room."""
+    """A connection's wait, in the order in which connections end to make room."""
 
     SILENT = 0
-    """A request."""
+    """It waits for a request."""
     SENDING = 1
-    """The rest of a request."""
+    """It waits for the rest of a request."""
     TAKING = 2
-    """That its client takes what there is of the answer."""
+    """It waits for its client to take the answer so far."""
     WORKING = 3
-    """The device's answer."""
+    """It waits for the device's answer."""
 
 
 class Limits(NamedTuple):
@@ -71,9 +72,9 @@ class Limits(NamedTuple):
 
     address: int = 256
     network: int = 512
-    """Of strangers in one network."""
+    """Connections of strangers in one network."""
     shares: tuple[int, int, int, int] = (1280, 1792, 1984, 2048)
-    """Of each share and those that give way to it."""
+    """Connections of each share and those that give way to it."""
 
 
 LIMITS: Final = Limits()
@@ -91,7 +92,7 @@ class Held:
         self.end = end
         self.stage = Stage.SILENT
         self.since = now
-        """When it entered its stage."""
+        """The time at which it entered its stage."""
 
 
 class _Bound(NamedTuple):
@@ -221,8 +222,8 @@ class Bounds:
                 yield _Bound(at_most.name.lower(), "", limits.shares[at_most]), giving_way
 
     def _victims(self, connections: Collection[Held], number: int, now: float) -> list[Held]:
-        """Those that end first, so many at most, and none that has a better reason to wait than the
-        first: to look at all of them for each one that comes took the device's time.
+        """Return the connections to end: at most `number`, none with a better reason to wait than
+        the first. To examine all of them for each new one would take too long.
         """
 
         def place(held: Held) -> tuple[float, ...]:

@@ -58,7 +58,7 @@ _FAILURES: Final = {
 
 
 _OPS: Final = "Ops"
-"""What the names of responses that may be problem documents begin with."""
+"""The beginning of the names of responses that may be problem documents."""
 
 
 def build(app: FastAPI, endpoints: Iterable[Endpoint]) -> dict[str, Any]:

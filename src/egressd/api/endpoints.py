@@ -1,7 +1,7 @@
-"""Endpoints: declared once, with all that the OpenAPI document says of them, and found once.
+"""Endpoints: declared once, with everything that the OpenAPI document has of them, and found once.
 
-`EndpointTable` is the only place that reads a request's path. FastAPI's own routing is told
-what was found (`Endpoint.matches`), so that what the gate lets through is what runs.
+`EndpointTable` is the only place that reads a request's path. FastAPI's own routing gets its
+result (`Endpoint.matches`), so the endpoint that the gate lets through is the one that runs.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Endpoint(APIRoute):
     """The media type of its body."""
     body_max: int = SMALL_BODY
     is_open: bool = False
-    """Whether it answers everybody."""
+    """True if it answers without a token."""
     answer: type[msgspec.Struct] | None = None
     """The shape of its answer, where that is JSON."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Whether this is what the table found for the request."""
+        """Return a full match if this is the endpoint that the table found for the request."""
         found: Found | None = scope.get(_FOUND)
         if found is None or found.endpoint is not self:
             return Match.NONE, {}
@@ -83,7 +83,7 @@ class Found(NamedTuple):
 
     @staticmethod
     def of(scope: Scope) -> Found | None:
-        """What `put` was given for this request."""
+        """Return the result that `put` stored for this request."""
         return scope.get(_FOUND)
 
     def put(self, scope: Scope) -> None:

@@ -26,7 +26,7 @@ SEND_TIMEOUT_S: Final = 10.0
 """A reader that takes so long over one message is not waited for, and its connection ends."""
 STREAMS_MAX: Final = 64
 STREAMS_PER_CALLER: Final = 8
-"""Of one session or token at one address, so that one person's pages leave room for others'."""
+"""Streams of one session or token at one address: one operator's pages leave room for others'."""
 FRESH_S: Final = 1.0
 
 
@@ -57,12 +57,12 @@ class Snapshots:
 
 
 class Listener(NamedTuple):
-    """Who a stream is for."""
+    """The receiver of a stream."""
 
     caller: str = ""
     """The same for all streams of one session, or of the token at one address."""
     is_live: Callable[[], bool] = lambda: True
-    """Whether they may still listen: asked again and again."""
+    """Returns True while the receiver may still listen; checked repeatedly."""
 
 
 class Broadcast:

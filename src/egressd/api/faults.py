@@ -47,7 +47,7 @@ def install(app: FastAPI, problems: Problems) -> None:
         return refusal(request.scope, str(error), status, error.faults)
 
     async def broken_off(request: Request, error: ClientDisconnect) -> Response:
-        # For the log: nobody is there to read it.
+        # The client has gone: this is for the log.
         return refusal(request.scope, "the body did not arrive", 400)
 
     async def failed(request: Request, error: Failed) -> Response:

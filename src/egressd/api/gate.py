@@ -1,9 +1,9 @@
-"""The gate: who may call what, decided before anything else of a request is looked at.
+"""The gate: access of each caller, decided before anything else of a request is examined.
 
 Under the API's prefix the order is fixed: token (401), license (403), endpoint (403), and
-only then the body. So nobody without the token learns which paths there are. Under ``/ops``
-three endpoints are open. A console session stands for the token everywhere, and is not asked
-for a license: that is sold for programs.
+only then the body. So a caller without the token does not learn which paths there are. Under
+``/ops`` three endpoints are open. A console session stands for the token everywhere, and needs no
+license: that is sold for programs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _UNREAD_MAX: Final = 65_536
 
 
 class Admission(Protocol):
-    """What the license says of API calls."""
+    """The license's decision on API calls."""
 
     def refusal(self) -> str | None:
         """The error text of a call that may not go on, or None when it may."""
@@ -57,24 +57,24 @@ class Admission(Protocol):
 
 
 class Caller(Protocol):
-    """Who was let in."""
+    """A caller that the gate has let in."""
 
     @property
     def name(self) -> str:
-        """What the record of changes says: ``token``, or ``session`` and its id."""
+        """The name in the record of changes: ``token``, or ``session`` and its id."""
         ...
 
     def is_live(self) -> bool:
-        """Whether they would still be let in: asked again and again while a stream is open."""
+        """Return True if the gate would still let it in; open streams check it repeatedly."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Who gets in."""
+    """The grounds on which the gate lets callers in."""
 
     token: Callable[[], str]
-    """The token in force. May raise Failed; then nobody gets in with one."""
+    """The token in force. May raise Failed; then no caller gets in with one."""
     admission: Admission
     session_of: Callable[[Scope], Caller | None] = lambda scope: None
     """The console session that a request is of, if it is of one."""
@@ -89,7 +89,7 @@ class _Bearer:
     name: str = "token"
 
     def is_live(self) -> bool:
-        """Whether the token is still the one in force."""
+        """Return True if the token is still the one in force."""
         try:
             return hmac.compare_digest(self.sent, self.access.token().encode())
         except EgressdError:
@@ -97,7 +97,7 @@ class _Bearer:
 
 
 def caller_of(scope: Scope) -> Caller:
-    """Who the gate let in with this request."""
+    """Return the caller that the gate let in with this request."""
     caller: Caller = scope[_CALLER]
     return caller
 
@@ -231,7 +231,7 @@ def _unauthorized(scope: Scope, retry_after_s: int = 0) -> Response:
 
 
 def _brings_much(scope: Scope) -> bool:
-    """Whether a refused request has a body too large to wait for."""
+    """Return True if a refused request has a body too large to wait for."""
     headers = dict(scope["headers"])
     length = headers.get(b"content-length", b"0")
     return b"transfer-encoding" in headers or not length.isdigit() or int(length) > _UNREAD_MAX

@@ -50,8 +50,8 @@ class JsonRequest(Request):
 
 
 def has_body(headers: Headers, media_type: str = JSON) -> bool:
-    """Whether a body comes with the request. Raises Unreadable when it is announced as anything
-    but `media_type`.
+    """Return True if a body comes with the request. Raises Unreadable if it is announced as another
+    type than `media_type`.
     """
     length = headers.get("content-length", "0")
     if "transfer-encoding" not in headers and not length.strip("0"):

@@ -18,7 +18,7 @@ CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 
 class DeviceMetrics:
-    """What is configured, how the device is doing, and what each rule's clients exchanged."""
+    """Metrics of the configuration, the device's state, and the traffic of each rule's clients."""
 
     def __init__(self, registry: CollectorRegistry, services: Services) -> None:
         self._registry = registry
@@ -106,7 +106,7 @@ def _rule_samples(counted: Mapping[str, RuleCount]) -> Iterator[str]:
 
 
 class Counted(Collector):
-    """A counter with one label, of what somebody counts already."""
+    """A counter with one label, for counts that another object keeps."""
 
     def __init__(self, name: str, text: str, label: str, counts: Mapping[str, int]) -> None:
         """`counts` has every value of the label from the beginning."""

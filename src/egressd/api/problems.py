@@ -64,7 +64,7 @@ class Problems:
         return schema
 
     def takes(self, schema: Schema) -> str:
-        """What a field of that schema takes, in words: ``a whole number from 1 to 65535``."""
+        """Return the values that a field of that schema takes: ``a whole number from 1 to 9``."""
         code, values = self._form(schema)
         return takes(code, **values)
 

@@ -38,7 +38,7 @@ READ_MAX: Final = 16 * 1024
 take 20 ms; a transport of uvloop's would read 250 KiB."""
 
 _BUFFER: Final = bytearray(READ_MAX)
-"""What all connections read into, one after the other."""
+"""The buffer that all connections read into, one after the other."""
 
 CONNECTION: Final = "egressd.connection"
 """Key of a request's scope: its `Connection`. Absent where a test calls the application."""
@@ -126,7 +126,7 @@ class BoundedProtocol(H11Protocol):
     # --- What happens to it. ------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Take what has arrived, unless the end was told already."""
+        """Take the bytes that have arrived, unless the connection is closing."""
         if not self.transport.is_closing():
             super().data_received(data)
 
@@ -222,7 +222,7 @@ class _Parting:
         return getattr(self._transport, name)
 
     def is_closing(self) -> bool:
-        """Whether the end was told."""
+        """Return True once the connection is closing."""
         return self._is_parting or self._transport.is_closing()
 
     def close(self) -> None:

@@ -69,7 +69,7 @@ def subject_of(path: str) -> str:
 
 
 def _listening(send: Send, tell: Callable[[str], None]) -> Send:
-    """`send`, which has `tell` told the ``msg`` of an answer of status 200."""
+    """Return a `send` that also passes the ``msg`` of an answer of status 200 to `tell`."""
     status = 0
     answer = bytearray()
 

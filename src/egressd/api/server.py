@@ -49,8 +49,8 @@ class Listener(NamedTuple):
     socket: socket.socket
     tls: ssl.SSLContext | None = None
     is_shut: bool = False
-    """Whether connections are closed at once. Another process may hold the socket, too: where
-    nobody accepted them, they would wait without end.
+    """True if connections are closed at once. Another process may hold the socket, too: without an
+    accept they would wait forever.
     """
 
 
@@ -184,7 +184,7 @@ class _Server(uvicorn.Server):
     def _let_go(self, accepted: socket.socket, held: Held, task: asyncio.Task[None]) -> None:
         self._connections.discard(task)
         self._bounds.release(held)
-        accepted.close()  # of a task that was cancelled before it began: nobody else would
+        accepted.close()  # a task that was cancelled before it began does not
 
     async def _end_late_ones(self) -> None:
         clock = asyncio.get_running_loop().time

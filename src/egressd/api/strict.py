@@ -27,7 +27,7 @@ _AMBIGUOUS: Final = re.compile(
     rb"|\n[ \t]"  # obs-fold
     rb"|\n(?i:content-length):(?:[^\r]*,|(?s:.*)\n(?i:content-length):)"  # several lengths
 )
-"""What h11 takes in a head, and another parser may understand otherwise."""
+"""The parts of a head that h11 accepts, and that another parser may read differently."""
 _TARGET: Final = re.compile(rb"(?:(?i:https?)://[^/?#]+(?=[/?#]|$)|(?=[/*]))([^#]*)(?:#.*)?")
 """A target in origin, absolute or asterisk form (RFC 9112, 3.2), and what of it is asked for. A
 fragment does not belong there, and is passed over."""
@@ -53,12 +53,12 @@ class StrictConnection(h11.Connection):
         super().__init__(h11.SERVER, HEAD_MAX)
         self.fault = NO_HTTP
         self._chunks: Chunks | None = None
-        """Of the body that is being received, when it comes in chunks."""
+        """The chunks of the body that is being received, if it has chunks."""
         self._is_unsound = False
 
     @property
     def is_between_requests(self) -> bool:
-        """Whether nothing of another request has arrived yet."""
+        """True if nothing of another request has arrived yet."""
         return self.their_state is h11.IDLE and not self.trailing_data[0]
 
     def receive_data(self, data: bytes) -> None:
@@ -140,7 +140,7 @@ class Chunks:
         self._is_over = False
 
     def go_on_with(self, data: bytes) -> bool:
-        """Whether the framing is sound so far. What follows the body is not looked at."""
+        """Return True if the framing is sound so far. Bytes after the body are not examined."""
         at = 0
         while at < len(data) and not self._is_over:
             if self._skipped:

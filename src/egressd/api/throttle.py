@@ -1,10 +1,10 @@
-"""How fast wrong tokens are answered.
+"""The rate at which wrong tokens are answered.
 
-A token has 256 random bits, so guessing is hopeless at any speed; what is bounded here is
-what a guesser costs the device. A wrong token is answered late once its address or its network has
-sent a few, one answer an interval; one that has seconds of answers outstanding is told so at once,
-and holds no more connections. A right token is never slowed, so that a script with a stale token
-does not lock out its neighbour at the same address.
+A token has 256 random bits, so guessing is hopeless at any speed. This bounds the load of guesses
+on the device. A wrong token is answered late once its address or its network has sent a few: one
+answer an interval. A source with seconds of answers outstanding gets a refusal at once, and holds
+no more connections. A right token is never slowed, so that a script with a stale token does not
+lock out its neighbour at the same address.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from egressd.service.debts import Debts
 
 
 class Rate(NamedTuple):
-    """How fast one account has its wrong tokens answered."""
+    """The rate at which the wrong tokens of one account are answered."""
 
     free: int
     """Wrong tokens that are answered at once."""
@@ -30,21 +30,21 @@ NETWORK: Final = Rate(40, 0.025)
 ALL: Final = Rate(400, 0.005)
 """All sources together: 200 wrong tokens a second."""
 DEBT_MAX_S: Final = 5.0
-"""A source that has so much outstanding is answered at once, and told to stay away."""
+"""A source with more than this outstanding gets its answer at once, with ``Retry-After``."""
 _ALL: Final = ""
 
 
 class Throttle:
-    """What is answered when. Times are seconds of a monotonic clock."""
+    """The delay of each answer. Times are seconds of a monotonic clock."""
 
     def __init__(self) -> None:
         self._debts = Debts()
 
     def may_wait(self, source: Source, now: float) -> bool:
-        """Whether a wrong token from `source` is answered in its turn: that holds a connection.
+        """Return True if a wrong token from `source` may wait for its answer.
 
-        When everybody together sends too many wrong ones, no network that sent one before has a
-        turn.
+        If all sources together send too many wrong tokens, networks that sent one before may not
+        wait.
         """
         if self._delay(source, now) > DEBT_MAX_S:
             return False

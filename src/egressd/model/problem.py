@@ -37,7 +37,7 @@ class ProblemError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a request was not carried out (RFC 9457)."""
+    """The reason for which a request was not carried out (RFC 9457)."""
 
     type: str
     title: Annotated[str, Meta(description="The phrase of the status.")]
@@ -86,7 +86,7 @@ def _clean(text: str) -> str:
 
 
 def is_asked_for(accept: Iterable[str]) -> bool:
-    """True if a request's ``Accept`` headers name the media type; a wildcard does not."""
+    """Return True if a request's ``Accept`` headers name the media type; a wildcard does not."""
     return any(
         choice.partition(";")[0].strip().lower() == MEDIA_TYPE and not _NO_WEIGHT.search(choice)
         for header in accept

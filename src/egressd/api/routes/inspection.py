@@ -140,8 +140,8 @@ def add(app: FastAPI, services: Services) -> None:
         },
     )
     async def show_lines() -> Response:
-        """Why a line is not online, and when it is dialled again. Known without asking the data
-        plane, which tells of every change.
+        """Return why each line is not online, and when it is dialled again. This needs no call of
+        the data plane, which reports every change.
         """
         return reply(LineStates(data=[line_state(*known) for known in services.lines.list()]))
 

@@ -83,8 +83,9 @@ def add(
         },
     )
     async def counters() -> Response:
-        """Of enabled rules, since each was enabled. Counts begin at zero again when the device is
-        started anew."""
+        """Return the traffic of each enabled rule since it was enabled. Counts begin at zero again
+        after a restart of the device.
+        """
         counted = await services.system.counters()
         return reply(RuleCounters(data={ip: RuleTraffic.of(n) for ip, n in counted.items()}))
 

@@ -159,14 +159,14 @@ def add(app: FastAPI, services: Services) -> None:
         },
     )
     async def import_nodes(body: NodeImport) -> Response:
-        """Rows by type; share links are taken in place of any row.
+        """Import rows by type; a share link may take the place of any row.
 
         socks5: `IP,Port,User,Pass[,Name]`. ss: `IP,Port,Cipher,Password[,Name]`.
         vlessvmess: `vless|uuid|server|port|...` or `vmess|uuid|server|port|...`.
         others: a Clash entry such as `name: a, type: trojan, server: b, port: 443, ...`, or whole
         documents: a configuration of Clash or sing-box, a subscription's base64, sellers' rows.
 
-        What of a row has no effect is told in `msg`.
+        `msg` names the parts of rows that have no effect.
         """
         outcome = await nodes.import_rows(
             body.type,

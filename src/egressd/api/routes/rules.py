@@ -86,8 +86,8 @@ def add(app: FastAPI, services: Services) -> None:
         example={"revision": 815, "is_whole": False, "changed": [_ROW], "gone": [3]},
     )
     async def rules_since(request: Request, query: Annotated[SinceQuery, Query()]) -> Response:
-        """For who follows them. Ask without `since` at first, then with the `revision` that was
-        answered: all rules come again only where what was told is long past.
+        """Return the changes of the rules. Send no `since` at first, then the `revision` of the
+        last answer: all rules come again only if that revision is long past.
         """
         state = services.ledger.state
         difference = versions.since(query.since, state.revision, state.rules)

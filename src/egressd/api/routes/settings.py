@@ -88,8 +88,8 @@ def add(app: FastAPI, services: Services) -> None:
         example={"msg": "opened: no rule applies, every client goes out directly"},
     )
     async def open_device(body: Confirmation) -> Response:
-        """No rule applies until start or stop: everybody's traffic leaves by the device's own
-        route, with its address.
+        """Let all traffic leave by the device's own route, with its address. No rule applies until
+        start or stop.
         """
         await settings.open()
         return reply(Said(msg="opened: no rule applies, every client goes out directly"))

@@ -55,6 +55,6 @@ def add(app: FastAPI, services: Services) -> None:
         example={"msg": "whitelist saved"},
     )
     async def change_whitelist(body: WhitelistChange) -> Response:
-        """The rest stays as it is, whoever else adds and takes off at the same time."""
+        """Add and remove entries. All others stay, even if another caller changes some now."""
         outcome = await whitelist.amend(body.add, body.remove)
         return reply(Said(msg=said("whitelist saved", outcome.notes)))

@@ -28,7 +28,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Error(Answer, frozen=True, kw_only=True):
-    """Why a request was not carried out."""
+    """The reason for which a request was not carried out."""
 
     error: str
 
@@ -47,21 +47,21 @@ class SaidId(Answer, frozen=True, kw_only=True):
 
 
 class Deleted(Answer, frozen=True, kw_only=True):
-    """How many were deleted."""
+    """The number of rows that were deleted."""
 
     msg: Message
     deleted: int
 
 
 class Updated(Answer, frozen=True, kw_only=True):
-    """How many were updated."""
+    """The number of rows that were updated."""
 
     msg: Message
     updated: int
 
 
 class Imported(Answer, frozen=True, kw_only=True):
-    """What an import did."""
+    """The result of an import."""
 
     msg: Message
     imported: Annotated[int, Meta(description="Rows that are new, or that updated something.")]

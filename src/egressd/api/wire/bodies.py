@@ -1,4 +1,4 @@
-"""What the wire schemas of requests have in common.
+"""The common base of the wire schemas of requests.
 
 A POST may leave out what has a default; a PUT replaces the whole and takes every field.
 """

@@ -46,7 +46,7 @@ _DECIMAL = re.compile(r"[0-9]{1,19}")
 
 
 class Misfit(ValueError):
-    """Why a value does not fit, as a fault's code and values."""
+    """A value that does not fit, with the code and the values of its fault."""
 
     def __init__(self, code: str, **values: Value) -> None:
         super().__init__(code)
@@ -60,8 +60,8 @@ class Misfit(ValueError):
 
 
 def form(code: str, **values: Value) -> dict[str, Any]:
-    """What a field takes, where its constraints alone would not tell: in words, and as the fault
-    of what is not of that form.
+    """Return the schema of a field whose constraints alone do not describe it: the values that it
+    takes, in words, and the fault of any other value.
     """
     return {"x-takes": takes(code, **values), "x-fault": {"code": code, "values": values}}
 

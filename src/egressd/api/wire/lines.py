@@ -95,7 +95,7 @@ class LineReplace(_Line):
 
 
 class LineKey(Body):
-    """Which line."""
+    """The key of a line."""
 
     type: LineType
     name: LineName
@@ -156,7 +156,7 @@ class LineRows(Answer, frozen=True, kw_only=True):
 
 
 class LinesImported(Imported, frozen=True, kw_only=True):
-    """What an import did."""
+    """The result of an import of lines."""
 
     errors: Annotated[list[str], Meta(description="The first reasons, each `line N: why`.")]
 
@@ -182,7 +182,7 @@ def line_row(line: Line, status: LineStatus) -> LineRow:
 
 
 class LineState(Answer, frozen=True, kw_only=True):
-    """How a line is doing."""
+    """The state of a line."""
 
     name: str
     type: str

@@ -129,7 +129,7 @@ class NodeListImport(NodeImport):
 
 
 class DelayQuery(Query):
-    """How one node's delay is measured."""
+    """The parameters of a measurement of one node's delay."""
 
     name: Annotated[Text, Field(min_length=1, description="The node's name.")]
     url: UrlField = None
@@ -137,7 +137,7 @@ class DelayQuery(Query):
 
 
 class DelayAllQuery(Query):
-    """How all nodes' delays are measured."""
+    """The parameters of a measurement of all nodes' delays."""
 
     url: UrlField = None
     timeout: Annotated[Timeout, Field(description="Milliseconds.")] = 8000
@@ -161,7 +161,7 @@ class NodeRows(Answer, frozen=True, kw_only=True):
 
 
 class NodesImported(Imported, frozen=True, kw_only=True):
-    """What an import did."""
+    """The result of an import of nodes."""
 
     errors: Annotated[int, Meta(description="Bad rows.")]
     error_rows: Annotated[list[str], Meta(description="The first reasons, each `line N: why`.")]

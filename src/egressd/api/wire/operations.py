@@ -43,7 +43,7 @@ class SettingsAnswer(Answer, frozen=True, kw_only=True):
 
 
 class Confirmation(Body):
-    """A word that nobody sends by mistake."""
+    """A word that no caller sends by mistake."""
 
     confirm: Annotated[str, Field(pattern="^open$", json_schema_extra=form("word-open"))]
 
@@ -53,7 +53,7 @@ class Nothing(Body):
 
 
 class RestoreQuery(Query):
-    """How strictly a backup is read."""
+    """The strictness with which a backup is read."""
 
     older: Annotated[
         bool,
@@ -65,7 +65,7 @@ class RestoreQuery(Query):
 
 
 class ChangesQuery(Query):
-    """How many of the latest changes."""
+    """The number of the latest changes to return."""
 
     limit: Annotated[int, Field(ge=1, le=CHANGES_MAX, strict=True), BeforeValidator(decimal)] = 200
 
@@ -83,7 +83,7 @@ class EventsQuery(Query):
 
 
 class ExplainQuery(Query):
-    """Whose traffic, and where to."""
+    """The traffic to explain: its client and its destination."""
 
     client: Host
     destination: Host
@@ -114,7 +114,7 @@ class PreviewRow(Answer, frozen=True, kw_only=True):
 
 
 class Preview(Answer, frozen=True, kw_only=True):
-    """What an import would do."""
+    """The result that an import would have."""
 
     imported: int
     skipped: Annotated[int, Meta(description="Rows that are bad, or there already.")]

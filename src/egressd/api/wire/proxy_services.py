@@ -71,7 +71,7 @@ class ProxyServiceSwitched(Answer, frozen=True, kw_only=True):
 
 
 class Quota(Answer, frozen=True, kw_only=True):
-    """How many proxy services are allowed."""
+    """The number of proxy services that are allowed."""
 
     quota: Annotated[int, Meta(description="Proxy services allowed in all.")]
     used: Annotated[int, Meta(description="Proxy services created.")]

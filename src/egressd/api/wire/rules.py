@@ -83,7 +83,7 @@ class RuleLimitsBatch(Ips):
     _something = field_validator("update_download")(_or_one_of("update_upload"))
 
     def echo(self) -> dict[str, Any]:
-        """What the answer gives back."""
+        """Return the fields that the answer repeats."""
         return self.model_dump(exclude={"ips"})
 
     def draft(self) -> RuleBatch:
@@ -115,7 +115,7 @@ class RuleBatchUpdate(Ips):
         return value
 
     def echo(self) -> dict[str, Any]:
-        """What the answer gives back."""
+        """Return the fields that the answer repeats."""
         return self.model_dump(exclude={"ips"})
 
     def draft(self) -> RuleBatch:
@@ -150,7 +150,7 @@ class RuleRows(Answer, frozen=True, kw_only=True):
 
 
 class SinceQuery(Query):
-    """What the caller has already."""
+    """The revision that the caller already has."""
 
     since: Annotated[
         int,
@@ -160,7 +160,7 @@ class SinceQuery(Query):
 
 
 class RulesSince(Answer, frozen=True, kw_only=True):
-    """What to put and what to remove, to have the rules of `revision`."""
+    """The rules to put and the ids to remove, to have the rules of `revision`."""
 
     revision: int
     is_whole: Annotated[bool, Meta(description="Whether changed holds all rules there are.")]
@@ -186,7 +186,7 @@ class RuleDeleted(Answer, frozen=True, kw_only=True):
 
 
 class RulesSwitched(Answer, frozen=True, kw_only=True):
-    """How many rules there are of those that were named; all of them are in that state now."""
+    """The number of named rules that exist; all of them are in that state now."""
 
     msg: Message
     updated: int
@@ -194,7 +194,7 @@ class RulesSwitched(Answer, frozen=True, kw_only=True):
 
 
 class RuleLimitsUpdated(Answer, frozen=True, kw_only=True):
-    """How many rules were updated, and what with."""
+    """The number of updated rules, and the values that they got."""
 
     msg: Message
     updated: int
@@ -205,7 +205,7 @@ class RuleLimitsUpdated(Answer, frozen=True, kw_only=True):
 
 
 class RulesUpdated(RuleLimitsUpdated, frozen=True, kw_only=True):
-    """How many rules were updated, and what with."""
+    """The number of updated rules, and the values that they got."""
 
     target_node: str
     update_target: bool

@@ -16,7 +16,7 @@ _NAMES = {"has_api_access": "hasAPIAccess", "ad_message": "adMessage"}
 
 
 class SystemStatus(Answer, frozen=True, kw_only=True, rename=_NAMES):
-    """How the device is doing."""
+    """The state of the device."""
 
     status: Annotated[str, Meta(extra_json_schema={"enum": ["running", "stopped", "restoring"]})]
     uptime: Annotated[str, Meta(description="For people to read.")]
@@ -56,7 +56,7 @@ class InterfacesWithIp(Answer, frozen=True, kw_only=True):
 
 
 class RuleTraffic(Answer, frozen=True, kw_only=True):
-    """What a rule's clients exchanged, counted by the kernel: bytes of IP packets, and packets."""
+    """The traffic of a rule's clients as the kernel counts it: bytes of IP packets, and packets."""
 
     upload_bytes: int
     upload_packets: int
@@ -75,13 +75,13 @@ class RuleTraffic(Answer, frozen=True, kw_only=True):
 
 
 class RuleCounters(Answer, frozen=True, kw_only=True):
-    """What was counted of each enabled rule, at most a second ago."""
+    """The traffic of each enabled rule, counted at most a second ago."""
 
     data: Annotated[dict[str, RuleTraffic], Meta(description="By the rule's address.")]
 
 
 class Health(Answer, frozen=True, kw_only=True):
-    """Whether the stored configuration is in force."""
+    """The state of the stored configuration: in force, or not."""
 
     status: Annotated[
         str, Meta(extra_json_schema={"enum": ["running", "stopped", "restoring", "failed"]})
