@@ -3,6 +3,7 @@
 # ruff: noqa: RUF001 - these letters are under test
 from __future__ import annotations
 
+import sys
 import time
 import unicodedata
 from itertools import product
@@ -131,6 +132,15 @@ def test_a_valid_name_has_visible_characters(name: str) -> None:
 def test_a_skeleton_is_its_own_skeleton(name: str) -> None:
     assert skeleton(skeleton(name)) == skeleton(name)
     assert skeleton(unicodedata.normalize("NFD", name)) == skeleton(name)
+
+
+def test_the_skeleton_of_each_character_with_a_prototype_is_its_own_skeleton() -> None:
+    """The prototype of U+FEF5 decomposes into characters that have prototypes themselves."""
+    looks = [
+        skeleton(chr(point)) for point in range(sys.maxunicode + 1) if chr(point).isprintable()
+    ]
+    assert [skeleton(look) for look in looks] == looks
+    assert skeleton("\ufef5") == skeleton("\u0644\u0622")
 
 
 @pytest.mark.parametrize(

@@ -44,4 +44,7 @@ def _table() -> dict[int, str]:
         prototype, _, characters = group.partition(":")
         looks = "".join(chr(int(point, 16)) for point in prototype.split("+"))
         made |= {int(point, 16): looks for point in characters.split(",")}
-    return made
+    # Some prototypes decompose into characters that have prototypes themselves, as U+FEF5's does.
+    return {
+        point: unicodedata.normalize("NFD", looks).translate(made) for point, looks in made.items()
+    }
