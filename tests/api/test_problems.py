@@ -1,4 +1,4 @@
-"""Problem documents (RFC 9457): who gets them, and what they say."""
+"""Problem documents (RFC 9457): the requests that get them, and their content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults: their fields and pointers, and that the sources raise what there are sentences for."""
+"""Faults: their fields and pointers. Each code in the sources has a sentence."""
 
 from __future__ import annotations
 

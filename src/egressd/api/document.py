@@ -31,8 +31,8 @@ well-formed request about something that is not there, or over a quota, is answe
 means that the store or the data plane failed and that nothing has changed.
 
 The endpoints under /ops answer a request that is not carried out with a problem document (RFC 9457)
-where its Accept header names application/problem+json: each fault with its field, a code that
-stays and the values that it is about. What is not there is 404 then, and what is over a quota 409.
+if its Accept header names application/problem+json: each fault with its field, a code that stays
+the same, and values. The status is then 404 for something that does not exist, 409 over a quota.
 """
 
 TAGS: Final = (
@@ -142,7 +142,7 @@ def _failure_response(status: int, text: str, example: str) -> dict[str, Any]:
 
 
 def _with_problem(response: dict[str, Any], status: int, example: str) -> dict[str, Any]:
-    """`response` with the other form that the answer has where a request asks for it."""
+    """Return `response` with the second form of the answer, for requests that ask for it."""
     faults = [fault("port", "whole-number", least=1, most=65_535)] if status == 400 else []
     document = problem(status, str(faults[0]) if faults else example, faults)
     content = {

@@ -1,7 +1,7 @@
 """The faults of a request that pydantic found.
 
-What a field takes is read from the OpenAPI document, so that an error text never says
-anything else than the documentation.
+The values that a field takes are read from the OpenAPI document, so that error texts and
+documentation agree.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _SHOWN_NAME = 64
 
 
 class Problems:
-    """Makes faults of those that pydantic found, with the schemas of one OpenAPI document."""
+    """Converts pydantic's errors to faults, with the schemas of one OpenAPI document."""
 
     def __init__(self, document: Schema) -> None:
         self._schemas: Schema = document["components"]["schemas"]
         self._operations: Schema = document["paths"]
 
     def faults(self, method: str, path: str, errors: Iterable[Mapping[str, Any]]) -> list[Fault]:
-        """A fault for each of `errors` (pydantic's ``errors()``) of a request to `path`; of those
-        with the same sentence only one.
+        """Return a fault for each of `errors` (pydantic's ``errors()``) of a request to `path`, but
+        only one of those with the same sentence.
         """
         operation = self._operations[path][method.lower()]
         found = (self._fault(operation, error) for error in errors)
@@ -49,7 +49,7 @@ class Problems:
                 return Fault(path, *self._form(schema))
 
     def _schema_at(self, schema: Schema, steps: Sequence[Any]) -> tuple[Schema, Schema]:
-        """The schema `steps` down, and the one that holds it."""
+        """Return the schema `steps` down, and the one that holds it."""
         holder = schema = self.resolved(schema)
         for step in steps:
             holder = schema
@@ -58,7 +58,7 @@ class Problems:
         return schema, holder
 
     def resolved(self, schema: Schema) -> Schema:
-        """`schema`, or what it refers to."""
+        """Return `schema`, or the schema that it refers to."""
         if "$ref" in schema:
             return self.resolved(self._schemas[schema["$ref"].rpartition("/")[2]])
         return schema
@@ -69,7 +69,7 @@ class Problems:
         return takes(code, **values)
 
     def _form(self, schema: Schema) -> tuple[str, Mapping[str, Value]]:
-        """The code and the values of a fault of what does not fit the schema."""
+        """Return the code and the values of the fault of a value that does not fit the schema."""
         schema = self.resolved(schema)
         if "x-fault" in schema:
             return schema["x-fault"]["code"], schema["x-fault"]["values"]
@@ -84,7 +84,7 @@ class Problems:
 
 
 def _root(operation: Schema, place: str) -> Schema:
-    """The schema of the body; or of all parameters of the path or the query, as one object."""
+    """Return the schema of the body, or of all parameters of the path or query as one object."""
     if place == "body":
         schema: Schema = operation["requestBody"]["content"]["application/json"]["schema"]
         return schema
@@ -93,7 +93,7 @@ def _root(operation: Schema, place: str) -> Schema:
 
 
 def _shown(step: Step) -> Step:
-    """A step of a path. Names are the caller's: cut short, control characters escaped."""
+    """Return a step of a path. Names, which callers choose, are cut short and escaped."""
     if isinstance(step, int):
         return step
     return (step if step.isprintable() else ascii(step)[1:-1])[:_SHOWN_NAME]

@@ -1,8 +1,8 @@
 """Answers to requests that are not carried out: ``{"error": text}``, or a problem document.
 
-``/svc/api/v1`` answers programs in the one shape of its specification, whatever they accept. The
-operations endpoints, and v1 to the console's own page, answer with a problem document (RFC 9457)
-where the request's ``Accept`` header names one.
+``/svc/api/v1`` answers programs in the one shape of its specification, regardless of ``Accept``.
+The operations endpoints, and v1 to the console's own page, answer with a problem document (RFC
+9457) if the request's ``Accept`` header names it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def let_ask(scope: Scope) -> None:
 
 
 def wants_problem(scope: Scope) -> bool:
-    """True if the request is to be answered with a problem document."""
+    """Return True if the request is to be answered with a problem document."""
     return bool(scope.get(_MAY_ASK)) and is_asked_for(Headers(scope=scope).getlist("accept"))
 
 
 def refusal(scope: Scope, text: str, status: int, faults: Sequence[Fault] = ()) -> Response:
-    """The answer to a request that is not carried out. `faults` are those that `text` tells."""
+    """Return the answer to a request that is not carried out. `faults` are those in `text`."""
     if not wants_problem(scope):
         return failure(text, status)
     response = reply(problem(status, text, faults), status)

@@ -33,8 +33,8 @@ def reply(answer: object, status: int = 200) -> Response:
 def failure(
     scope: Scope, text: str, status: int, faults: Sequence[Fault] = (), **more: object
 ) -> Response:
-    """Return ``{"error": text}`` with `more`, or a problem document where the request asks for
-    one. `faults` are those that `text` tells.
+    """Return ``{"error": text}`` with `more`, or a problem document if the request asks for one.
+    `faults` are those in `text`.
     """
     if not is_asked_for(Headers(scope=scope).getlist("accept")):
         return reply({"error": text, **more}, status)

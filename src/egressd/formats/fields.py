@@ -28,7 +28,7 @@ _BOOLEANS = {
     **dict.fromkeys(("false", "0", "no", "off"), False),
 }
 _LIST_MAX = 64
-"""Items of a list, and headers."""
+"""Items of a list, or headers: the maximum."""
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}\Z")
 
@@ -61,7 +61,7 @@ class Kind:
     values: Mapping[str, Value] = field(default_factory=dict)
 
     def fault(self, path: str) -> Fault:
-        """The fault of the field at `path` if it is not of this kind."""
+        """Return the fault of the field at `path` if it is not of this kind."""
         return fault(path, self.code, **self.values)
 
 
@@ -73,7 +73,7 @@ class Table:
     required: frozenset[str] = frozenset()
 
     def fault(self, path: str) -> Fault:
-        """The fault of the field at `path` if it is no object."""
+        """Return the fault of the field at `path` if it is no object."""
         return fault(path, "object")
 
     @cached_property

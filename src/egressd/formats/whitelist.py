@@ -35,7 +35,7 @@ class DomainEntry(msgspec.Struct, frozen=True):
 
 
 class _Bad(ValueError):
-    """An entry that is none, by the code of its fault."""
+    """An entry that is not valid, with the code of its fault."""
 
     def __init__(self, code: str, **values: Value) -> None:
         super().__init__(code)

@@ -88,7 +88,7 @@ class Outcome(msgspec.Struct, Generic[T], frozen=True):
 
 
 class BadRow(msgspec.Struct, frozen=True):
-    """A row of an import that cannot be used, and why. A sentence repeats no value of the row,
+    """A row of an import that cannot be used, and its faults. They repeat no value of the row,
     since some are secrets.
     """
 
@@ -115,7 +115,7 @@ class ImportOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """The bad rows, each ``line N: why``."""
+        """The bad rows as texts: ``line N: reason``."""
         return tuple(map(str, self.bad_rows))
 
 

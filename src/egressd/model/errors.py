@@ -20,9 +20,9 @@ class EgressdError(Exception):
 
 
 class Unfit(EgressdError):
-    """A request that is not carried out for what it says; nothing was changed.
+    """A request that is not carried out because of its content; nothing was changed.
 
-    ``faults`` holds every fault found. Where no program reads it, a sentence is enough for one.
+    ``faults`` holds every fault found. A sentence is enough for a fault that no program reads.
     """
 
     def __init__(self, *faults: Fault | str) -> None:

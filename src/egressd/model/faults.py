@@ -1,6 +1,6 @@
-"""Faults of a request: which field, which rule it breaks, and the values that the rule is about.
+"""Faults of a request: the field, the rule that it breaks, and the rule's values.
 
-A fault is what programs go by; its sentence is made from it in one place (`sentences`).
+Programs use the fault; its sentence, for people, is made from it in one place (`sentences`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Fault(msgspec.Struct, frozen=True):
     """One fault. ``str`` of it is its sentence."""
 
     path: tuple[Step, ...]
-    """The way to the field, from the request's body or from its parameters taken as one object;
+    """The path to the field, from the request's body or from its parameters taken as one object;
     empty if the fault is of no single field."""
     code: str
     """A key of `SENTENCES`."""
@@ -70,7 +70,7 @@ class Fault(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, path=_path(field))
 
     def inside(self, *outer: Step) -> Fault:
-        """Return the fault with the way to what holds its field before its own."""
+        """Return the fault with the path to the object of its field before its own."""
         return msgspec.structs.replace(self, path=(*outer, *self.path))
 
 
@@ -80,14 +80,14 @@ def fault(field: str, code: str, **values: Value) -> Fault:
 
 
 def takes(code: str, **values: Value) -> str:
-    """Return what a field takes, where the code's sentence is "{field} must be …"."""
+    """Return the values that a field takes, if the code's sentence is "{field} must be …"."""
     sentence = str(fault("", code, **values))
     assert sentence.startswith(_MUST_BE)
     return sentence.removeprefix(_MUST_BE)
 
 
 def in_words(text: str) -> Fault:
-    """Return a fault that has no more than its text."""
+    """Return a fault that has only a text."""
     return Fault((), OTHER, {"text": text})
 
 

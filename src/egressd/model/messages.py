@@ -300,7 +300,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, tag="reply"):
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event"):
     """An event: ``topic`` names its kind, ``subject`` its object, ``text`` describes it.
 
-    ``code`` and ``values`` say for programs what ``text`` says for people.
+    ``code`` and ``values`` have the content of ``text`` for programs.
     """
 
     topic: str

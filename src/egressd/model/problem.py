@@ -14,7 +14,7 @@ from egressd.model.faults import Fault, Value
 
 MEDIA_TYPE: Final = "application/problem+json"
 ERRORS_MAX: Final = 100
-"""Faults that one document lists: as many as the text of an answer does."""
+"""Faults that one document lists, as many as the text of an answer."""
 
 _NO_WEIGHT: Final = re.compile(r";\s*q\s*=\s*0(?:\.0*)?\s*(?:;|\Z)", re.IGNORECASE)
 """A weight that says "not acceptable" (RFC 9110, 12.4.2)."""
@@ -27,12 +27,12 @@ class ProblemError(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(
             description="The field as a JSON pointer (RFC 6901) into the body, or into the "
-            "parameters as one object. It goes on inside of config_json, which is text. Empty for a"
-            " fault of no single field."
+            "parameters as one object. It continues inside of config_json, which is text. Empty "
+            "for a fault of no single field."
         ),
     ]
-    code: Annotated[str, Meta(description="What is wrong, by a name that stays.")]
-    values: Annotated[dict[str, Value], Meta(description="What the fault is about.")]
+    code: Annotated[str, Meta(description="The kind of the fault; a code stays the same.")]
+    values: Annotated[dict[str, Value], Meta(description="The values that the sentence is about.")]
     detail: Annotated[str, Meta(description="The fault as a sentence.")]
 
 

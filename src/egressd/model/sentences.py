@@ -1,7 +1,7 @@
-"""The sentence of each fault's code: the one place that words them.
+"""The sentence of each fault's code. All sentences are here.
 
 ``{field}`` stands for the field; the other names are the fault's values. A sentence is part of the
-API's answers: scripts print it, people read it, programs go by the code.
+API's answers: scripts print it, people read it; programs use the code.
 """
 
 from __future__ import annotations

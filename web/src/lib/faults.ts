@@ -1,4 +1,4 @@
-/** What the device finds wrong with a request: at which field, by which code. Pure. */
+/** The faults that the device finds in a request: their fields and codes. Pure. */
 
 import type { DeviceWords } from "./device_words.ts";
 
@@ -8,13 +8,13 @@ export interface Fault {
   pointer: string;
   code: string;
   values: Readonly<Record<string, string | number | readonly string[]>>;
-  /** As a sentence in English. */
+  /** The fault as a sentence in English. */
   detail: string;
 }
 
 /**
- * The faults by the field they are of: the longest of `fields` that leads to it, such as `ip` or
- * `config_json/port`. What belongs to none stands under "".
+ * Group faults by field: the longest of `fields` that leads to the fault's, such as `ip` or
+ * `config_json/port`. Faults of no field in the list are under "".
  */
 export function byField(
   faults: readonly Fault[],
@@ -30,7 +30,7 @@ export function byField(
   return found;
 }
 
-/** The field as the device's sentences spell it: `items[2].name`, and `body` for all of it. */
+/** Spell a field as the device's sentences do: `items[2].name`, and `body` for all of it. */
 export function fieldOf(pointer: string): string {
   const steps = pointer.split("/").slice(1);
   if (steps.length === 0) return "body";
@@ -43,21 +43,21 @@ export function fieldOf(pointer: string): string {
     .join("");
 }
 
-/** The faults in another language, by their codes. */
+/** Translation of faults by their codes. */
 export class FaultWords {
   #catalogue: Readonly<Record<string, string>>;
   #words: DeviceWords;
 
   /**
-   * `catalogue`: a sentence for each code. `{field}` and the fault's values stand in braces;
-   * `{>reason}` is one that holds words of the device's, which `words` has.
+   * `catalogue` has a sentence for each code, with `{field}` and the fault's values in braces.
+   * `words` translates a value such as `{>reason}`, which is a sentence of the device.
    */
   constructor(catalogue: Readonly<Record<string, string>>, words: DeviceWords) {
     this.#catalogue = catalogue;
     this.#words = words;
   }
 
-  /** The fault's sentence; where the code is not known, what `words` makes of the device's. */
+  /** Return the fault's sentence. For an unknown code, `words` translates the device's sentence. */
   sentence(fault: Fault): string {
     const own = this.#catalogue[fault.code];
     if (own === undefined) return this.#words.translate(fault.detail);

@@ -30,7 +30,7 @@ export class Form {
     if (this.#hasEnded) feedback.say(text, true);
   }
 
-  /** What is wrong with `fields`, which are pointers without the first slash; see `byField`. */
+  /** Return the problems of `fields`, which are pointers without the first slash; see `byField`. */
   problemsAt(fields: readonly string[]): Record<string, string> {
     const failure = this.#failure;
     if (failure === undefined) return {};

@@ -7,7 +7,7 @@ import { OWN } from "./paths.ts";
 /** What the device said no to, or what kept the request from reaching it (`status` 0). */
 export class Refused extends Error {
   readonly status: number;
-  /** What is wrong with the request, where that is why. */
+  /** The faults of the request, if the device refused it because of them. */
   readonly faults: readonly Fault[];
 
   constructor(message: string, status: number, faults: readonly Fault[] = []) {
@@ -83,7 +83,7 @@ async function result<T>(answer: Response): Promise<T> {
   return (answer.status === 204 ? {} : await answer.json()) as T;
 }
 
-/** What a problem document says (RFC 9457), or whatever else answered. */
+/** Read a problem document (RFC 9457), or another error answer. */
 async function refusedBy(answer: Response): Promise<Refused> {
   try {
     const told = (await answer.json()) as { detail?: string; error?: string; errors?: Fault[] };

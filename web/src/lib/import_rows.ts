@@ -21,7 +21,7 @@ export function numberedRows(text: string): ImportRow[] {
     .filter((row) => row.text !== "" && !row.text.startsWith("#"));
 }
 
-/** What is wrong with each line; one line may hold several rows. */
+/** Group the faults of bad rows by line; one line may hold several rows. */
 export function faultsByLine(rows: readonly BadRow[]): Map<number, Fault[]> {
   const found = new Map<number, Fault[]>();
   for (const { line, errors } of rows) found.set(line, [...(found.get(line) ?? []), ...errors]);

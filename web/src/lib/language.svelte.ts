@@ -61,7 +61,7 @@ export function told(text: string): string {
   return deviceWords().translate(text);
 }
 
-/** What the device finds wrong, in the page's language. */
+/** Translate faults into the page's language, joined to one text. */
 export function toldFaults(faults: readonly Fault[]): string {
   if (language === "en") return faults.map((fault) => fault.detail).join("; ");
   const inWords = (faultWords ??= new FaultWords(faultsZh, deviceWords()));

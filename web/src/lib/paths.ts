@@ -17,7 +17,7 @@ export const LISTS: Partial<Record<string, string>> = {
 
 /**
  * The headers of every request: the console's own, which a foreign page cannot send without the
- * device's consent, and how the device is to say what is wrong with a request.
+ * device's consent, and the form of answers to requests that are refused.
  */
 export const OWN: Readonly<Record<string, string>> = {
   "x-egressd-console": "1",

@@ -247,7 +247,7 @@ export interface ProbeResult {
   in_force: boolean;
 }
 
-/** A row that cannot be used, and what is wrong with its fields. */
+/** A row that cannot be used, and its faults. */
 export interface BadRow {
   line: number;
   errors: Fault[];
@@ -258,7 +258,7 @@ export interface ImportPreview {
   /** Rows that are not imported, bad rows included. */
   skipped: number;
   bad: number;
-  /** The first 1,000 of them. */
+  /** The first 1,000 bad rows. */
   bad_rows: BadRow[];
   /** Parts of imported rows that have no effect, and consequences of the import. */
   notes: string[];

@@ -1,8 +1,8 @@
 /**
- * What the device finds wrong with a request, by code, in Simplified Chinese.
+ * The faults of requests, by code, in Simplified Chinese.
  *
- * `{field}` is the field; the other names are the fault's values. `{>reason}` holds words of the
- * device's, which `device_zh.ts` has.
+ * `{field}` is the field; the other names are the fault's values. A value such as `{>reason}` is a
+ * sentence of the device, which `device_zh.ts` translates.
  */
 export const faultsZh: Readonly<Record<string, string>> = {
   // Texts.

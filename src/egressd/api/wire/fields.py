@@ -55,7 +55,7 @@ class Misfit(ValueError):
 
     @classmethod
     def of(cls, fault: Fault) -> Misfit:
-        """The same for a fault that was found."""
+        """Return the misfit for a fault of another check."""
         return cls(fault.code, **fault.values)
 
 
