@@ -222,7 +222,7 @@ async def test_an_unforeseen_error_is_500_and_detailed_in_the_log_only(
     assert response.status_code == 500
     assert set(response.json()) == {"error"}
     assert "inner detail" not in response.text
-    (entry,) = [entry for entry in logged if "unforeseen" in entry["event"]]
+    (entry,) = [entry for entry in logged if "unexpected" in entry["event"]]
     assert "an inner detail" in entry["traceback"]
     assert device.token not in repr(entry)
 
