@@ -168,7 +168,7 @@ def test_changes_by_others_to_settings_are_kept(four: Site) -> None:
     with four.visit("#/settings") as page:
         unmanaged = page.get_by_label("Clients without a rule")
         expect(unmanaged).to_have_value("REJECT")
-        interval = page.get_by_label(re.compile("^Check"))
+        interval = page.get_by_label(re.compile("^Interval of group checks"))
         interval.fill("77")
         settings = api.ask("GET", "/ops/settings").body
         api.ask("PUT", "/ops/settings", {**settings, "unmanaged": "DIRECT"})
@@ -185,7 +185,7 @@ def test_conflicting_settings_are_shown_before_they_are_saved(four: Site) -> Non
     settings = api.ask("GET", "/ops/settings").body
     with four.visit("#/settings") as page:
         routing = page.get_by_role("region", name="Routing")
-        interval = page.get_by_label(re.compile("^Check"))
+        interval = page.get_by_label(re.compile("^Interval of group checks"))
         save = routing.get_by_role("button", name="Save")
         interval.fill("77")
         with hidden(page):
