@@ -10,11 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
+import msgspec
 import pytest
 from playwright.sync_api import Locator, Response, Route, expect
 
 from egressd.lab.client import Client
 from egressd.lab.spec import WEB_SERVERS
+from egressd.model.faults import fault
+from egressd.model.problem import problem
 from tests.lab.device_state import eventually
 from tests.web.chromium import screenshot
 from tests.web.site import Site
@@ -677,9 +680,11 @@ def test_a_failed_backup_is_reported(served: Site) -> None:
 
 
 def test_a_refused_restore_is_reported(served: Site) -> None:
-    why = "the backup has 3 proxy services, and 2 are allowed"
+    over_quota = fault("", "backup-over-quota", number=3, quota=2)
+    why = str(over_quota)
+    answer = msgspec.to_builtins(problem(409, why, [over_quota]))
     with served.visit("#/settings") as page:
-        page.route("**/ops/restore", lambda route: route.fulfill(json={"error": why}))
+        page.route("**/ops/restore", lambda route: route.fulfill(status=409, json=answer))
         # The file's input is invisible; its focus is shown on its label.
         restore = page.get_by_text("Restore…")
         page.get_by_role("button", name="Download a backup").focus()
