@@ -78,4 +78,4 @@ def test_an_unresponsive_netd_is_reported(config: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("egressd.cli.line_status._CONNECT_S", 0.2)
     result = CliRunner().invoke(cli, ["lines", "--config", str(config)])
     assert isinstance(result.exception, Failed)
-    assert "nobody answers" in str(result.exception)
+    assert "no process listens" in str(result.exception)
