@@ -437,7 +437,7 @@ def queue_case(rng: Random) -> bool:
     assert messages.interface_of(body) == index
     leaf = messages.address(index, handle, 1) + messages.fq_codel(shape, is_new=True)
     assert list(messages.decode_qdiscs([leaf])) == [
-        messages.Qdisc(index, handle, 1, "fq_codel", shape.queue)
+        messages.QdiscMessage(index, handle, 1, "fq_codel", shape.queue)
     ]
     return True
 

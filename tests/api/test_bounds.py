@@ -10,22 +10,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
-from egressd.api.bounds import FRESH_S, KNOWN_S, LIMITS, ROOT, Bounds, Held, Limits, Share, Stage
+from egressd.api.bounds import (
+    FRESH_S,
+    KNOWN_S,
+    LIMITS,
+    ROOT,
+    CallBounds,
+    CallerShare,
+    CallLimits,
+    HeldConnection,
+    Stage,
+)
 from egressd.api.metrics import of_connections
 from egressd.model.source import HERE, Source, local_user, source_of
 
-SMALL: Final = Limits(address=3, network=6, shares=(10, 14, 16, 18))
+SMALL: Final = CallLimits(address=3, network=6, shares=(10, 14, 16, 18))
 
 
 class World:
     """Connections under a clock that a test sets."""
 
-    def __init__(self, limits: Limits = SMALL) -> None:
+    def __init__(self, limits: CallLimits = SMALL) -> None:
         self.now = 1000.0
-        self.bounds = Bounds(limits, lambda: self.now)
-        self.ended: list[Held] = []
+        self.bounds = CallBounds(limits, lambda: self.now)
+        self.ended: list[HeldConnection] = []
 
-    def open(self, address: str | Source, stage: Stage = Stage.WORKING) -> Held | None:
+    def open(self, address: str | Source, stage: Stage = Stage.WORKING) -> HeldConnection | None:
         source = source_of(address) if isinstance(address, str) else address
         held = self.bounds.admit(source, lambda: None)
         if held is not None:
@@ -33,7 +43,9 @@ class World:
             self.bounds.enter(held, stage)
         return held
 
-    def fill(self, addresses: str, count: int, stage: Stage = Stage.WORKING) -> list[Held]:
+    def fill(
+        self, addresses: str, count: int, stage: Stage = Stage.WORKING
+    ) -> list[HeldConnection]:
         """Open up to `count` connections of each address that ``10.0.{}.1`` stands for; return
         those that were admitted.
         """
@@ -42,7 +54,7 @@ class World:
 
     @property
     def total(self) -> int:
-        return sum(self.bounds.count(share) for share in Share)
+        return sum(self.bounds.count(share) for share in CallerShare)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +87,7 @@ def test_an_address_and_a_network_have_limits() -> None:
 def test_strangers_leave_the_connections_reserved_for_others() -> None:
     # Found by an attack: nine addresses with 256 connections each had shut out all other clients.
     world = World()
-    assert len(world.fill("10.0.{}.5", 3)) == SMALL.shares[Share.STRANGERS]
+    assert len(world.fill("10.0.{}.5", 3)) == SMALL.shares[CallerShare.STRANGERS]
     assert world.open("10.9.9.9") is None
     assert world.open(HERE) is not None
     assert world.open(ROOT) is not None
@@ -96,7 +108,10 @@ def test_an_authenticated_address_is_known_for_ten_minutes(fits: bool) -> None:
     world = World()
     (first, *_) = world.fill("10.0.0.5", 1)
     world.bounds.vouch(first)
-    assert (world.bounds.count(Share.STRANGERS), world.bounds.count(Share.KNOWN)) == (0, 3)
+    assert (world.bounds.count(CallerShare.STRANGERS), world.bounds.count(CallerShare.KNOWN)) == (
+        0,
+        3,
+    )
     world.bounds.release(first)
     world.fill("10.0.{}.6", 3)
     world.now += KNOWN_S + (-1 if fits else 1)
@@ -126,10 +141,10 @@ def test_authenticated_addresses_leave_room_for_this_machine_and_root() -> None:
         if held is not None:
             world.bounds.vouch(held)
             world.fill(f"10.0.{number}.5", 1)
-    assert world.total == SMALL.shares[Share.KNOWN]
+    assert world.total == SMALL.shares[CallerShare.KNOWN]
     for uid in range(1000, 1009):
         world.open(local_user(uid))
-    assert world.total == SMALL.shares[Share.LOCAL]
+    assert world.total == SMALL.shares[CallerShare.LOCAL]
     assert world.open(ROOT) is not None
     assert world.open(ROOT) is not None
     assert world.open(ROOT) is None
@@ -252,7 +267,7 @@ def test_no_bound_is_ever_exceeded_and_all_connections_are_counted(
     taken: list[tuple[str, str, Stage, int]],
 ) -> None:
     world = World()
-    living: list[Held] = []
+    living: list[HeldConnection] = []
     for what, address, stage, number in taken:
         living = [held for held in living if held not in world.ended]
         if what == "open":
@@ -270,10 +285,10 @@ def test_no_bound_is_ever_exceeded_and_all_connections_are_counted(
                 world.bounds.vouch(held)
         living = [held for held in living if held not in world.ended]
         shares = [held.share for held in living]
-        assert [world.bounds.count(share) for share in Share] == [
-            shares.count(share) for share in Share
+        assert [world.bounds.count(share) for share in CallerShare] == [
+            shares.count(share) for share in CallerShare
         ]
-        for share in Share:
+        for share in CallerShare:
             assert sum(s <= share for s in shares) <= SMALL.shares[share]
         for one in living:
             same = [held for held in living if held.source.address == one.source.address]
@@ -281,6 +296,6 @@ def test_no_bound_is_ever_exceeded_and_all_connections_are_counted(
             strangers = [
                 held
                 for held in living
-                if held.share is Share.STRANGERS and held.source.network == one.source.network
+                if held.share is CallerShare.STRANGERS and held.source.network == one.source.network
             ]
             assert len(strangers) <= SMALL.network

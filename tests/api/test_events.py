@@ -27,7 +27,7 @@ class Listener:
 
     async def _listen(self, broadcast: Broadcast) -> None:
         scope = {"type": "http", CONNECTION: self}
-        response = broadcast.response(scope, events_module.Listener(self.caller))
+        response = broadcast.response(scope, events_module.EventListener(self.caller))
         await response(scope, self._receive, self._send)
 
     def abort(self) -> None:

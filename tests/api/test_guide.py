@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from egressd.api.server import Listener, serve
+from egressd.api.server import ApiListener, serve
 
 if TYPE_CHECKING:
     from tests.api.conftest import Device
@@ -51,7 +51,7 @@ async def test_every_recipe_works_as_described(fresh_device: Device) -> None:
     bound.bind(("127.0.0.1", 0))
     bound.listen()
     stop = asyncio.Event()
-    serving = asyncio.create_task(serve(fresh_device.app, [Listener(bound)], stop))
+    serving = asyncio.create_task(serve(fresh_device.app, [ApiListener(bound)], stop))
     output = await run("\n".join(BLOCKS), bound.getsockname()[1], fresh_device.token)
     stop.set()
     await serving

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive
 
-from egressd.api.intake import Unreadable, bounded, decode, has_body
+from egressd.api.intake import UnreadableBody, bounded, decode, has_body
 
 documents = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(),
@@ -28,7 +28,7 @@ def test_json_is_read_unchanged(document: Any) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(body: bytes) -> None:
-    with suppress(Unreadable):
+    with suppress(UnreadableBody):
         decode(body)
 
 
@@ -52,7 +52,7 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     ],
 )
 def test_unsafe_json_is_refused(body: bytes, reason: str) -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableBody) as caught:
         decode(body)
     assert reason in caught.value.detail
 
@@ -127,7 +127,7 @@ def test_a_json_content_type_with_a_length_is_a_body(kind: str, frame: tuple[str
     ],
 )
 def test_another_content_type_or_encoding_is_refused(raw: list[tuple[bytes, bytes]]) -> None:
-    with pytest.raises(Unreadable, match="Content-"):
+    with pytest.raises(UnreadableBody, match="Content-"):
         has_body(Headers(raw=[*raw, (b"content-length", b"2")]))
 
 
@@ -161,15 +161,15 @@ def test_a_body_with_a_too_large_content_length_is_not_read() -> None:
         raise AssertionError("the body was read")
 
     for length in ("7", "9" * 400):
-        with pytest.raises(Unreadable, match="larger than 6 bytes"):
+        with pytest.raises(UnreadableBody, match="larger than 6 bytes"):
             asyncio.run(read(never, {"content-length": length}, size_max=6))
 
 
 def test_a_body_that_grows_too_large_is_refused() -> None:
-    with pytest.raises(Unreadable, match="larger than 6 bytes"):
+    with pytest.raises(UnreadableBody, match="larger than 6 bytes"):
         asyncio.run(read(chunks(b"abc", b"defg", b"never read"), {}, size_max=6))
 
 
 def test_a_slow_body_times_out() -> None:
-    with pytest.raises(Unreadable, match=r"within 0\.1 seconds"):
+    with pytest.raises(UnreadableBody, match=r"within 0\.1 seconds"):
         asyncio.run(read(chunks(*[b"a"] * 9, pause_s=0.04), {}, size_max=99, timeout_s=0.1))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from egressd.api.bounds import Bounds, Share
+from egressd.api.bounds import CallBounds, CallerShare
 from egressd.api.metrics import of_connections
 from egressd.netd.kernel import refused
 from tests.api.conftest import Device
@@ -27,7 +27,7 @@ async def test_every_metric_of_a_scrape_is_named(device: Device) -> None:
 
 
 def test_every_metric_of_connections_is_named() -> None:
-    families = [family for each in of_connections(Bounds()) for family in each.collect()]
+    families = [family for each in of_connections(CallBounds()) for family in each.collect()]
     names = {f"{it.name}_total" if it.type == "counter" else it.name for it in families}
     assert len(names) == 3
     assert names - NAMED == set()
@@ -37,6 +37,6 @@ def test_every_value_of_a_label_is_named() -> None:
     kinds = {
         value for name, value in vars(refused).items() if name.isupper() and type(value) is str
     }
-    shares = {share.name.lower() for share in Share}
+    shares = {share.name.lower() for share in CallerShare}
     assert {value for value in kinds | shares if f"`{value}`" not in TEXT} == set()
     assert len(kinds) == 12

@@ -26,10 +26,10 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from egressd.api import protocol, server
-from egressd.api.bounds import FRESH_S, LIMITS, Bounds, Share
+from egressd.api.bounds import FRESH_S, LIMITS, CallBounds, CallerShare
 from egressd.api.observe import Observe, RequestMetrics
 from egressd.api.protocol import CONNECTION, vouch_for
-from egressd.api.server import Listener, serve
+from egressd.api.server import ApiListener, serve
 from egressd.api.strict import HEAD_MAX
 from egressd.model.source import Source
 
@@ -144,13 +144,13 @@ async def served(
     tls: ssl.SSLContext | None,
     address: str = "127.0.0.1",
     app: ASGIApp = echo,
-    bounds: Bounds | None = None,
+    bounds: CallBounds | None = None,
 ) -> AsyncIterator[Served]:
     bound = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
     bound.bind((address, 0))
     bound.listen()
     stop = asyncio.Event()
-    task = asyncio.create_task(serve(app, [Listener(bound, tls)], stop, bounds))
+    task = asyncio.create_task(serve(app, [ApiListener(bound, tls)], stop, bounds))
     try:
         yield Served(bound.getsockname()[1], stop, task)
     finally:
@@ -163,7 +163,7 @@ def run(
     tls: Tls | None = None,
     address: str = "127.0.0.1",
     app: ASGIApp = echo,
-    bounds: Bounds | None = None,
+    bounds: CallBounds | None = None,
 ) -> None:
     async def main() -> None:
         async with served(tls and tls.serving, address, app, bounds) as server_:
@@ -339,8 +339,8 @@ def lan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "source_of", places)
 
 
-def few(**limits: Any) -> Bounds:
-    return Bounds(LIMITS._replace(**limits))
+def few(**limits: Any) -> CallBounds:
+    return CallBounds(LIMITS._replace(**limits))
 
 
 async def eventually(check: Callable[[], bool]) -> None:
@@ -407,7 +407,7 @@ def test_strangers_of_one_network_lock_out_no_other_network(tls: Tls, encrypted:
         wait, sign_in = (b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % p for p in (b"/wait", b"/sign-in"))
         _, known = await server_.connect("127.0.0.200")
         known.write(sign_in)
-        await eventually(lambda: bounds.count(Share.KNOWN) == 1)
+        await eventually(lambda: bounds.count(CallerShare.KNOWN) == 1)
         held = []
         for number in range(12):
             _, writer = await server_.connect(f"127.0.{number % 3}.{number + 1}")
@@ -423,7 +423,7 @@ def test_strangers_of_one_network_lock_out_no_other_network(tls: Tls, encrypted:
         going_on.set()
         for writer in (*held, known):
             writer.close()
-        await eventually(lambda: bounds.count(Share.STRANGERS) == 0)
+        await eventually(lambda: bounds.count(CallerShare.STRANGERS) == 0)
         assert bounds.ended.total() == 0
 
     run(scenario, tls if encrypted else None, app=app, bounds=bounds)
@@ -472,25 +472,27 @@ def test_the_user_of_a_unix_socket_is_that_of_the_kernel(open_folder: Path) -> N
         tcp.listen()
         local.listen()
         stop = asyncio.Event()
-        task = asyncio.create_task(serve(echo, [Listener(tcp), Listener(local)], stop, bounds))
+        task = asyncio.create_task(
+            serve(echo, [ApiListener(tcp), ApiListener(local)], stop, bounds)
+        )
         server_ = Served(tcp.getsockname()[1], stop, task)
         held = [await server_.connect(f"127.0.{n}.1") for n in range(9)]
         for _, writer in held:
             writer.write(SLOW)
-        await eventually(lambda: bounds.count(Share.STRANGERS) == 2)
+        await eventually(lambda: bounds.count(CallerShare.STRANGERS) == 2)
         asked = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", AS_NOBODY, path, "4"), stdout=asyncio.subprocess.PIPE
         )
         assert asked.stdout is not None
         assert await asked.stdout.readline() == b"connected\n"
-        await eventually(lambda: bounds.count(Share.LOCAL) == 4)
+        await eventually(lambda: bounds.count(CallerShare.LOCAL) == 4)
         reader, writer = await asyncio.open_unix_connection(path)
         writer.write(request("/from", "Content-Length: 0"))
         assert (await reader.read()).endswith(b"local")
         asked.terminate()
         await asked.wait()
         writer.close()
-        await eventually(lambda: bounds.count(Share.ROOT) == 0)
+        await eventually(lambda: bounds.count(CallerShare.ROOT) == 0)
         for _, other in held:
             other.close()
         stop.set()
@@ -545,17 +547,17 @@ def test_a_slow_reader_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that reads a little now and then would hold a connection for any length of time."""
     monkeypatch.setattr(protocol, "STALL_TIMEOUT_S", 1)
     monkeypatch.setattr(protocol, "RATE_MIN", 50_000_000)
-    bounds = Bounds()
+    bounds = CallBounds()
 
     async def scenario(server_: Served) -> None:
         loop = asyncio.get_running_loop()
         with socket.create_connection(("127.0.0.1", server_.port)) as slow:
             slow.setblocking(False)
             await loop.sock_sendall(slow, request("/much", "Content-Length: 0"))
-            await eventually(lambda: bounds.count(Share.LOCAL) == 1)
+            await eventually(lambda: bounds.count(CallerShare.LOCAL) == 1)
             taken = 0
             async with asyncio.timeout(10):
-                while bounds.count(Share.LOCAL):
+                while bounds.count(CallerShare.LOCAL):
                     taken += len(await loop.sock_recv(slow, 1000))
                     await asyncio.sleep(0.01)
             assert 0 < taken < 10_000_000
@@ -628,7 +630,7 @@ def test_several_listeners_serve_and_stop_together() -> None:
             bound = socket.socket()
             bound.bind(("127.0.0.1", 0))
             bound.listen()
-            listeners.append(Listener(bound))
+            listeners.append(ApiListener(bound))
         ports = [listener.socket.getsockname()[1] for listener in listeners]
         stop = asyncio.Event()
         task = asyncio.create_task(serve(echo, listeners, stop))
@@ -652,7 +654,7 @@ def test_a_listener_with_a_context_serves_tls(tls: Tls) -> None:
 def test_a_shut_listener_closes_connections_although_its_socket_is_shared() -> None:
     async def main() -> None:
         with socket.create_server(("127.0.0.1", 0)) as kept:
-            stop, shut = asyncio.Event(), Listener(kept.dup(), is_shut=True)
+            stop, shut = asyncio.Event(), ApiListener(kept.dup(), is_shut=True)
             task = asyncio.create_task(serve(echo, [shut], stop))
             reader, writer = await asyncio.open_connection(*kept.getsockname())
             writer.write(request("/", "Content-Length: 0"))
@@ -684,13 +686,13 @@ def test_an_unfinished_tls_handshake_times_out(tls: Tls, monkeypatch: pytest.Mon
 def test_a_client_that_reads_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     """This holds for a complete answer, too: the server would wait until such a client reads it."""
     monkeypatch.setattr(server, "STALL_TIMEOUT_S", 1)
-    bounds = Bounds()
+    bounds = CallBounds()
 
     async def scenario(server_: Served) -> None:
         with socket.create_connection(("127.0.0.1", server_.port)) as stalled:
             stalled.sendall(request("/much", "Content-Length: 0"))
-            await eventually(lambda: bounds.count(Share.LOCAL) == 1)
-            await eventually(lambda: bounds.count(Share.LOCAL) == 0)
+            await eventually(lambda: bounds.count(CallerShare.LOCAL) == 1)
+            await eventually(lambda: bounds.count(CallerShare.LOCAL) == 0)
 
     run(scenario, bounds=bounds)
 

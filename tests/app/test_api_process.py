@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from egressd.api.server import Listener
+from egressd.api.server import ApiListener
 from egressd.app import tls
 from egressd.app.api_process import _listeners
 
@@ -45,7 +45,7 @@ def test_without_a_certificate_the_api_serves_plain_http(
         (tmp_path / damaged).write_text("")
     plain, secure = socket.socket(), socket.socket()
     of_plain, of_local, of_secure = _listeners([plain, secure], tmp_path)
-    assert of_plain == Listener(plain)
+    assert of_plain == ApiListener(plain)
     assert of_local.socket.family == socket.AF_UNIX
     assert (of_secure.socket, of_secure.is_shut) == (secure, damaged is not None)
     for opened in (plain, secure, of_local.socket):

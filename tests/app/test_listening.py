@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 
 from egressd.app import listening
-from egressd.app.config import Api, Endpoint
+from egressd.app.config import Api, ListenAddress
 from egressd.model.errors import Failed
 from tests.lab.netns import Namespace
 
 
-def free_endpoint() -> Endpoint:
+def free_endpoint() -> ListenAddress:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
-        return Endpoint(IPv4Address("127.0.0.1"), sock.getsockname()[1])
+        return ListenAddress(IPv4Address("127.0.0.1"), sock.getsockname()[1])
 
 
 @pytest.fixture
-def here() -> Endpoint:
+def here() -> ListenAddress:
     return free_endpoint()
 
 
@@ -39,7 +39,7 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
         yield listener
 
 
-def is_free(endpoint: Endpoint) -> bool:
+def is_free(endpoint: ListenAddress) -> bool:
     """True if another program could bind the port and listen on it."""
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -51,8 +51,8 @@ def is_free(endpoint: Endpoint) -> bool:
     return True
 
 
-def test_exactly_the_wanted_sockets_are_held(here: Endpoint) -> None:
-    held, other = listening.Held(), free_endpoint()
+def test_exactly_the_wanted_sockets_are_held(here: ListenAddress) -> None:
+    held, other = listening.HeldSockets(), free_endpoint()
     held.want((here, other))
     before = held.descriptors
     assert not is_free(here)
@@ -66,14 +66,14 @@ def test_exactly_the_wanted_sockets_are_held(here: Endpoint) -> None:
     held.want(())
 
 
-def test_a_port_in_use_changes_nothing(here: Endpoint) -> None:
-    held = listening.Held()
+def test_a_port_in_use_changes_nothing(here: ListenAddress) -> None:
+    held = listening.HeldSockets()
     held.want((here,))
     before = held.descriptors
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        second = Endpoint(here.address, taken.getsockname()[1])
+        second = ListenAddress(here.address, taken.getsockname()[1])
         with pytest.raises(Failed, match=f"listen at {second}"):
             held.want((second,))
     assert held.descriptors == before
@@ -85,7 +85,7 @@ def test_a_port_in_use_changes_nothing(here: Endpoint) -> None:
 def test_another_address_of_the_same_port_can_be_listened_on(after: str) -> None:
     # Seen: a listen address that was narrowed to 127.0.0.1 left the device without an API.
     port = free_endpoint().port
-    held = listening.Held()
+    held = listening.HeldSockets()
     for address in ("0.0.0.0", after, "0.0.0.0"):
         wanted = Api(listen=f"{address}:{port}").listen
         held.want((wanted,))
@@ -106,22 +106,22 @@ def test_an_address_is_recognised_in_any_spelling(address: str) -> None:
 
 def hand_over(address: str) -> str:
     wanted = Api(listen=f"{address}:8787").listen
-    held = listening.Held()
+    held = listening.HeldSockets()
     held.want((wanted,))
     (copy,) = (os.dup(each) for each in held.descriptors)
     (taken,) = listening.taken((wanted,), {listening.HANDED: str(copy)})
     return "handed" if taken.fileno() == copy else "another"
 
 
-def opened(held: listening.Held) -> Iterator[socket.socket]:
+def opened(held: listening.HeldSockets) -> Iterator[socket.socket]:
     for descriptor in held.descriptors:
         with socket.socket(fileno=os.dup(descriptor)) as sock:
             yield sock
 
 
-def test_sockets_from_the_supervisor_are_adopted(here: Endpoint) -> None:
+def test_sockets_from_the_supervisor_are_adopted(here: ListenAddress) -> None:
     unwanted = free_endpoint()
-    held = listening.Held()
+    held = listening.HeldSockets()
     held.want((unwanted, here))
     copies = [os.dup(each) for each in held.descriptors]
     held.want(())
@@ -133,7 +133,7 @@ def test_sockets_from_the_supervisor_are_adopted(here: Endpoint) -> None:
     taken.close()
 
 
-def test_a_new_socket_is_stored_with_systemd(here: Endpoint, systemd: socket.socket) -> None:
+def test_a_new_socket_is_stored_with_systemd(here: ListenAddress, systemd: socket.socket) -> None:
     (made,) = listening.taken((here,), {})
     assert systemd.recv(100) == b"FDSTOREREMOVE=1\nFDNAME=egressd-api"
     text, control, _, _ = systemd.recvmsg(100, 100)
@@ -146,7 +146,7 @@ def test_a_new_socket_is_stored_with_systemd(here: Endpoint, systemd: socket.soc
 
 
 def test_sockets_from_systemd_are_adopted(
-    here: Endpoint, systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
+    here: ListenAddress, systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = listening.bound(here)
     monkeypatch.setattr(listening, "_FIRST", first.fileno())
@@ -160,10 +160,10 @@ def test_sockets_from_systemd_are_adopted(
 
 
 def test_a_conflicting_socket_is_removed_from_systemd(
-    here: Endpoint, systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
+    here: ListenAddress, systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # systemd's copy of a socket at 0.0.0.0 kept the api from 127.0.0.1 for ever.
-    first = listening.bound(Endpoint(IPv4Address(0), here.port))
+    first = listening.bound(ListenAddress(IPv4Address(0), here.port))
     kept = first.dup()
     monkeypatch.setattr(listening, "_FIRST", first.fileno())
     handed = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
@@ -177,7 +177,7 @@ def test_a_conflicting_socket_is_removed_from_systemd(
     made.close()
 
 
-def test_sockets_for_another_process_are_ignored(here: Endpoint) -> None:
+def test_sockets_for_another_process_are_ignored(here: ListenAddress) -> None:
     (made,) = listening.taken((here,), {"LISTEN_PID": str(os.getppid()), "LISTEN_FDS": "1"})
     assert made.getsockname() == ("127.0.0.1", here.port)
     made.close()

@@ -19,7 +19,7 @@ from egressd.license.grants import Mode
 from egressd.license.licensing import LicenseSettings, Licensing
 from egressd.model.errors import Failed
 from egressd.service.explain import Question
-from egressd.service.servers import Surroundings
+from egressd.service.servers import ServerSurroundings
 from egressd.store.console import ConsoleStore
 from egressd.store.database import Database
 from egressd.store.trial_calls import TrialCalls
@@ -47,7 +47,7 @@ class Device:
                 trial_calls=TrialCalls(folder),
             ),
             own_ports={},
-            around=Surroundings,
+            around=ServerSurroundings,
             archive=self.database,
             folder=folder,
             changes=ConsoleStore(folder),

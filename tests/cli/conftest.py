@@ -14,7 +14,7 @@ import pytest
 import structlog
 from click.testing import CliRunner, Result
 
-from egressd.api.server import Listener, serve
+from egressd.api.server import ApiListener, serve
 from egressd.app import local_socket
 from egressd.cli import cli
 from tests.api.conftest import TOKEN, Device, start_device
@@ -80,7 +80,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
         loop = asyncio.get_running_loop()
         ready.append((device, lambda: loop.call_soon_threadsafe(stop.set)))
         is_ready.set()
-        await serve(device.app, [Listener(bound), Listener(local)], stop)
+        await serve(device.app, [ApiListener(bound), ApiListener(local)], stop)
         await device.journal.close()
         await device.bench.ledger.close()
 

@@ -14,14 +14,14 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from egressd.console import passwords
-from egressd.console.access import AccessDesk
+from egressd.console.access import AccessSettings
 from egressd.console.accounts import Accounts
-from egressd.console.app import Console
-from egressd.console.door import Door
-from egressd.console.endpoints import Endpoints
+from egressd.console.app import ConsoleApp
+from egressd.console.door import SessionAuthenticator
+from egressd.console.endpoints import ConsoleEndpoints
 from egressd.console.page import Page
 from egressd.console.sessions import Sessions
-from egressd.console.throttle import Throttle
+from egressd.console.throttle import GuessThrottle
 from egressd.model.console import ChangeRecord
 from egressd.model.errors import Invalid
 from egressd.store.api_token import ApiToken
@@ -86,18 +86,20 @@ class Device:
         self.store = ConsoleStore(folder)
         self.journal = Journal()
         self.sessions = Sessions(self.store, lambda: self.now)
-        accounts = Accounts(self.store, self.code, self.sessions, Throttle(lambda: self.now))
+        accounts = Accounts(self.store, self.code, self.sessions, GuessThrottle(lambda: self.now))
         self.accounts = accounts
-        self.door = Door(self.sessions, ("gateway", "Router.Example"), insecure=insecure)
-        endpoints = Endpoints(
+        self.door = SessionAuthenticator(
+            self.sessions, ("gateway", "Router.Example"), insecure=insecure
+        )
+        endpoints = ConsoleEndpoints(
             door=self.door,
             accounts=accounts,
             sessions=self.sessions,
-            desk=AccessDesk(self.token, Licenses(), {"plain_port": 8787}),
+            desk=AccessSettings(self.token, Licenses(), {"plain_port": 8787}),
             journal=self.journal,
             about={"version": "1", "hostname": "gateway"},
         )
-        self.console = Console(self.door, endpoints, Page(folder / "page"), 8788)
+        self.console = ConsoleApp(self.door, endpoints, Page(folder / "page"), 8788)
 
     async def start(self) -> None:
         database = Database(self.folder)

@@ -14,8 +14,8 @@ from egressd.console.throttle import (
     FORGET_S,
     NETWORK,
     TOLD_S,
+    GuessThrottle,
     Patience,
-    Throttle,
 )
 from egressd.model.source import HERE, Source, source_of
 
@@ -43,7 +43,7 @@ def most_guesses(patience: Patience, seconds: int) -> float:
     return patience.free + growing + 1 + seconds / patience.most_s
 
 
-def guesses_in(throttle: Throttle, clock: Clock, sources: list[Source], seconds: int) -> int:
+def guesses_in(throttle: GuessThrottle, clock: Clock, sources: list[Source], seconds: int) -> int:
     """Return the guesses that are heard if each of `sources` guesses once a second."""
     heard = 0
     for _ in range(seconds):
@@ -54,7 +54,7 @@ def guesses_in(throttle: Throttle, clock: Clock, sources: list[Source], seconds:
 
 def test_the_wait_after_the_free_guesses_grows() -> None:
     clock = Clock()
-    throttle = Throttle(clock)
+    throttle = GuessThrottle(clock)
     assert [throttle.charge(HOST) for _ in range(ADDRESS.free)] == [0.0] * ADDRESS.free
     waits = []
     for _ in range(8):
@@ -68,7 +68,7 @@ def test_the_wait_after_the_free_guesses_grows() -> None:
 
 def test_the_wait_includes_the_time_that_a_guess_takes() -> None:
     clock = Clock()
-    throttle = Throttle(clock)
+    throttle = GuessThrottle(clock)
     for _ in range(ADDRESS.free):
         assert throttle.charge(HOST) == 0.0
         clock.now += 0.5  # a password is looked at for some tenths of a second
@@ -77,7 +77,7 @@ def test_the_wait_includes_the_time_that_a_guess_takes() -> None:
 
 def test_an_address_is_limited_to_a_few_guesses_an_hour() -> None:
     clock = Clock()
-    throttle = Throttle(clock)
+    throttle = GuessThrottle(clock)
     heard = guesses_in(throttle, clock, [HOST], 12 * HOUR)
     assert ADDRESS.free < heard <= most_guesses(ADDRESS, 12 * HOUR)
 
@@ -86,7 +86,7 @@ def test_an_address_is_limited_to_a_few_guesses_an_hour() -> None:
 def test_addresses_of_one_network_share_a_limit(network: str) -> None:
     # A host of a LAN took one address after the other: 38 guesses a second.
     clock = Clock()
-    throttle = Throttle(clock)
+    throttle = GuessThrottle(clock)
     hosts = [source_of(network.format(number)) for number in range(1, 251)]
     heard = guesses_in(throttle, clock, hosts, HOUR)
     assert NETWORK.free < heard <= most_guesses(NETWORK, HOUR)
@@ -95,14 +95,14 @@ def test_addresses_of_one_network_share_a_limit(network: str) -> None:
 
 def test_all_networks_share_the_limit_of_the_account() -> None:
     clock = Clock()
-    throttle = Throttle(clock)
+    throttle = GuessThrottle(clock)
     heard = guesses_in(throttle, clock, [source(number) for number in range(1000)], 600)
     assert EVERYBODY.free < heard <= most_guesses(EVERYBODY, 600)
     assert 0 < throttle.charge(ELSEWHERE) <= EVERYBODY.most_s
 
 
 def test_known_browsers_and_this_machine_have_their_own_limits() -> None:
-    throttle = Throttle(Clock())
+    throttle = GuessThrottle(Clock())
     for number in range(1000):
         throttle.charge(source(number))
     assert throttle.charge(source(1)) > 0
@@ -116,7 +116,7 @@ def test_known_browsers_and_this_machine_have_their_own_limits() -> None:
 
 def test_a_guess_after_the_announced_wait_is_accepted() -> None:
     clock = Clock()
-    throttle = Throttle(clock)
+    throttle = GuessThrottle(clock)
     for _ in range(50):
         wait = throttle.charge(HOST)
         if wait:
@@ -128,7 +128,7 @@ def test_a_guess_after_the_announced_wait_is_accepted() -> None:
 
 def test_the_count_decays_with_time() -> None:
     clock = Clock()
-    throttle = Throttle(clock)
+    throttle = GuessThrottle(clock)
     for _ in range(ADDRESS.free):
         throttle.charge(HOST)
     clock.now += ADDRESS.first_s + ADDRESS.free * FORGET_S
@@ -136,7 +136,7 @@ def test_the_count_decays_with_time() -> None:
 
 
 def test_a_right_guess_resets_only_the_count_of_its_address() -> None:
-    throttle = Throttle(Clock())
+    throttle = GuessThrottle(Clock())
     for _ in range(10 * EVERYBODY.free):  # a program that logs in time and again
         assert throttle.charge(HOST) == 0
         throttle.forgive(HOST)
@@ -150,7 +150,7 @@ def test_a_right_guess_resets_only_the_count_of_its_address() -> None:
 @given(st.lists(st.tuples(st.integers(1, 3), st.floats(0, 400)), max_size=100))
 def test_no_guess_is_accepted_before_the_announced_wait(tries: list[tuple[int, float]]) -> None:
     clock = Clock()
-    throttle = Throttle(clock)
+    throttle = GuessThrottle(clock)
     told: dict[int, float] = {}
     for number, pause in tries:
         clock.now += pause
@@ -162,7 +162,7 @@ def test_no_guess_is_accepted_before_the_announced_wait(tries: list[tuple[int, f
 
 def test_refused_networks_are_reported_for_a_minute() -> None:
     clock = Clock()
-    throttle = Throttle(clock)
+    throttle = GuessThrottle(clock)
     for _ in range(ADDRESS.free):
         throttle.charge(HOST)
     assert throttle.refused_networks() == []
@@ -175,7 +175,7 @@ def test_refused_networks_are_reported_for_a_minute() -> None:
 
 def test_the_number_of_remembered_sources_is_limited() -> None:
     clock = Clock()
-    throttle = Throttle(clock)
+    throttle = GuessThrottle(clock)
     for number in range(ACCOUNTS_MAX * 2):
         throttle.charge(source(number), f"device {number}")
         clock.now += 60

@@ -20,7 +20,7 @@ import pytest
 from egressd.netd import framing, privileges
 from egressd.netd.descriptors import Descriptors
 from egressd.netd.engine.pool import Pool
-from egressd.netd.engine.wire import Ping, Question
+from egressd.netd.engine.wire import Ping, WorkerQuestion
 from egressd.netd.kernel import open_files
 from egressd.netd.privileges import Capability
 from tests.lab.netns import Namespace
@@ -214,7 +214,7 @@ def answer_to(uid: int, path: Path) -> bytes:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(5)
                 connection.connect(str(path))
-                connection.sendall(framing.pack(Question(number=1, body=Ping())))
+                connection.sendall(framing.pack(WorkerQuestion(number=1, body=Ping())))
                 os.write(writer, connection.recv(100) or b"hung up")
         except ConnectionError:
             os.write(writer, b"hung up")
@@ -281,7 +281,7 @@ def test_a_worker_refuses_requests_of_other_users_than_root(
                 reader, writer = await asyncio.open_unix_connection("worker-1.sock")
             finally:
                 os.seteuid(0)
-            writer.write(framing.pack(Question(number=1, body=Ping())))
+            writer.write(framing.pack(WorkerQuestion(number=1, body=Ping())))
             with suppress(ConnectionError):
                 assert await reader.read() == b""
             writer.close()

@@ -10,7 +10,7 @@ from socket import IPPROTO_UDP
 import pytest
 
 from egressd.netd.kernel import conntrack, uapi
-from egressd.netd.kernel.conntrack import Flow
+from egressd.netd.kernel.conntrack import TrackedFlow
 from egressd.netd.kernel.netlink import NetlinkSocket, attribute, nest
 from egressd.netd.kernel.ranges import Ranges
 from egressd.planner.registry import egress_mark, inbound_number
@@ -173,7 +173,7 @@ def test_current_entries_are_kept(namespace: Namespace) -> None:
         track(OUTSIDE, ROUTER, 4000, answerer="10.1.0.2", mark=0x2000_0007)
         asked = set()
 
-        def is_current(client: bytes, flow: Flow) -> bool:
+        def is_current(client: bytes, flow: TrackedFlow) -> bool:
             asked.add((str(IPv4Address(client)), flow.mark))
             assert str(IPv4Address(flow.far)) == OUTSIDE
             far_port = 4000 if flow.mark == 0x2000_0007 else 443
@@ -200,7 +200,7 @@ def test_a_flow_is_judged_by_its_client_and_not_by_its_destination(namespace: Na
         track(OUTSIDE, ROUTER, 4000, answerer="10.1.0.2")
         asked = set()
 
-        def is_current(client: bytes, _: Flow) -> bool:
+        def is_current(client: bytes, _: TrackedFlow) -> bool:
             asked.add(str(IPv4Address(client)))
             return True
 

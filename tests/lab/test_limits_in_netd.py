@@ -14,7 +14,7 @@ from egressd.model.plan import Limit, Patch
 from egressd.netd import limits as module
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.shaping import Shaper
-from egressd.netd.limits import Limits
+from egressd.netd.limits import SpeedLimits
 from egressd.planner.topology import Topology
 from tests.lab.netns import Namespace
 
@@ -32,9 +32,9 @@ def router() -> Iterator[Namespace]:
         yield made
 
 
-def in_router(router: Namespace, work: Callable[[Limits], Awaitable[None]]) -> None:
+def in_router(router: Namespace, work: Callable[[SpeedLimits], Awaitable[None]]) -> None:
     async def run() -> None:
-        limits = Limits(Shaper(Nft()))
+        limits = SpeedLimits(Shaper(Nft()))
         try:
             await work(limits)
         finally:
@@ -63,7 +63,7 @@ def listed(name: str) -> bool:
 
 
 def test_changes_without_limits_succeed(router: Namespace) -> None:
-    async def work(limits: Limits) -> None:
+    async def work(limits: SpeedLimits) -> None:
         assert await limits.sync({}, TOPOLOGY)
         block()
         with pytest.raises(Failed, match="not ifb"):
@@ -81,7 +81,7 @@ def test_a_plan_is_put_in_force_as_far_as_the_kernel_allows(
     monkeypatch.setattr(module, "_RETRY_S", 0.0)
     both = {**LIMITED, **FREE}
 
-    async def work(limits: Limits) -> None:
+    async def work(limits: SpeedLimits) -> None:
         block()
         assert not await limits.sync(LIMITED, TOPOLOGY)
         assert "not ifb" in limits.problems[0]
@@ -100,7 +100,7 @@ def test_a_plan_is_put_in_force_as_far_as_the_kernel_allows(
 
 
 def test_failed_attempts_are_repeated_at_intervals(router: Namespace) -> None:
-    async def work(limits: Limits) -> None:
+    async def work(limits: SpeedLimits) -> None:
         block()
         await limits.sync(LIMITED, TOPOLOGY)
         unblock()
@@ -113,7 +113,7 @@ def test_failed_attempts_are_repeated_at_intervals(router: Namespace) -> None:
 
 
 def test_many_concurrent_changes_and_reads_take_turns(router: Namespace) -> None:
-    async def work(limits: Limits) -> None:
+    async def work(limits: SpeedLimits) -> None:
         await limits.sync({}, TOPOLOGY)
         wanted: dict[str, Limit] = {}
         asked: list[Awaitable[object]] = []

@@ -8,8 +8,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from egressd.netd.kernel.fast_path.program import Maps, assemble
-from egressd.netd.kernel.fast_path.tracking import Flow, Kernel, Timeouts
+from egressd.netd.kernel.fast_path.program import MapDescriptors, assemble
+from egressd.netd.kernel.fast_path.tracking import FlowOffsets, Kernel, Timeouts
 
 _INSTRUCTION: Final = struct.Struct("<BBhi")
 _SIZES: Final = {0x00: "u32", 0x08: "u16", 0x10: "u8", 0x18: "u64"}
@@ -27,7 +27,7 @@ _WIDE, _CALL, _EXIT, _GO = 0x18, 0x85, 0x95, 0x05
 _KFUNC: Final = 2
 
 KERNEL: Final = Kernel(
-    flow=Flow(
+    flow=FlowOffsets(
         mark=168,
         status=128,
         timeout=136,
@@ -44,7 +44,7 @@ KERNEL: Final = Kernel(
 )
 """A kernel with connection tracking as a module. Each value differs from the others, so that none
 can be taken for another unseen."""
-MAPS: Final = Maps(clients=3, egresses=4, counts=5)
+MAPS: Final = MapDescriptors(clients=3, egresses=4, counts=5)
 
 
 def fast_path() -> dict[str, str]:

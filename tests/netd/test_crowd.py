@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from egressd.netd.crowd import crowd_of
-from egressd.netd.kernel.sockets import Caller
+from egressd.netd.kernel.sockets import CallerConnection
 from egressd.planner.bounds import bounds_of
 from egressd.planner.nft import Crowd
 
@@ -17,13 +17,13 @@ LAN = IPv4Network("10.0.0.0/24")
 PROXY = (IPv4Address("192.0.2.1"), 1080)
 
 
-def calls(*sources: str) -> list[Caller]:
+def calls(*sources: str) -> list[CallerConnection]:
     """Return a connection of each, the oldest first."""
     remotes = ((IPv4Address(source), 40_000 + n) for n, source in enumerate(sources))
-    return [Caller(PROXY, remote, 0, 0, b"%d" % n) for n, remote in enumerate(remotes)]
+    return [CallerConnection(PROXY, remote, 0, 0, b"%d" % n) for n, remote in enumerate(remotes)]
 
 
-def crowd(callers: list[Caller]) -> tuple[Crowd, list[Caller]]:
+def crowd(callers: list[CallerConnection]) -> tuple[Crowd, list[CallerConnection]]:
     return crowd_of(callers, LAN.__contains__, BOUNDS)
 
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from egressd.netd.doubts import ASKED_AGAIN_S, PATIENCE_S, Questions, Silence
-from egressd.netd.kernel.traffic import Traffic
+from egressd.netd.kernel.traffic import InterfaceTraffic
 
 
 class Wans:
     """Two WANs and their counters."""
 
     def __init__(self) -> None:
-        self.counters = {"wan1": Traffic(10, 10), "wan2": Traffic(20, 20)}
+        self.counters = {"wan1": InterfaceTraffic(10, 10), "wan2": InterfaceTraffic(20, 20)}
         self.silence = Silence(lambda: ("wan1", "wan2", "gone"), lambda: self.counters)
         self.silence.is_noticed(0.0)
 
     def carry(self, name: str, *, received: int = 0, sent: int = 0) -> None:
         before = self.counters[name]
-        self.counters[name] = Traffic(before.received + received, before.sent + sent)
+        self.counters[name] = InterfaceTraffic(before.received + received, before.sent + sent)
 
 
 def test_unanswered_traffic_is_noticed_once() -> None:

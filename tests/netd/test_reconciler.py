@@ -24,8 +24,8 @@ from egressd.netd.engine.listeners import Listeners
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.groups import Groups
-from egressd.netd.limits import Limits
-from egressd.netd.lines.lines import Lines
+from egressd.netd.limits import SpeedLimits
+from egressd.netd.lines.lines import DialledLines
 from egressd.netd.machine import Machine
 from egressd.netd.planfile import PlanFile
 from egressd.netd.reconciler import Reconciler
@@ -162,9 +162,11 @@ class Device:
 
         self.reconciler = Reconciler(
             machine=cast(Machine, self.kernel),
-            limits=cast(Limits, SimpleNamespace(change=nothing, refresh=nothing, counters=nothing)),
+            limits=cast(
+                SpeedLimits, SimpleNamespace(change=nothing, refresh=nothing, counters=nothing)
+            ),
             pool=cast(Pool, self.engine),
-            lines=cast(Lines, None),
+            lines=cast(DialledLines, None),
             plan_file=self.plan_file,
             groups=Groups(folder / "groups.json"),
             publish=lambda _: None,
@@ -375,7 +377,7 @@ def test_p1_no_change_follows_a_stop(tmp_path: Path) -> None:
             with pytest.raises(Failed, match="netd is ending"):
                 await change
 
-        device.reconciler._lines = cast(Lines, SimpleNamespace(close=close))
+        device.reconciler._lines = cast(DialledLines, SimpleNamespace(close=close))
         device.engine.close = close  # type: ignore[attr-defined]
         device.reconciler._limits.close = lambda: None  # type: ignore[method-assign]
         await device.reconciler.stop()
@@ -499,7 +501,7 @@ def test_p1_a_stop_that_failed_to_block_raises_after_all_else_ended(tmp_path: Pa
         async def close() -> None:
             ended.append(True)
 
-        device.reconciler._lines = cast(Lines, SimpleNamespace(close=close))
+        device.reconciler._lines = cast(DialledLines, SimpleNamespace(close=close))
         device.engine.close = close  # type: ignore[attr-defined]
         device.reconciler._limits.close = lambda: None  # type: ignore[method-assign]
         device.kernel.is_full = True

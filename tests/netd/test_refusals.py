@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from egressd.model.messages import Reached
-from egressd.netd.kernel.refused import CONNECTIONS, SERVICE, STRANGERS, Refused
+from egressd.netd.kernel.refused import CONNECTIONS, SERVICE, STRANGERS, RefusedSource
 from egressd.netd.refusals import REACHED_MAX, TOLD_S, Refusals
 from egressd.planner.bounds import Bounds
 from egressd.planner.nft import Crowd, Greedy
 
-BUSY = Refused(CONNECTIONS, "10.0.0.7")
-STRANGER = Refused(STRANGERS, "203.0.113.9", 1080)
+BUSY = RefusedSource(CONNECTIONS, "10.0.0.7")
+STRANGER = RefusedSource(STRANGERS, "203.0.113.9", 1080)
 
 
 class Kernel:
     """Counts of refused packets."""
 
     def __init__(self) -> None:
-        self.counted: dict[Refused, int] = {}
+        self.counted: dict[RefusedSource, int] = {}
         self.changes = 0
         self.refusals = Refusals(Bounds, self.changed, read=lambda _: dict(self.counted))
 
@@ -77,6 +77,8 @@ def test_clients_refused_by_netd_itself_are_reported() -> None:
 
 def test_the_number_of_reports_is_limited() -> None:
     kernel = Kernel()
-    kernel.counted = {Refused(CONNECTIONS, f"10.0.{n // 256}.{n % 256}"): 1 for n in range(5000)}
-    kernel.counted[Refused(SERVICE, port=1080)] = 1
+    kernel.counted = {
+        RefusedSource(CONNECTIONS, f"10.0.{n // 256}.{n % 256}"): 1 for n in range(5000)
+    }
+    kernel.counted[RefusedSource(SERVICE, port=1080)] = 1
     assert len(kernel.told(0.0)) == REACHED_MAX

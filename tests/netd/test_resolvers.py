@@ -17,7 +17,7 @@ from egressd.netd import reach, resolvers
 from egressd.netd.kernel import conntrack
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.machine import Machine
-from egressd.netd.resolvers import Resolvers, answers
+from egressd.netd.resolvers import ResolverChecks, answers
 from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.resolvers import Resolver
 from egressd.planner.topology import Topology, inbound, interface_mark
@@ -50,7 +50,7 @@ class Watched:
             policy=GlobalPolicy(resolvers=(ONLY,)),
             egresses={"wan1": Egress(number=1, resolvers=ALL)},
         )
-        self.resolvers = Resolvers(self.machine, lambda: self.plan, self._adapt, self._changed)
+        self.resolvers = ResolverChecks(self.machine, lambda: self.plan, self._adapt, self._changed)
         self.forgotten: list[str] = []
         monkeypatch.setattr(resolvers, "answers", self._answers)
         monkeypatch.setattr(reach, "is_anybody_there", self._is_anybody_there)

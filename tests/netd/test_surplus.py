@@ -8,7 +8,7 @@ from socket import IPPROTO_TCP, IPPROTO_UDP
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egressd.netd.kernel.sockets import Asker
+from egressd.netd.kernel.sockets import ResolverConnection
 from egressd.netd.surplus import IDLE_S, PERIOD_S, Counted, Idlers, greedy
 from egressd.planner.bounds import Bounds
 from egressd.planner.nft import Greedy
@@ -85,8 +85,8 @@ class Connection:
         self._received = received
         self._sent = sent
 
-    def at(self, now: float) -> Asker:
-        return Asker(
+    def at(self, now: float) -> ResolverConnection:
+        return ResolverConnection(
             sent_s=now - max((each for each in self._sent if each <= now), default=0.0),
             received_s=now - max((each for each in self._received if each <= now), default=0.0),
             id=b"one",
@@ -139,7 +139,7 @@ def test_a_connection_waiting_for_its_answer_is_kept(pause_s: float, takes_s: fl
 def test_an_ended_connection_is_forgotten() -> None:
     """The id of an ended connection may be that of another one later."""
     idlers = Idlers()
-    asking = Asker(sent_s=25.0, received_s=0.5, id=b"one")
+    asking = ResolverConnection(sent_s=25.0, received_s=0.5, id=b"one")
     assert idlers.among([asking], 1.0) == []
     assert idlers.among([], 3.0) == []
     assert idlers.among([asking], 30.0) == []

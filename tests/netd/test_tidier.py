@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from egressd.model.plan import GlobalPolicy, Plan, WhitelistPlan
-from egressd.netd.kernel.conntrack import Flow
+from egressd.netd.kernel.conntrack import TrackedFlow
 from egressd.netd.kernel.ranges import RangeMap, Ranges
 from egressd.netd.tidier import Tidier, may_have
 from egressd.planner.registry import (
@@ -79,13 +79,15 @@ def test_flows_that_would_begin_alike_now_are_kept(
     every |= {flow_mark(mark, epoch) for mark in every for epoch in (EPOCH - 1, EPOCH)} | {DIRECTLY}
     packed = IPv4Address(client).packed
     is_current = may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES)
-    assert {m for m in every if is_current(packed, Flow(m, far, protocol, port, True))} == marks
+    assert {
+        m for m in every if is_current(packed, TrackedFlow(m, far, protocol, port, True))
+    } == marks
 
 
 def test_inbound_flows_of_wans_are_kept_whatever_the_rules() -> None:
     is_current = may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES)
     for client in ("10.0.0.1", "10.0.0.2", "10.0.2.1"):
-        assert is_current(IPv4Address(client).packed, Flow(egress_mark(inbound_number(3))))
+        assert is_current(IPv4Address(client).packed, TrackedFlow(egress_mark(inbound_number(3))))
 
 
 def test_flows_of_the_engine_have_no_epoch() -> None:
@@ -100,7 +102,7 @@ def test_with_local_names_dns_flows_of_routed_clients_use_an_instance() -> None:
     def marks(client: str) -> set[int]:
         every = {0, NODE, *OWN, DIRECTLY, asker_mark(0), asker_mark(asker_number(WAN))}
         packed = IPv4Address(client).packed
-        return {m for m in every if is_current(packed, Flow(m, FAR, IPPROTO_UDP, 53, True))}
+        return {m for m in every if is_current(packed, TrackedFlow(m, FAR, IPPROTO_UDP, 53, True))}
 
     assert marks("10.0.1.77") == {0, asker_mark(asker_number(WAN))}
     assert marks("10.0.0.1") == {0, NODE, DIRECTLY}
@@ -113,11 +115,11 @@ def test_sniffed_udp_has_a_translated_source(client: str) -> None:
     other = {"10.0.0.1": NODE, "10.0.0.2": flow_mark(WAN, EPOCH)}[client]
     packed = IPv4Address(client).packed
     is_current = may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES)
-    assert not is_current(packed, Flow(mark, FAR, IPPROTO_UDP, 443))
-    assert is_current(packed, Flow(mark, FAR, IPPROTO_UDP, 443, is_source_translated=True))
-    assert is_current(packed, Flow(mark, FAR, IPPROTO_TCP, 443))
-    assert is_current(packed, Flow(other, FAR, IPPROTO_UDP, 5000))
-    assert is_current(packed, Flow(LISTED, LISTED_FAR, IPPROTO_UDP, 443))
+    assert not is_current(packed, TrackedFlow(mark, FAR, IPPROTO_UDP, 443))
+    assert is_current(packed, TrackedFlow(mark, FAR, IPPROTO_UDP, 443, is_source_translated=True))
+    assert is_current(packed, TrackedFlow(mark, FAR, IPPROTO_TCP, 443))
+    assert is_current(packed, TrackedFlow(other, FAR, IPPROTO_UDP, 5000))
+    assert is_current(packed, TrackedFlow(LISTED, LISTED_FAR, IPPROTO_UDP, 443))
 
 
 @pytest.mark.parametrize(
@@ -137,12 +139,15 @@ def test_a_flow_begun_by_an_instance_ends_if_the_kernel_routes_its_client(
     every = {0, NODE, WAN, MARK_DIRECT, LISTED, flow_mark(WAN, EPOCH)}
     is_current = may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES)
     packed = IPv4Address(client).packed
-    backwards = {m: Flow(m, far, IPPROTO_UDP, 7, is_backwards=True) for m in every}
+    backwards = {m: TrackedFlow(m, far, IPPROTO_UDP, 7, is_backwards=True) for m in every}
     assert {m for m, flow in backwards.items() if is_current(packed, flow)} == marks
 
 
 def test_a_flow_begun_by_an_instance_ends_on_an_open_device() -> None:
-    client, flow = IPv4Address("10.0.0.1").packed, Flow(0, FAR, IPPROTO_UDP, 7, is_backwards=True)
+    client, flow = (
+        IPv4Address("10.0.0.1").packed,
+        TrackedFlow(0, FAR, IPPROTO_UDP, 7, is_backwards=True),
+    )
     opened = structs.replace(PLAN, policy=GlobalPolicy(opened=True, unmanaged=MARK_DIRECT))
     assert may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES)(client, flow)
     assert not may_have(opened, RANGES, {}, (), OWN_ADDRESSES)(client, flow)
@@ -153,7 +158,7 @@ def test_a_flow_is_judged_as_fast_among_thousands_of_ranges() -> None:
         names = [f"10.{number >> 8}.{number & 255}" for number in range(count)]
         plan = Plan(nets={f"{name}.0-{name}.255": WAN for name in names})
         is_current = may_have(plan, RangeMap(plan.nets), {}, (), OWN_ADDRESSES)
-        client, flow = IPv4Address(f"{names[-1]}.7").packed, Flow(flow_mark(WAN, 1))
+        client, flow = IPv4Address(f"{names[-1]}.7").packed, TrackedFlow(flow_mark(WAN, 1))
         began = time.perf_counter()
         assert all(is_current(client, flow) for _ in range(500))
         return time.perf_counter() - began
@@ -169,12 +174,12 @@ def test_a_clean_up_with_an_outdated_plan_stops_and_is_repeated(
     could be ended by the clean-up of the save before, which judged by its own plan (found by
     reading).
     """
-    client, flow = IPv4Address("10.0.0.1").packed, Flow(NODE, FAR, IPPROTO_UDP, 7)
+    client, flow = IPv4Address("10.0.0.1").packed, TrackedFlow(NODE, FAR, IPPROTO_UDP, 7)
     walks: list[list[bool]] = []
     tidier: Tidier
 
     def delete_stale(
-        clients: set[str], _: Ranges, is_current: Callable[[bytes, Flow], bool]
+        clients: set[str], _: Ranges, is_current: Callable[[bytes, TrackedFlow], bool]
     ) -> None:
         assert clients == {"10.0.0.1"}
         before = is_current(client, flow)

@@ -10,7 +10,14 @@ import pytest
 from egressd.model.device import InterfaceRoles
 from egressd.model.facts import Facts, Interface, Route
 from egressd.model.plan import Egress, GlobalPolicy, Limit, Plan, WhitelistPlan
-from egressd.planner.fast_path import APART_MAX, Neighbourhood, Place, Way, fast_egresses, place
+from egressd.planner.fast_path import (
+    APART_MAX,
+    FastEgress,
+    Neighbourhood,
+    Place,
+    fast_egresses,
+    place,
+)
 from egressd.planner.registry import (
     MARK_DIRECT,
     MARK_REJECT,
@@ -75,7 +82,7 @@ def found(wanted: Plan, seen: Facts | None = None) -> Place | None:
     return place(address, wanted, Neighbourhood(seen, discover(seen, ROLES)))
 
 
-def ways_of(seen: Facts, wanted: Plan | None = None) -> dict[int, Way]:
+def ways_of(seen: Facts, wanted: Plan | None = None) -> dict[int, FastEgress]:
     return fast_egresses(wanted or plan(MARK_DIRECT), seen, discover(seen, ROLES), ROLES)
 
 
@@ -128,7 +135,7 @@ def test_a_client_that_may_be_on_two_lans_takes_the_slow_path() -> None:
 
 def test_next_hops_are_gateways_except_for_neighbours() -> None:
     neighbours = IPv4Network("198.51.100.0/24")
-    first = Way(
+    first = FastEgress(
         flow_mark(egress_mark(1), EPOCH), WAN1, IPv4Address("198.51.100.1"), OWN, (neighbours,)
     )
     found = ways_of(facts())

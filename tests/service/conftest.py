@@ -48,7 +48,7 @@ from egressd.service.ports import Netd
 from egressd.service.proxy_services import ProxyServices
 from egressd.service.restored import RestoreChecks
 from egressd.service.rules import Rules
-from egressd.service.servers import Surroundings
+from egressd.service.servers import ServerSurroundings
 from egressd.service.settings import DeviceSettings
 from egressd.service.system import System
 from egressd.service.whitelist import DeviceWhitelist
@@ -228,7 +228,7 @@ class Bench:
         )
         ledger, clock = self.ledger, self.clock
         self.rules = Rules(ledger, clock)
-        self.around = Surroundings(
+        self.around = ServerSurroundings(
             own=frozenset({IPv4Address("10.0.0.1"), IPv4Address("203.0.113.2")}),
             networks=(IPv4Network("10.0.0.0/24"), IPv4Network("198.18.7.0/24")),
             domains=("home.test",),

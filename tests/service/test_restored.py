@@ -20,7 +20,7 @@ from egressd.model.nouns import Node, Settings
 from egressd.planner.nodes import settings_of
 from egressd.service import relays
 from egressd.service.restored import RestoreChecks
-from egressd.service.servers import Surroundings
+from egressd.service.servers import ServerSurroundings
 from egressd.store import schema
 from egressd.store.backup_file import read_content
 from egressd.store.connection import BadDatabase
@@ -72,7 +72,7 @@ def changed(backup: bytes, folder: Path, *statements: str | tuple[str, tuple[Any
 
 def refusal(backup: bytes) -> str:
     """Return why a new device refuses the backup."""
-    checks = RestoreChecks({8787: "the API"}, listening=lambda: (), around=Surroundings)
+    checks = RestoreChecks({8787: "the API"}, listening=lambda: (), around=ServerSurroundings)
     try:
         checks.refuse(read_content(backup, prepare(), 60.0), DesiredState(), older=False)
     except (Invalid, BadDatabase, ValueError, DBAPIError) as error:

@@ -15,7 +15,7 @@ from egressd.model.errors import Invalid
 from egressd.model.plan import Plan, difference
 from egressd.netd import validation
 from egressd.planner.compile import compile_plan
-from egressd.service.servers import Surroundings
+from egressd.service.servers import ServerSurroundings
 from tests.service.conftest import RESOLVERS
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ OUTER = ["203.0.113.7", "198.18.0.9", "8.8.8.8", "2001:db8::7", "vpn.example.com
 def placed(bench: Bench) -> Bench:
     """A device that also has IPv6 addresses."""
     around = bench.around
-    bench.around = Surroundings(
+    bench.around = ServerSurroundings(
         own=around.own | {IPv6Address("2001:db8::2")},
         networks=(*around.networks, IPv6Network("2001:db8:7::/64")),
         domains=around.domains,
@@ -186,7 +186,7 @@ async def test_no_delay_is_measured_to_an_address_of_the_device(bench: Bench, ma
     await bench.add_node("a", server="203.0.113.9")
     await bench.add_node("b", **{"dialer-proxy": "a"})
     assert (await bench.nodes.delay("a", None, 1000)).delay == 42
-    bench.around = Surroundings(own=frozenset({IPv4Address("203.0.113.9")}))
+    bench.around = ServerSurroundings(own=frozenset({IPv4Address("203.0.113.9")}))
     for name in ("a", "b"):
         measured = await bench.nodes.delay(name, None, 1000)
         assert (measured.delay, measured.error) == (-1, f"a: {HERE}")

@@ -221,7 +221,7 @@ def act(monkeypatch: pytest.MonkeyPatch, code: str, **limits: int) -> None:
     [
         ("while True: pass", {"RLIMIT_CPU": 1}, "processor time"),
         ("import os; os.abort()", {}, "signal 6"),
-        ("return it.Answer(problem='x' * 200_000_000)", {}, "holds more than"),
+        ("return it.ReaderAnswer(problem='x' * 200_000_000)", {}, "holds more than"),
     ],
 )
 async def test_a_reader_process_without_an_answer_is_reported(
@@ -251,7 +251,7 @@ async def test_memory_is_limited(backup: Path, monkeypatch: pytest.MonkeyPatch) 
 async def test_the_reading_process_drops_root_privileges(
     backup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    act(monkeypatch, "import os; return it.Answer(problem=f'{os.getresuid()} {os.getgroups()}')")
+    act(monkeypatch, "import os; return it.ReaderAnswer(problem=f'{os.getresuid()} {os.getgroups()}')")
     mine = os.getresuid()
     wanted = "(65534, 65534, 65534) []" if mine[0] == 0 else f"{mine} {os.getgroups()}"
     assert await refusal(backup) == wanted

@@ -45,7 +45,7 @@ _TOLD_MAX: Final = 256
 ROOT: Final = local_user(0)
 
 
-class Share(IntEnum):
+class CallerShare(IntEnum):
     """The share that a connection belongs to. Each gives way to those after it."""
 
     STRANGERS = 0
@@ -67,7 +67,7 @@ class Stage(IntEnum):
     """It waits for the device's answer."""
 
 
-class Limits(NamedTuple):
+class CallLimits(NamedTuple):
     """Numbers of connections. One in its TLS handshake takes 52 KiB."""
 
     address: int = 256
@@ -77,15 +77,17 @@ class Limits(NamedTuple):
     """Connections of each share and those that give way to it."""
 
 
-LIMITS: Final = Limits()
+LIMITS: Final = CallLimits()
 
 
-class Held:
+class HeldConnection:
     """A connection that counts."""
 
     __slots__ = ("end", "share", "since", "source", "stage")
 
-    def __init__(self, source: Source, share: Share, end: Callable[[], object], now: float) -> None:
+    def __init__(
+        self, source: Source, share: CallerShare, end: Callable[[], object], now: float
+    ) -> None:
         """`end` ends the connection at once, and may be replaced."""
         self.source = source
         self.share = share
@@ -102,28 +104,28 @@ class _Bound(NamedTuple):
     limit: int
 
 
-class Bounds:
+class CallBounds:
     """The connections of a server. Times are seconds of a clock that never goes back."""
 
     def __init__(
-        self, limits: Limits = LIMITS, clock: Callable[[], float] = time.monotonic
+        self, limits: CallLimits = LIMITS, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        kinds = ("address", "network", *(share.name.lower() for share in Share))
+        kinds = ("address", "network", *(share.name.lower() for share in CallerShare))
         self.refused = Counter(dict.fromkeys(kinds, 0))
         """Connections that were refused, by kind of bound."""
         self.ended = Counter(dict.fromkeys(kinds, 0))
         """Connections that made room for another, by kind of bound."""
         self._limits = limits
         self._clock = clock
-        self._held: set[Held] = set()
-        self._by_address: dict[str, set[Held]] = {}
-        self._by_network: dict[str, set[Held]] = {}
+        self._held: set[HeldConnection] = set()
+        self._by_address: dict[str, set[HeldConnection]] = {}
+        self._by_network: dict[str, set[HeldConnection]] = {}
         """Strangers'."""
-        self._counts = [0] * len(Share)
+        self._counts = [0] * len(CallerShare)
         self._known_until: dict[str, float] = {}
         self._told: dict[_Bound, float] = {}
 
-    def admit(self, source: Source, end: Callable[[], object]) -> Held | None:
+    def admit(self, source: Source, end: Callable[[], object]) -> HeldConnection | None:
         """Count a connection that has come, and let another end where that is needed. None when it
         cannot be held; it is to be closed then.
         """
@@ -139,22 +141,22 @@ class Bounds:
             for victim in victims:
                 self.release(victim)
                 victim.end()
-        held = Held(source, share, end, now)
+        held = HeldConnection(source, share, end, now)
         self._put(held)
         return held
 
-    def release(self, held: Held) -> None:
+    def release(self, held: HeldConnection) -> None:
         """Count a connection no more; may be called again."""
         if held in self._held:
             self._take_out(held)
 
-    def enter(self, held: Held, stage: Stage) -> None:
+    def enter(self, held: HeldConnection, stage: Stage) -> None:
         """Note what a connection waits for."""
         if stage is not held.stage:
             held.stage = stage
             held.since = self._clock()
 
-    def vouch(self, held: Held) -> None:
+    def vouch(self, held: HeldConnection) -> None:
         """Note that a connection has shown a valid token or session: its address is known now."""
         address = held.source.address
         if held.source.is_here:
@@ -164,13 +166,13 @@ class Bounds:
         self._known_until[address] = self._clock() + KNOWN_S
         if len(self._known_until) > _KNOWN_MAX:
             del self._known_until[next(iter(self._known_until))]
-        if held.share is Share.STRANGERS:
+        if held.share is CallerShare.STRANGERS:
             for other in list(self._by_address.get(address, ())):
                 self._take_out(other)
-                other.share = Share.KNOWN
+                other.share = CallerShare.KNOWN
                 self._put(other)
 
-    def count(self, share: Share) -> int:
+    def count(self, share: CallerShare) -> int:
         """Connections of a share."""
         return self._counts[share]
 
@@ -181,52 +183,56 @@ class Bounds:
 
     # --- Whose a connection is. ---------------------------------------------------------------
 
-    def _share_of(self, source: Source, now: float) -> Share:
+    def _share_of(self, source: Source, now: float) -> CallerShare:
         if source == ROOT:
-            return Share.ROOT
+            return CallerShare.ROOT
         if source.is_here:
-            return Share.LOCAL
+            return CallerShare.LOCAL
         is_known = self._known_until.get(source.address, 0.0) > now
-        return Share.KNOWN if is_known else Share.STRANGERS
+        return CallerShare.KNOWN if is_known else CallerShare.STRANGERS
 
-    def _put(self, held: Held) -> None:
+    def _put(self, held: HeldConnection) -> None:
         self._held.add(held)
         self._counts[held.share] += 1
         self._by_address.setdefault(held.source.address, set()).add(held)
-        if held.share is Share.STRANGERS:
+        if held.share is CallerShare.STRANGERS:
             self._by_network.setdefault(held.source.network, set()).add(held)
 
-    def _take_out(self, held: Held) -> None:
+    def _take_out(self, held: HeldConnection) -> None:
         self._held.discard(held)
         self._counts[held.share] -= 1
         _discard(self._by_address, held.source.address, held)
-        if held.share is Share.STRANGERS:
+        if held.share is CallerShare.STRANGERS:
             _discard(self._by_network, held.source.network, held)
 
     # --- Making room. -------------------------------------------------------------------------
 
-    def _reached(self, source: Source, share: Share) -> Iterator[tuple[_Bound, Collection[Held]]]:
+    def _reached(
+        self, source: Source, share: CallerShare
+    ) -> Iterator[tuple[_Bound, Collection[HeldConnection]]]:
         """The bounds that one more connection would pass, and the connections that they are of.
         Room is to be made for each before the next is asked for.
         """
         limits = self._limits
         of_address = self._by_address.get(source.address, ())
-        if share is not Share.ROOT and len(of_address) >= limits.address:
+        if share is not CallerShare.ROOT and len(of_address) >= limits.address:
             yield _Bound("address", source.address, limits.address), of_address
         of_network = self._by_network.get(source.network, ())
-        if share is Share.STRANGERS and len(of_network) >= limits.network:
+        if share is CallerShare.STRANGERS and len(of_network) >= limits.network:
             yield _Bound("network", source.network, limits.network), of_network
-        for at_most in Share:
+        for at_most in CallerShare:
             if at_most >= share and sum(self._counts[: at_most + 1]) >= limits.shares[at_most]:
                 giving_way = [held for held in self._held if held.share <= at_most]
                 yield _Bound(at_most.name.lower(), "", limits.shares[at_most]), giving_way
 
-    def _victims(self, connections: Collection[Held], number: int, now: float) -> list[Held]:
+    def _victims(
+        self, connections: Collection[HeldConnection], number: int, now: float
+    ) -> list[HeldConnection]:
         """Return the connections to end: at most `number`, none with a better reason to wait than
         the first. To examine all of them for each new one would take too long.
         """
 
-        def place(held: Held) -> tuple[float, ...]:
+        def place(held: HeldConnection) -> tuple[float, ...]:
             return (
                 held.share,
                 now - held.since < FRESH_S,
@@ -240,13 +246,13 @@ class Bounds:
         found = nsmallest(number, ((place(held), held) for held in waiting), key=itemgetter(0))
         return [held for reason, held in found if reason[:_REASONS] == found[0][0][:_REASONS]]
 
-    def _heaviest(self, connections: Collection[Held]) -> str:
+    def _heaviest(self, connections: Collection[HeldConnection]) -> str:
         addresses = {held.source.address for held in connections}
         return max(addresses, key=lambda it: len(self._by_address[it]))
 
     # --- Telling. -----------------------------------------------------------------------------
 
-    def _tell(self, bound: _Bound, connections: Collection[Held], now: float) -> None:
+    def _tell(self, bound: _Bound, connections: Collection[HeldConnection], now: float) -> None:
         if now < self._told.get(bound, -_TOLD_S) + _TOLD_S:
             return
         heaviest = self._heaviest(connections)
@@ -259,7 +265,7 @@ class Bounds:
         )
 
 
-def _discard(sets: dict[str, set[Held]], key: str, held: Held) -> None:
+def _discard(sets: dict[str, set[HeldConnection]], key: str, held: HeldConnection) -> None:
     found = sets[key]
     found.discard(held)
     if not found:

@@ -51,7 +51,7 @@ class Endpoint(APIRoute):
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Return a full match if this is the endpoint that the table found for the request."""
-        found: Found | None = scope.get(_FOUND)
+        found: FoundEndpoint | None = scope.get(_FOUND)
         if found is None or found.endpoint is not self:
             return Match.NONE, {}
         return Match.FULL, {
@@ -75,14 +75,14 @@ class Endpoint(APIRoute):
         return handle_json
 
 
-class Found(NamedTuple):
+class FoundEndpoint(NamedTuple):
     """The endpoint of a request, and the values of its path's parameters."""
 
     endpoint: Endpoint
     parameters: dict[str, str]
 
     @staticmethod
-    def of(scope: Scope) -> Found | None:
+    def of(scope: Scope) -> FoundEndpoint | None:
         """Return the result that `put` stored for this request."""
         return scope.get(_FOUND)
 
@@ -108,7 +108,7 @@ class EndpointTable:
                 methods = self._literal.setdefault(endpoint.path, {})
             methods.update(dict.fromkeys(endpoint.methods or (), endpoint))
 
-    def find(self, method: str, raw_path: bytes) -> Found | None:
+    def find(self, method: str, raw_path: bytes) -> FoundEndpoint | None:
         """The endpoint, or None. `raw_path` is the path as it was sent, without its query."""
         try:
             path = raw_path.decode("ascii")
@@ -117,13 +117,13 @@ class EndpointTable:
         literal = self._literal.get(path)
         if literal is not None:
             endpoint = literal.get(method)
-            return Found(endpoint, {}) if endpoint else None
+            return FoundEndpoint(endpoint, {}) if endpoint else None
         segments = path.split("/")
         for pattern, methods in self._patterns.items():
             if len(pattern) == len(segments) and method in methods:
                 parameters = _parameters(pattern, segments)
                 if parameters is not None:
-                    return Found(methods[method], parameters)
+                    return FoundEndpoint(methods[method], parameters)
         return None
 
 

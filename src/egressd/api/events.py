@@ -56,7 +56,7 @@ class Snapshots:
             return self._last
 
 
-class Listener(NamedTuple):
+class EventListener(NamedTuple):
     """The receiver of a stream."""
 
     caller: str = ""
@@ -73,7 +73,9 @@ class Broadcast:
         self._streams: Counter[str] = Counter()
         """By caller."""
 
-    def response(self, scope: Scope, listener: Listener, pulse: Pulse | None = None) -> Response:
+    def response(
+        self, scope: Scope, listener: EventListener, pulse: Pulse | None = None
+    ) -> Response:
         """A stream, or 503 when there are too many. It ends once it is not live any more."""
         if self._streams[listener.caller] >= STREAMS_PER_CALLER:
             full = fault("", "too-many-streams-of-caller", most=STREAMS_PER_CALLER)
@@ -84,7 +86,7 @@ class Broadcast:
         return refusal(scope, str(full), 503, [full])
 
     async def send_all(
-        self, receive: Receive, send: Send, listener: Listener, pulse: Pulse | None
+        self, receive: Receive, send: Send, listener: EventListener, pulse: Pulse | None
     ) -> None:
         """Send events as they come until either side has enough."""
         self._streams[listener.caller] += 1
@@ -107,7 +109,7 @@ class _Stalled(Exception):
 class _Stream(Response):
     media_type = "text/event-stream"
 
-    def __init__(self, broadcast: Broadcast, listener: Listener, pulse: Pulse | None) -> None:
+    def __init__(self, broadcast: Broadcast, listener: EventListener, pulse: Pulse | None) -> None:
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._broadcast = broadcast

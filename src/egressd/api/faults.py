@@ -17,8 +17,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from egressd.api.endpoints import Found
-from egressd.api.intake import Unreadable
+from egressd.api.endpoints import FoundEndpoint
+from egressd.api.intake import UnreadableBody
 from egressd.api.problems import Problems
 from egressd.api.refusals import refusal, wants_problem
 from egressd.model.errors import Failed, Invalid, Missing, OverQuota, told
@@ -28,13 +28,13 @@ def install(app: FastAPI, problems: Problems) -> None:
     """Give `app` its handlers."""
 
     async def misfit(request: Request, error: RequestValidationError) -> Response:
-        found = Found.of(request.scope)
+        found = FoundEndpoint.of(request.scope)
         assert found is not None
         faults = problems.faults(request.method, found.endpoint.path, error.errors())
         return refusal(request.scope, told(faults), 400, faults)
 
     async def unreadable(request: Request, error: HTTPException) -> Response:
-        faults = error.faults if isinstance(error, Unreadable) else ()
+        faults = error.faults if isinstance(error, UnreadableBody) else ()
         return refusal(request.scope, error.detail, error.status_code, faults)
 
     async def invalid(request: Request, error: Invalid) -> Response:

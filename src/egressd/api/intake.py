@@ -33,7 +33,7 @@ _EXACT_MAX: Final = 1 << 53
 """The integers that a double holds exactly, and that ``1.0`` or ``1e3`` may stand for."""
 
 
-class Unreadable(HTTPException):
+class UnreadableBody(HTTPException):
     """A body that is not taken, with the reason (400)."""
 
     def __init__(self, code: str, field: str = "", **values: Value) -> None:
@@ -58,9 +58,9 @@ def has_body(headers: Headers, media_type: str = JSON) -> bool:
         return False
     kinds = headers.getlist("content-type")
     if len(kinds) != 1 or kinds[0].partition(";")[0].strip().lower() != media_type:
-        raise Unreadable("content-type", media_type=media_type)
+        raise UnreadableBody("content-type", media_type=media_type)
     if headers.get("content-encoding", "identity").lower() != "identity":
-        raise Unreadable("content-encoding")
+        raise UnreadableBody("content-encoding")
     return True
 
 
@@ -73,7 +73,7 @@ def bounded(
     """
     length = headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > size_max:
-        raise Unreadable("body-size", most=size_max)
+        raise UnreadableBody("body-size", most=size_max)
     received = 0
     deadline = asyncio.get_running_loop().time() + timeout_s
 
@@ -83,10 +83,10 @@ def bounded(
             async with asyncio.timeout_at(deadline):
                 message = await receive()
         except TimeoutError:
-            raise Unreadable("body-late", seconds=f"{timeout_s:g}") from None
+            raise UnreadableBody("body-late", seconds=f"{timeout_s:g}") from None
         received += len(message.get("body", b""))
         if received > size_max:
-            raise Unreadable("body-size", most=size_max)
+            raise UnreadableBody("body-size", most=size_max)
         return message
 
     return receive_bounded
@@ -101,15 +101,15 @@ def decode(body: bytes) -> Any:
         text = body.decode("utf-8")
         document = _DECODER.decode(text)
     except UnicodeDecodeError:
-        raise Unreadable("body-utf-8") from None
+        raise UnreadableBody("body-utf-8") from None
     except json.JSONDecodeError as error:
-        raise Unreadable(
+        raise UnreadableBody(
             "body-syntax", reason=error.msg, line=error.lineno, column=error.colno
         ) from None
     except RecursionError:
-        raise Unreadable("body-depth", most=_DEPTH_MAX) from None
+        raise UnreadableBody("body-depth", most=_DEPTH_MAX) from None
     if _is_deeper(document, _DEPTH_MAX):
-        raise Unreadable("body-depth", most=_DEPTH_MAX)
+        raise UnreadableBody("body-depth", most=_DEPTH_MAX)
     return document
 
 
@@ -138,7 +138,7 @@ def refuse_twice(names: Iterable[str]) -> None:
     """Raises Unreadable when a name comes twice."""
     for name, times in Counter(names).most_common(1):
         if times > 1:
-            raise Unreadable("given-twice", name=name[:64])
+            raise UnreadableBody("given-twice", name=name[:64])
 
 
 def _integer(digits: str) -> int:
@@ -159,7 +159,7 @@ def _number(text: str) -> float:
 
 
 def _constant(name: str) -> NoReturn:
-    raise Unreadable("body-number", number=name)
+    raise UnreadableBody("body-number", number=name)
 
 
 _DECODER: Final = json.JSONDecoder(

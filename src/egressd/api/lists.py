@@ -25,17 +25,17 @@ _VERSIONS_MAX: Final = 64
 Row = TypeVar("Row")
 
 
-class Listing(NamedTuple):
+class EncodedList(NamedTuple):
     """An encoded ``{"data": [...]}`` and its entity tag."""
 
     body: bytes
     etag: str
 
 
-def listing_of(rows: Iterable[object]) -> Listing:
+def listing_of(rows: Iterable[object]) -> EncodedList:
     """The list of `rows`, encoded."""
     body = msgspec.json.encode({"data": list(rows)})
-    return Listing(body, f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"')
+    return EncodedList(body, f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"')
 
 
 class CachedList:
@@ -43,9 +43,9 @@ class CachedList:
 
     def __init__(self) -> None:
         self._revision = -1
-        self._listing = Listing(b"", "")
+        self._listing = EncodedList(b"", "")
 
-    def listing(self, revision: int, rows: Callable[[], Iterable[object]]) -> Listing:
+    def listing(self, revision: int, rows: Callable[[], Iterable[object]]) -> EncodedList:
         """The list at `revision`. `rows` is called only when it was not known."""
         if revision != self._revision:
             self._listing = listing_of(rows())
@@ -111,7 +111,7 @@ class Versions(Generic[Row]):
         )
 
 
-def send(request: Request, listing: Listing) -> Response:
+def send(request: Request, listing: EncodedList) -> Response:
     """The list, or 304 when the caller has it (``If-None-Match``)."""
     headers = {"etag": listing.etag, "cache-control": _UNCACHED}
     if _has(request.headers.get("if-none-match", ""), listing.etag):

@@ -9,7 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, gen
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from egressd.api.bounds import Bounds, Share
+from egressd.api.bounds import CallBounds, CallerShare
 from egressd.api.services import Services
 from egressd.model.errors import EgressdError
 from egressd.model.messages import RuleCount
@@ -125,7 +125,7 @@ class Counted(Collector):
 class HeldConnections(Collector):
     """The connections that there are, by whose they are."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: CallBounds) -> None:
         self._bounds = bounds
 
     def collect(self) -> Iterator[Metric]:
@@ -133,12 +133,12 @@ class HeldConnections(Collector):
         held = GaugeMetricFamily(
             "egressd_http_connections", "Connections to the API and the console", labels=("of",)
         )
-        for share in Share:
+        for share in CallerShare:
             held.add_metric((share.name.lower(),), self._bounds.count(share))
         yield held
 
 
-def of_connections(bounds: Bounds) -> tuple[Collector, ...]:
+def of_connections(bounds: CallBounds) -> tuple[Collector, ...]:
     """The connections to the API and the console, and what their bounds did."""
     refused, ended = "Connections refused at a bound", "Connections that made room for another"
     return (

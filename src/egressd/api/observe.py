@@ -17,7 +17,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from egressd.api.endpoints import Found
+from egressd.api.endpoints import FoundEndpoint
 from egressd.api.faults import internal_error
 from egressd.api.protocol import CONNECTION
 
@@ -51,7 +51,7 @@ class RequestMetrics:
 
     def count(self, scope: Scope, status: int, seconds: float) -> None:
         """Count one answered request."""
-        found = Found.of(scope)
+        found = FoundEndpoint.of(scope)
         endpoint = found.endpoint.path if found else "unknown"
         method = scope["method"] if scope["method"] in _METHODS else "OTHER"
         requests, durations = self._of(method, endpoint, status)

@@ -18,7 +18,7 @@ import h11
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from egressd.api.bounds import Bounds, Held, Stage
+from egressd.api.bounds import CallBounds, HeldConnection, Stage
 from egressd.api.strict import StrictConnection
 from egressd.api.wire.answers import failure
 
@@ -41,10 +41,10 @@ _BUFFER: Final = bytearray(READ_MAX)
 """The buffer that all connections read into, one after the other."""
 
 CONNECTION: Final = "egressd.connection"
-"""Key of a request's scope: its `Connection`. Absent where a test calls the application."""
+"""Key of a request's scope: its `HttpConnection`. Absent where a test calls the application."""
 
 
-class Connection(Protocol):
+class HttpConnection(Protocol):
     """The connection of a request."""
 
     def abort(self) -> None:
@@ -58,7 +58,7 @@ class Connection(Protocol):
 
 def vouch_for(scope: Scope) -> None:
     """Note that a request bears a valid token or session: its address is known from now on."""
-    connection: Connection | None = scope.get(CONNECTION)
+    connection: HttpConnection | None = scope.get(CONNECTION)
     if connection is not None:
         connection.vouch()
 
@@ -69,7 +69,12 @@ class BoundedProtocol(H11Protocol):
     conn: StrictConnection
 
     def __init__(
-        self, *args: Any, bounds: Bounds, held: Held, client: tuple[str, int] | None, **kwargs: Any
+        self,
+        *args: Any,
+        bounds: CallBounds,
+        held: HeldConnection,
+        client: tuple[str, int] | None,
+        **kwargs: Any,
     ) -> None:
         """`client` is where the connection comes from; None for a Unix socket's."""
         super().__init__(*args, **kwargs)

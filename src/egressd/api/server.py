@@ -24,7 +24,7 @@ import uvicorn
 import uvicorn.lifespan.off
 from starlette.types import ASGIApp
 
-from egressd.api.bounds import Bounds, Held
+from egressd.api.bounds import CallBounds, HeldConnection
 from egressd.api.protocol import STALL_TIMEOUT_S, BoundedProtocol, PacedReader
 from egressd.model.source import Source, local_user, source_of
 
@@ -43,7 +43,7 @@ _LOOK_S: Final = 0.5
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid (unix(7), SO_PEERCRED)
 
 
-class Listener(NamedTuple):
+class ApiListener(NamedTuple):
     """A bound socket; with a context, it speaks TLS."""
 
     socket: socket.socket
@@ -56,15 +56,15 @@ class Listener(NamedTuple):
 
 async def serve(
     app: ASGIApp,
-    listeners: Sequence[Listener],
+    listeners: Sequence[ApiListener],
     stop: asyncio.Event,
-    bounds: Bounds | None = None,
+    bounds: CallBounds | None = None,
 ) -> None:
     """Serve `app` until `stop` is set; then let requests under way end, and close the sockets.
 
     Runs on the caller's event loop, which is best uvloop's. `bounds` are those of all listeners.
     """
-    server = _Server(_config(app), listeners, bounds or Bounds())
+    server = _Server(_config(app), listeners, bounds or CallBounds())
     async with asyncio.TaskGroup() as group:
         group.create_task(server.serve([listener.socket for listener in listeners]))
         await stop.wait()
@@ -96,7 +96,7 @@ class _Server(uvicorn.Server):
     """
 
     def __init__(
-        self, config: uvicorn.Config, listeners: Sequence[Listener], bounds: Bounds
+        self, config: uvicorn.Config, listeners: Sequence[ApiListener], bounds: CallBounds
     ) -> None:
         super().__init__(config)
         self._listeners = listeners
@@ -124,7 +124,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
         await _cancel(self._connections)
 
-    async def _accept(self, listener: Listener) -> None:
+    async def _accept(self, listener: ApiListener) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -151,7 +151,7 @@ class _Server(uvicorn.Server):
         accepted: socket.socket,
         tls: ssl.SSLContext | None,
         client: tuple[str, int] | None,
-        held: Held,
+        held: HeldConnection,
     ) -> None:
         """Serve one connection until it is lost."""
         protocol = BoundedProtocol(
@@ -181,7 +181,9 @@ class _Server(uvicorn.Server):
         finally:
             self._protocols.discard(protocol)
 
-    def _let_go(self, accepted: socket.socket, held: Held, task: asyncio.Task[None]) -> None:
+    def _let_go(
+        self, accepted: socket.socket, held: HeldConnection, task: asyncio.Task[None]
+    ) -> None:
         self._connections.discard(task)
         self._bounds.release(held)
         accepted.close()  # a task that was cancelled before it began does not

@@ -15,7 +15,7 @@ from egressd.model.source import Source
 from egressd.service.debts import Debts
 
 
-class Rate(NamedTuple):
+class CallRate(NamedTuple):
     """The rate at which the wrong tokens of one account are answered."""
 
     free: int
@@ -24,10 +24,10 @@ class Rate(NamedTuple):
     """Seconds between two answers after that."""
 
 
-ADDRESS: Final = Rate(10, 0.05)
-NETWORK: Final = Rate(40, 0.025)
+ADDRESS: Final = CallRate(10, 0.05)
+NETWORK: Final = CallRate(40, 0.025)
 """A /24 or /64: a host of a LAN may take any address there."""
-ALL: Final = Rate(400, 0.005)
+ALL: Final = CallRate(400, 0.005)
 """All sources together: 200 wrong tokens a second."""
 DEBT_MAX_S: Final = 5.0
 """A source with more than this outstanding gets its answer at once, with ``Retry-After``."""

@@ -24,11 +24,11 @@ import uvloop
 
 from egressd.api import server
 from egressd.api.app import create_app
-from egressd.api.bounds import Bounds
+from egressd.api.bounds import CallBounds
 from egressd.api.gate import Access
 from egressd.api.metrics import Counted, of_connections
 from egressd.app import accounts, config, last_words, listening, local_socket, logs, tls
-from egressd.app.console import ConsoleRoom
+from egressd.app.console import ConsoleComponent
 from egressd.app.events import EventHub
 from egressd.app.news import News
 from egressd.app.reach import make_reachable, program_directories
@@ -116,7 +116,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         await cases.ledger.resync()
 
     news = News(hub, lambda: cases)
-    bounds = Bounds()
+    bounds = CallBounds()
     netd = NetdClient(
         settings.netd_socket,
         on_connect=resync,
@@ -152,7 +152,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         own_problems=lambda: (*bounds.problems(), *console.problems()),
     )
     token = ApiToken(settings.api_data)
-    console = ConsoleRoom(
+    console = ConsoleComponent(
         settings,
         store=console_store,
         page=page,
@@ -205,17 +205,17 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         await database.close()
 
 
-def _listeners(sockets: list[socket.socket], folder: Path) -> list[server.Listener]:
+def _listeners(sockets: list[socket.socket], folder: Path) -> list[server.ApiListener]:
     """Return all listeners. Without a usable certificate only HTTPS is shut: the API must stay
     available.
     """
     plain, secure = sockets
     try:
-        encrypted = server.Listener(secure, tls.context(folder))
+        encrypted = server.ApiListener(secure, tls.context(folder))
     except Failed as error:
         log.error("HTTPS is disabled", error=str(error))
-        encrypted = server.Listener(secure, is_shut=True)
-    return [server.Listener(plain), server.Listener(local_socket.listen(folder)), encrypted]
+        encrypted = server.ApiListener(secure, is_shut=True)
+    return [server.ApiListener(plain), server.ApiListener(local_socket.listen(folder)), encrypted]
 
 
 def _attended(

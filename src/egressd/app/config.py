@@ -61,7 +61,7 @@ def _host(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class ListenAddress:
     """The place that a server listens at: one of this machine's addresses, or all of them, and a
     TCP port.
     """
@@ -74,13 +74,15 @@ class Endpoint:
         return f"{host}:{self.port}"
 
     @property
-    def here(self) -> Endpoint:
+    def here(self) -> ListenAddress:
         """The endpoint at which this machine itself reaches the server. A server that listens at
         all addresses listens at the loopback address, too.
         """
         if not self.address.is_unspecified:
             return self
-        return Endpoint(ip_address("::1" if self.address.version == 6 else "127.0.0.1"), self.port)
+        return ListenAddress(
+            ip_address("::1" if self.address.version == 6 else "127.0.0.1"), self.port
+        )
 
     @property
     def socket_address(self) -> tuple[Any, ...]:
@@ -114,8 +116,8 @@ def _endpoint(text: Any) -> Any:
         raise ValueError(problem) from None
     try:
         if host.startswith("[") and host.endswith("]"):
-            return Endpoint(IPv6Address(host[1:-1]), port)
-        return Endpoint(IPv4Address(host), port)
+            return ListenAddress(IPv6Address(host[1:-1]), port)
+        return ListenAddress(IPv4Address(host), port)
     except ValueError:
         raise ValueError("must begin with an IP address; IPv6 in brackets") from None
 
@@ -150,7 +152,7 @@ def _some(servers: tuple[IPv4Address, ...]) -> tuple[IPv4Address, ...]:
 
 
 InterfaceName = Annotated[str, BeforeValidator(_interface)]
-Listen = Annotated[Endpoint, BeforeValidator(_endpoint)]
+Listen = Annotated[ListenAddress, BeforeValidator(_endpoint)]
 Address = Annotated[IPv4Address, BeforeValidator(_address)]
 Router6 = Annotated[IPv6Address, BeforeValidator(_router6)]
 Servers = Annotated[tuple[Address, ...], AfterValidator(_some)]
@@ -163,9 +165,9 @@ class _Table(BaseModel):
 
 
 class Api(_Table):
-    listen: Listen = Endpoint(IPv4Address(0), 8787)
+    listen: Listen = ListenAddress(IPv4Address(0), 8787)
     """The endpoint for plain HTTP, for LAN clients and platforms: a token guards it."""
-    tls_listen: Listen = Endpoint(IPv4Address(0), 8788)
+    tls_listen: Listen = ListenAddress(IPv4Address(0), 8788)
     """The endpoint for HTTPS."""
     user: User = "egressd"
     """The user that the api runs as when started by root."""
@@ -271,7 +273,7 @@ class Engine(_Table):
     """Worker processes that engine instances are spread over."""
 
 
-class License(_Table):
+class LicenseConfig(_Table):
     mode: Literal["off", "enforced"] = "off"
     public_keys: tuple[str, ...] = ()
     """The vendor's keys, as ``egressd license keygen`` prints them."""
@@ -295,7 +297,7 @@ class Config(_Table):
     wan: Wan = Wan()
     dns: Dns = Dns()
     engine: Engine = Engine()
-    license: License = License()
+    license: LicenseConfig = LicenseConfig()
     console: Console = Console()
 
     @property

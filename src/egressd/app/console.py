@@ -10,22 +10,22 @@ import msgspec
 from egressd import __version__
 from egressd.api.endpoints import API_PREFIX
 from egressd.app.config import Config
-from egressd.console.access import AccessDesk
+from egressd.console.access import AccessSettings
 from egressd.console.accounts import Accounts
-from egressd.console.app import Console
-from egressd.console.door import Door
-from egressd.console.endpoints import Endpoints
+from egressd.console.app import ConsoleApp
+from egressd.console.door import SessionAuthenticator
+from egressd.console.endpoints import ConsoleEndpoints
 from egressd.console.page import Page
-from egressd.console.ports import Journal
+from egressd.console.ports import ChangeJournal
 from egressd.console.sessions import Sessions
-from egressd.console.throttle import Throttle
+from egressd.console.throttle import GuessThrottle
 from egressd.license.licensing import Licensing
 from egressd.store.api_token import ApiToken
 from egressd.store.console import ConsoleStore
 from egressd.store.setup_code import SetupCode
 
 
-class LicenseDesk:
+class LicenseView:
     """The license, as the console shows and installs it."""
 
     def __init__(self, licensing: Licensing) -> None:
@@ -51,7 +51,7 @@ class LicenseDesk:
         return self._licensing.install(data)
 
 
-class ConsoleRoom:
+class ConsoleComponent:
     """The console's application, and the start and the end of its parts."""
 
     def __init__(
@@ -62,15 +62,15 @@ class ConsoleRoom:
         page: Page,
         token: ApiToken,
         licensing: Licensing,
-        journal: Journal,
+        journal: ChangeJournal,
     ) -> None:
         self._sessions = Sessions(store, time.time)
-        throttle = Throttle(time.monotonic)
+        throttle = GuessThrottle(time.monotonic)
         self.login_failures = throttle.failures
         """Outcome -> the number of passwords and setup codes that were not accepted."""
         self._accounts = Accounts(store, SetupCode(settings.api_data), self._sessions, throttle)
         hostname = socket.gethostname()
-        self.door = Door(
+        self.door = SessionAuthenticator(
             self._sessions,
             (hostname, f"{hostname}.local", *settings.console.hosts),
             insecure=settings.console.insecure,
@@ -81,15 +81,15 @@ class ConsoleRoom:
             "plain_port": settings.api.listen.port,
             "tls_port": tls_port,
         }
-        endpoints = Endpoints(
+        endpoints = ConsoleEndpoints(
             door=self.door,
             accounts=self._accounts,
             sessions=self._sessions,
-            desk=AccessDesk(token, LicenseDesk(licensing), listeners),
+            desk=AccessSettings(token, LicenseView(licensing), listeners),
             journal=journal,
             about={"version": __version__, "hostname": hostname},
         )
-        self.app = Console(self.door, endpoints, page, tls_port)
+        self.app = ConsoleApp(self.door, endpoints, page, tls_port)
 
     async def open(self) -> None:
         """Read the sessions; make a setup code if there is no password to log in with. Raises

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from egressd.app import readiness
-from egressd.app.config import Endpoint
+from egressd.app.config import ListenAddress
 from egressd.model.errors import Failed
 
 HANDED: Final = "EGRESSD_LISTENING"
@@ -29,7 +29,7 @@ _STORED: Final = "egressd-api"
 """The name by which systemd knows the sockets."""
 
 
-def bound(endpoint: Endpoint) -> socket.socket:
+def bound(endpoint: ListenAddress) -> socket.socket:
     """Return a socket that listens at `endpoint`. Raises Failed."""
     try:
         made = endpoint.bind()
@@ -39,13 +39,13 @@ def bound(endpoint: Endpoint) -> socket.socket:
     return made
 
 
-class Held:
+class HeldSockets:
     """Sockets that stay open until this process ends or no longer wants them."""
 
     def __init__(self) -> None:
-        self._sockets: dict[Endpoint, socket.socket] = {}
+        self._sockets: dict[ListenAddress, socket.socket] = {}
 
-    def want(self, endpoints: Sequence[Endpoint]) -> None:
+    def want(self, endpoints: Sequence[ListenAddress]) -> None:
         """Hold sockets at `endpoints`, and no others. Raises Failed; present sockets at other ports
         than those of new endpoints then stay.
         """
@@ -54,7 +54,7 @@ class Held:
             # Sockets at two addresses of one port may exclude each other.
             if endpoint.port in ports:
                 self._sockets.pop(endpoint).close()
-        made: dict[Endpoint, socket.socket] = {}
+        made: dict[ListenAddress, socket.socket] = {}
         try:
             for endpoint in endpoints:
                 if endpoint not in self._sockets:
@@ -73,7 +73,7 @@ class Held:
 
 
 def taken(
-    endpoints: Sequence[Endpoint], environment: Mapping[str, str] = os.environ
+    endpoints: Sequence[ListenAddress], environment: Mapping[str, str] = os.environ
 ) -> list[socket.socket]:
     """Return a socket for each of `endpoints`: one that was handed over to this process, else a new
     one. Sockets that were handed over and are not wanted are closed. Raises Failed.
@@ -102,7 +102,7 @@ def _socket(descriptor: int) -> socket.socket:
     return socket.socket(fileno=descriptor)
 
 
-def _place_of(endpoint: Endpoint) -> tuple[Any, ...]:
+def _place_of(endpoint: ListenAddress) -> tuple[Any, ...]:
     """Return the name of a socket at `endpoint`; empty if it can have none, since its interface may
     be gone.
     """

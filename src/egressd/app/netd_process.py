@@ -31,8 +31,8 @@ from egressd.netd.kernel.fast_path import ForeignFilters
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.nft_events import ForeignChanges
 from egressd.netd.kernel.shaping import ForeignShaping, Shaper
-from egressd.netd.limits import Limits
-from egressd.netd.lines.lines import Lines
+from egressd.netd.limits import SpeedLimits
+from egressd.netd.lines.lines import DialledLines
 from egressd.netd.machine import Machine
 from egressd.netd.planfile import PlanFile
 from egressd.netd.reconciler import Reconciler
@@ -51,7 +51,8 @@ _PREDECESSOR_S = 20.0
 
 
 def main(path: Path | None) -> None:
-    """Run until SIGTERM (stop) or SIGUSR1 (make room for a successor, as when its supervisor dies)."""
+    """Run until SIGTERM (stop) or SIGUSR1 (make room for a successor, as when its supervisor dies).
+    """
     logs.configure("netd")
     if os.geteuid() != 0:
         sys.exit("netd must be started by root: it owns the kernel's tables")
@@ -104,9 +105,9 @@ async def _serve(settings: config.Config) -> None:
     shaper = Shaper(nft, machine.fast_path.counts)
     reconciler = Reconciler(
         machine=machine,
-        limits=Limits(shaper),
+        limits=SpeedLimits(shaper),
         pool=pool,
-        lines=Lines(settings.run.dir / "lines", lambda _name: reconciler.line_changed()),
+        lines=DialledLines(settings.run.dir / "lines", lambda _name: reconciler.line_changed()),
         plan_file=PlanFile(settings.netd_data / "plan.db"),
         groups=Groups(settings.netd_data / "groups.json"),
         publish=publish,

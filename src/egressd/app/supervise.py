@@ -162,7 +162,7 @@ def run(path: Path | None) -> None:
 
 async def _supervise(path: Path | None) -> None:
     options = [] if path is None else ["--config", str(path)]
-    held = listening.Held()
+    held = listening.HeldSockets()
 
     def listening_at() -> tuple[int, ...]:
         # The file may have changed since the last api was started.

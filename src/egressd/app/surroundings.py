@@ -9,10 +9,10 @@ from egressd.formats.hosts import Address
 from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed
 from egressd.planner.topology import discover
-from egressd.service.servers import Surroundings
+from egressd.service.servers import ServerSurroundings
 
 
-def look_around(roles: InterfaceRoles, domains: Iterable[str]) -> Surroundings:
+def look_around(roles: InterfaceRoles, domains: Iterable[str]) -> ServerSurroundings:
     """Return the surroundings. `domains` are those of ``[dns] local``. Raises Failed."""
     try:
         topology = discover(network.facts(), roles)
@@ -24,6 +24,6 @@ def look_around(roles: InterfaceRoles, domains: Iterable[str]) -> Surroundings:
     inner = (*topology.lans, *topology.local)
     networks = (network for _, network in (*topology.lan_networks, *topology.local_networks))
     networks6 = (address.network for name, address in own6 if name in inner)
-    return Surroundings(
+    return ServerSurroundings(
         own=frozenset(own), networks=(*networks, *networks6), domains=tuple(domains)
     )

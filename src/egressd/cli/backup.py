@@ -11,7 +11,7 @@ import click
 
 from egressd.app import local_socket
 from egressd.cli import config_option
-from egressd.cli.remote import Refused, Remote
+from egressd.cli.remote import DeviceRefusal, Remote
 from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed, Invalid
 from egressd.store.connection import BadDatabase
@@ -136,7 +136,7 @@ def _restore_online(settings: Config, file: Path, *, older: bool) -> str:
     try:
         path = "/ops/restore?older=true" if older else "/ops/restore"
         return str(device.upload(path, content, "application/vnd.sqlite3")["msg"])
-    except (Invalid, Refused) as error:
+    except (Invalid, DeviceRefusal) as error:
         raise Failed(action, str(error)) from error
     except (KeyError, TypeError):
         raise Failed(action, "what listens there is no egressd") from None

@@ -27,7 +27,7 @@ _ANSWER_S: Final = 120.0
 _TOKEN: Final = "EGRESSD_TOKEN"  # noqa: S105 - the name of a variable
 
 
-class Refused(EgressdError):
+class DeviceRefusal(EgressdError):
     """The device understood a request and refused it."""
 
 
@@ -90,7 +90,7 @@ class Remote:
         """Return the rows of a list that have these names. Raises Refused if one is missing."""
         known = {row["name"]: row for row in self.rows(path)}
         if missing := [name for name in names if name not in known]:
-            raise Refused(f"there is no {what} {', '.join(missing)}")
+            raise DeviceRefusal(f"there is no {what} {', '.join(missing)}")
         return [known[name] for name in names]
 
     def send(self, method: str, path: str, body: Any = None) -> Any:
@@ -120,7 +120,7 @@ class Remote:
         if status == 400:
             raise Invalid(str(error_text))
         if status != 200 or (error_text and "delay" not in answer):
-            raise Refused(str(error_text or f"it answered with status {status}"))
+            raise DeviceRefusal(str(error_text or f"it answered with status {status}"))
         return answer
 
 

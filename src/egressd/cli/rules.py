@@ -8,7 +8,7 @@ import click
 
 from egressd.cli.files import TEXT_FILE, read_rows
 from egressd.cli.output import done, json_option, show_json, show_rows, write_rows
-from egressd.cli.remote import Refused, Remote, over_api
+from egressd.cli.remote import DeviceRefusal, Remote, over_api
 
 _COLUMNS = (
     "id",
@@ -98,7 +98,7 @@ def edit(remote: Remote, *, ip: str, ip_: str | None, as_json: bool, **fields: A
     wanted = ip.removesuffix("/32")
     found = next((rule for rule in remote.rows("/rules") if rule["ip"] == wanted), None)
     if found is None:
-        raise Refused(f"there is no rule for {ip}")
+        raise DeviceRefusal(f"there is no rule for {ip}")
     body = {name: found[name] for name in _EDITABLE}
     body |= {name: value for name, value in {**fields, "ip": ip_}.items() if value is not None}
     done(remote.send("PUT", f"/rules/{found['id']}", body), as_json)

@@ -15,7 +15,7 @@ _SHOWN: Final = 4
 """Characters of a masked token that are shown, to distinguish tokens."""
 
 
-class AccessDesk:
+class AccessSettings:
     """Shows and changes the settings of access to the API."""
 
     def __init__(self, token: Token, licenses: Licenses, listeners: dict[str, object]) -> None:

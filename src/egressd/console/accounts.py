@@ -11,9 +11,9 @@ import structlog
 
 from egressd.console import devices
 from egressd.console.passwords import LENGTH, Passwords, same_code
-from egressd.console.ports import AccountStore, SetupCode
+from egressd.console.ports import AccountStore, SetupCodeStore
 from egressd.console.sessions import Sessions
-from egressd.console.throttle import TOLD_S, Throttle
+from egressd.console.throttle import TOLD_S, GuessThrottle
 from egressd.model.console import Session
 from egressd.model.errors import Invalid, Unfit
 from egressd.model.faults import Fault, fault
@@ -72,7 +72,7 @@ class Accounts:
     """The device's only account: the administrator's."""
 
     def __init__(
-        self, store: AccountStore, code: SetupCode, sessions: Sessions, throttle: Throttle
+        self, store: AccountStore, code: SetupCodeStore, sessions: Sessions, throttle: GuessThrottle
     ) -> None:
         self._store = store
         self._code = code

@@ -9,8 +9,8 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from egressd.console.answers import failure
-from egressd.console.door import SAFE_METHODS, Door, host_of
-from egressd.console.endpoints import Endpoints
+from egressd.console.door import SAFE_METHODS, SessionAuthenticator, host_of
+from egressd.console.endpoints import ConsoleEndpoints
 from egressd.console.page import Page
 
 PREFIX: Final = "/console/"
@@ -39,10 +39,12 @@ FOREIGN_HOST: Final = (
 PLAIN_REFUSED: Final = "the console is served over HTTPS only"
 
 
-class Console:
+class ConsoleApp:
     """The page, and the endpoints under ``/console/``."""
 
-    def __init__(self, door: Door, endpoints: Endpoints, page: Page, tls_port: int) -> None:
+    def __init__(
+        self, door: SessionAuthenticator, endpoints: ConsoleEndpoints, page: Page, tls_port: int
+    ) -> None:
         self._door = door
         self._endpoints = endpoints
         self._page = page

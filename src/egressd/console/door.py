@@ -53,7 +53,7 @@ class SessionCaller:
         return True
 
 
-class Door:
+class SessionAuthenticator:
     """Knows this device's names and the transports on which the console may be reached."""
 
     def __init__(self, sessions: Sessions, names: Iterable[str], *, insecure: bool) -> None:

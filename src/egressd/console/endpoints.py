@@ -14,18 +14,18 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from egressd.console import devices
-from egressd.console.access import AccessDesk
+from egressd.console.access import AccessSettings
 from egressd.console.accounts import Accounts, Denied, Login, TooSoon, Visitor
 from egressd.console.answers import failure, json_body, reply
 from egressd.console.door import (
     SECURE_COOKIE,
-    Door,
+    SessionAuthenticator,
     cookie_value,
     header,
     is_own_page,
     source_of,
 )
-from egressd.console.ports import Journal
+from egressd.console.ports import ChangeJournal
 from egressd.console.sessions import ABSOLUTE_S, Sessions
 from egressd.model.console import ChangeRecord, Session
 from egressd.model.errors import EgressdError, Failed, Invalid
@@ -56,17 +56,17 @@ class _Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass
 
 
-class Endpoints:
+class ConsoleEndpoints:
     """Answers the requests under ``/console/``."""
 
     def __init__(
         self,
         *,
-        door: Door,
+        door: SessionAuthenticator,
         accounts: Accounts,
         sessions: Sessions,
-        desk: AccessDesk,
-        journal: Journal,
+        desk: AccessSettings,
+        journal: ChangeJournal,
         about: dict[str, str],
     ) -> None:
         """`about`: the public facts of the device: ``version`` and ``hostname``."""

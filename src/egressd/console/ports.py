@@ -37,7 +37,7 @@ class AccountStore(Protocol):
         ...
 
 
-class SetupCode(Protocol):
+class SetupCodeStore(Protocol):
     """The single-use code. Every method raises Failed."""
 
     def code(self) -> str | None:
@@ -77,7 +77,7 @@ class Licenses(Protocol):
         ...
 
 
-class Journal(Protocol):
+class ChangeJournal(Protocol):
     """The record of changes."""
 
     def note(self, record: ChangeRecord, subject: str) -> None:

@@ -77,7 +77,7 @@ class _Tally:
             self.heard_at = min(self.heard_at, now)
 
 
-class Throttle:
+class GuessThrottle:
     """Decides when each account's next guess is accepted."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

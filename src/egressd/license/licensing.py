@@ -36,7 +36,7 @@ class LicenseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The vendor's public keys, as ``license keygen`` prints them. Each may sign licenses."""
 
 
-class TrialCalls(Protocol):
+class TrialCallCounts(Protocol):
     """The durable counts of trial calls, by license: a crash does not give a call back."""
 
     def left(self, license_id: str, allowed: int) -> int:
@@ -93,7 +93,7 @@ class Licensing:
         settings: LicenseSettings,
         *,
         device: str,
-        trial_calls: TrialCalls,
+        trial_calls: TrialCallCounts,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._settings = settings

@@ -33,8 +33,8 @@ from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.groups import Choices
 from egressd.netd.kernel.ranges import RangeMap
-from egressd.netd.limits import Limits
-from egressd.netd.lines.lines import Lines
+from egressd.netd.limits import SpeedLimits
+from egressd.netd.lines.lines import DialledLines
 from egressd.netd.machine import Machine
 from egressd.netd.moves import Moves
 from egressd.netd.planfile import PlanFile
@@ -56,9 +56,9 @@ class Applier:
         self,
         *,
         machine: Machine,
-        limits: Limits,
+        limits: SpeedLimits,
         pool: Pool,
-        lines: Lines,
+        lines: DialledLines,
         plan_file: PlanFile,
         serving: Serving,
         steering: Steering,

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from ipaddress import IPv4Address
 
-from egressd.netd.kernel.sockets import Caller
+from egressd.netd.kernel.sockets import CallerConnection
 from egressd.planner.bounds import Bounds
 from egressd.planner.nft import Crowd
 
 
 def crowd_of(
-    callers: Iterable[Caller], is_inside: Callable[[IPv4Address], bool], bounds: Bounds
-) -> tuple[Crowd, list[Caller]]:
+    callers: Iterable[CallerConnection], is_inside: Callable[[IPv4Address], bool], bounds: Bounds
+) -> tuple[Crowd, list[CallerConnection]]:
     """Return the callers that get no further connection, and the connections beyond the bounds.
 
     `callers`: connections, the oldest first. `is_inside`: True for an address that is in a LAN or

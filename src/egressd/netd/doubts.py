@@ -1,7 +1,7 @@
 """Trigger an early look at egresses and resolvers when traffic gives a reason to.
 
-`Resolvers` looks at them every 10 s by itself. Blocked clients must be reported sooner than that:
-so it also looks when a WAN has sent packets and received none, and while clients send DNS
+`ResolverChecks` looks at them every 10 s by itself. Blocked clients must be reported sooner than
+that: so it also looks when a WAN has sent packets and received none, and while clients send DNS
 questions.
 """
 
@@ -17,8 +17,8 @@ import msgspec
 
 from egressd.netd.kernel import questions, traffic, uapi
 from egressd.netd.kernel.netlink import KeptSocket
-from egressd.netd.kernel.traffic import Traffic
-from egressd.netd.resolvers import Resolvers
+from egressd.netd.kernel.traffic import InterfaceTraffic
+from egressd.netd.resolvers import ResolverChecks
 
 PERIOD_S: Final = 0.2
 PATIENCE_S: Final = 0.2
@@ -48,7 +48,7 @@ class Silence:
     def __init__(
         self,
         names: Callable[[], Collection[str]],
-        read: Callable[[], Mapping[str, Traffic]] = traffic.read,
+        read: Callable[[], Mapping[str, InterfaceTraffic]] = traffic.read,
     ) -> None:
         self._names = names
         self._read = read
@@ -114,7 +114,7 @@ class Doubts:
     questions.
     """
 
-    def __init__(self, wans: Callable[[], Collection[str]], resolvers: Resolvers) -> None:
+    def __init__(self, wans: Callable[[], Collection[str]], resolvers: ResolverChecks) -> None:
         self._silence = Silence(wans)
         self._kernel = KeptSocket(uapi.NETLINK_NETFILTER)
         self._questions = Questions(partial(questions.read, self._kernel))

@@ -21,7 +21,7 @@ from egressd.netd.crowd import crowd_of
 from egressd.netd.kernel import conntrack, sockets, uapi
 from egressd.netd.kernel.netlink import NetlinkSocket
 from egressd.netd.kernel.set_elements import INET, get
-from egressd.netd.kernel.sockets import Caller
+from egressd.netd.kernel.sockets import CallerConnection
 from egressd.planner.bounds import Bounds
 from egressd.planner.nft import Crowd
 from egressd.planner.registry import MARK_ASKING_BY_HTTP, MARK_PAST, MARK_SIGNED_IN
@@ -131,12 +131,12 @@ class Handshakes:
             await asyncio.sleep(PERIOD_S)
 
 
-def is_past(mark: Mark, caller: Caller) -> bool:
+def is_past(mark: Mark, caller: CallerConnection) -> bool:
     """True if a caller has finished its handshake and its request was answered."""
     return mark == MARK_PAST or caller.sent > _TALK_MAX
 
 
-def _may_take_longer(mark: Mark, caller: Caller, ports: Mapping[int, bool]) -> bool:
+def _may_take_longer(mark: Mark, caller: CallerConnection, ports: Mapping[int, bool]) -> bool:
     """True if the caller may have sent a request whose answer takes a while."""
     if mark == MARK_SIGNED_IN:
         return True
@@ -145,7 +145,7 @@ def _may_take_longer(mark: Mark, caller: Caller, ports: Mapping[int, bool]) -> b
     return ports[caller.local[1]] or _has_signed_in_lately(caller)
 
 
-def _has_signed_in_lately(caller: Caller) -> bool:
+def _has_signed_in_lately(caller: CallerConnection) -> bool:
     """True if another connection of the same address has signed in lately."""
     with NetlinkSocket(uapi.NETLINK_NETFILTER) as kernel:
         return get(kernel, INET, "callers", caller.remote[0].packed) is not None

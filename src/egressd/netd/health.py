@@ -41,7 +41,7 @@ _TRUST_S: Final = 1.0
 destinations that cannot be reached."""
 
 
-class Delays(Protocol):
+class DelaySource(Protocol):
     """A source of delay measurements: the engine pool."""
 
     async def delays(
@@ -51,12 +51,12 @@ class Delays(Protocol):
         ...
 
 
-class Health:
+class NodeChecks:
     """Keeps `groups.delays` up to date. `changed` is awaited after each check of nodes."""
 
     def __init__(
         self,
-        pool: Delays,
+        pool: DelaySource,
         groups: Groups,
         plan: Callable[[], Plan],
         changed: Callable[[], Awaitable[None]],

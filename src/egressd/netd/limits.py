@@ -28,7 +28,7 @@ _RETRY_S: Final = 10.0
 """Seconds between attempts to set limits that the kernel refused."""
 
 
-class Limits:
+class SpeedLimits:
     """Speed limits, converged to a plan. Calls may overlap: they take turns."""
 
     def __init__(self, shaper: Shaper) -> None:

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from egressd.model.plan import Change, Plan
 from egressd.netd import impact
-from egressd.netd.kernel.conntrack import Flow
+from egressd.netd.kernel.conntrack import TrackedFlow
 from egressd.netd.kernel.ranges import RangeMap, Ranges
 from egressd.netd.machine import Machine
 from egressd.netd.tidier import LOOPBACK, Tidier, cut, may_have
 
 
-class Move(NamedTuple):
+class ClientMove(NamedTuple):
     """The effect of a change of the plan on clients' connections."""
 
     ranges: RangeMap
@@ -42,7 +42,7 @@ class Moves:
         """The marks of the targets that were served at the last call of `follow_losses`."""
         self._tidier = Tidier(self._law, self._owners)
 
-    def plan_for(self, change: Change) -> Move:
+    def plan_for(self, change: Change) -> ClientMove:
         """Return the effect of `change`, which is not in force yet."""
         plan, ranges = self._plan(), self._ranges
         if change.nets:
@@ -50,7 +50,7 @@ class Moves:
         # Addresses of a wide range outside the LANs, such as servers, are no clients.
         moved = impact.moved(change, plan, self._ranges, ranges)
         clients = list(Ranges(self._networks()).clip(moved))
-        return Move(ranges, clients, impact.engine_served(clients, plan))
+        return ClientMove(ranges, clients, impact.engine_served(clients, plan))
 
     def commit(self, ranges: RangeMap) -> RangeMap:
         """Judge flows by the marks of these ranges. Return the previous ranges."""
@@ -64,7 +64,7 @@ class Moves:
         """
         self._tidier.invalidate()
 
-    async def follow_up(self, move: Move, hosts_before: dict[str, int]) -> None:
+    async def follow_up(self, move: ClientMove, hosts_before: dict[str, int]) -> None:
         """End the old connections of the clients of a move.
 
         `hosts_before` are the hosts that the change touched, with their marks before it.
@@ -94,7 +94,7 @@ class Moves:
         """Stop removing flows."""
         await self._tidier.close()
 
-    def _law(self) -> Callable[[bytes, Flow], bool]:
+    def _law(self) -> Callable[[bytes, TrackedFlow], bool]:
         machine = self._machine
         own = machine.topology.router_addresses
         return may_have(self._plan(), self._ranges, machine.choices, machine.served(), own)

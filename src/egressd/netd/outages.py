@@ -19,7 +19,7 @@ from egressd.model.errors import EgressdError
 from egressd.model.instances import Instance
 from egressd.model.messages import Delay
 from egressd.model.plan import Plan
-from egressd.netd.health import Delays, probes_of
+from egressd.netd.health import DelaySource, probes_of
 from egressd.planner.groups import DEAD
 
 log = structlog.get_logger()
@@ -49,7 +49,9 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
 class Outages:
     """Keeps `reasons`. `changed` is called when a node fails, and when it answers again."""
 
-    def __init__(self, pool: Delays, plan: Callable[[], Plan], changed: Callable[[], None]) -> None:
+    def __init__(
+        self, pool: DelaySource, plan: Callable[[], Plan], changed: Callable[[], None]
+    ) -> None:
         self._pool = pool
         self._plan = plan
         self._changed = changed

@@ -30,15 +30,15 @@ from egressd.netd.groups import Groups
 from egressd.netd.handshakes import Handshakes
 from egressd.netd.kernel import conntrack
 from egressd.netd.kernel.follower import Follower
-from egressd.netd.limits import Limits
-from egressd.netd.lines.lines import Lines
+from egressd.netd.limits import SpeedLimits
+from egressd.netd.lines.lines import DialledLines
 from egressd.netd.lines.news import Reporter
 from egressd.netd.machine import Machine
 from egressd.netd.moves import Moves
 from egressd.netd.outages import Outages
 from egressd.netd.planfile import PlanFile
 from egressd.netd.refusals import Refusals
-from egressd.netd.resolvers import Resolvers
+from egressd.netd.resolvers import ResolverChecks
 from egressd.netd.reviver import Reviver
 from egressd.netd.serving import Serving
 from egressd.netd.stalls import Stalls
@@ -66,9 +66,9 @@ class Reconciler:
         self,
         *,
         machine: Machine,
-        limits: Limits,
+        limits: SpeedLimits,
         pool: Pool,
-        lines: Lines,
+        lines: DialledLines,
         plan_file: PlanFile,
         groups: Groups,
         publish: Callable[[News], None],
@@ -90,7 +90,7 @@ class Reconciler:
         self._was_open: Collection[str] = ()
         """The egresses that were open at the last `refresh`."""
         self._reviver = Reviver(self._revive_missing, lambda: bool(self._applier.missing()))
-        self._resolvers = Resolvers(machine, lambda: self.plan, self.refresh, self._tell)
+        self._resolvers = ResolverChecks(machine, lambda: self.plan, self.refresh, self._tell)
         self._outages = Outages(pool, lambda: self.plan, self._tell)
         self._doubts = Doubts(lambda: machine.topology.wans, self._resolvers)
         self._stalls = Stalls(lambda: self.plan, pool.uid)

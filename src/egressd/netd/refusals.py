@@ -16,7 +16,7 @@ import structlog
 from egressd.model.messages import Reached
 from egressd.netd.kernel import refused, uapi
 from egressd.netd.kernel.netlink import KeptSocket
-from egressd.netd.kernel.refused import Refused
+from egressd.netd.kernel.refused import RefusedSource
 from egressd.planner.api_guard import CALLS_PER_S
 from egressd.planner.bounds import ASKING_CONNECTIONS, QUESTIONS_PER_S, Bounds
 from egressd.planner.nft import Crowd, Greedy
@@ -46,7 +46,7 @@ class Refusals:
         changed: Callable[[], None],
         greedy: Callable[[], Collection[Greedy]] = tuple,
         crowd: Callable[[], Crowd] = Crowd,
-        read: Callable[[KeptSocket], dict[Refused, int]] = refused.read,
+        read: Callable[[KeptSocket], dict[RefusedSource, int]] = refused.read,
     ) -> None:
         """`greedy` and `crowd` give the clients and callers that netd itself has found beyond their
         bounds (`egressd.netd.surplus` and `egressd.netd.crowd`).
@@ -57,8 +57,8 @@ class Refusals:
         self._crowd = crowd
         self._read = read
         self._kernel = KeptSocket(uapi.NETLINK_NETFILTER)
-        self._counted: Mapping[Refused, int] = {}
-        self._last: dict[Refused, float] = {}
+        self._counted: Mapping[RefusedSource, int] = {}
+        self._last: dict[RefusedSource, float] = {}
         """Refusal -> the time when it was seen last, by the loop's clock."""
         self._totals: Counter[str] = Counter()
         self._task: asyncio.Task[None] | None = None
@@ -91,12 +91,14 @@ class Refusals:
     def check(self, now: float) -> None:
         """Read the refusals since the last call. Raises OSError."""
         found = {
-            Refused(_KINDS[each.protocol, each.is_of_network], each.client): 0
+            RefusedSource(_KINDS[each.protocol, each.is_of_network], each.client): 0
             for each in self._greedy()
         }
-        found |= dict.fromkeys((Refused(refused.CALLS, each) for each in self._crowd().callers), 0)
+        found |= dict.fromkeys(
+            (RefusedSource(refused.CALLS, each) for each in self._crowd().callers), 0
+        )
         if self._crowd().is_full:
-            found[Refused(refused.OUTSIDE)] = 0
+            found[RefusedSource(refused.OUTSIDE)] = 0
         found |= self._read(self._kernel)
         for each, packets in found.items():
             before = self._counted.get(each, 0)

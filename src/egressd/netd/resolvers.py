@@ -72,7 +72,7 @@ class Asked(NamedTuple):
     """True if no host answers by that egress."""
 
 
-class Resolvers:
+class ResolverChecks:
     """Keeps `Machine.silent` up to date; awaits `adapt` when that changes the resolver of an
     egress.
 

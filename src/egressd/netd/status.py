@@ -19,14 +19,14 @@ from egressd.netd.groups import Groups
 from egressd.netd.handshakes import Handshakes
 from egressd.netd.kernel import conntrack, memory, neighbours, nft, traffic
 from egressd.netd.kernel.ranges import RangeMap, Ranges
-from egressd.netd.kernel.traffic import Traffic
-from egressd.netd.limits import Limits
-from egressd.netd.lines.lines import Lines
+from egressd.netd.kernel.traffic import InterfaceTraffic
+from egressd.netd.limits import SpeedLimits
+from egressd.netd.lines.lines import DialledLines
 from egressd.netd.machine import Machine
 from egressd.netd.meter import Meter
 from egressd.netd.outages import Outages
 from egressd.netd.refusals import Refusals
-from egressd.netd.resolvers import Resolvers
+from egressd.netd.resolvers import ResolverChecks
 from egressd.netd.serving import Serving
 from egressd.planner.registry import HELPER_INTERFACES
 from egressd.planner.topology import Topology, is_line
@@ -59,10 +59,10 @@ class Monitor:
         self,
         *,
         machine: Machine,
-        resolvers: Resolvers,
-        limits: Limits,
+        resolvers: ResolverChecks,
+        limits: SpeedLimits,
         pool: Pool,
-        lines: Lines,
+        lines: DialledLines,
         serving: Serving,
         groups: Groups,
         outages: Outages,
@@ -161,7 +161,7 @@ class Monitor:
 
 
 def _interfaces(
-    facts: Facts, topology: Topology, counted: Mapping[str, Traffic]
+    facts: Facts, topology: Topology, counted: Mapping[str, InterfaceTraffic]
 ) -> tuple[InterfaceStatus, ...]:
     """Return all interfaces except loopback and egressd's own helpers, sorted by name."""
     return tuple(

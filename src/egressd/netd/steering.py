@@ -15,7 +15,7 @@ from egressd.model.plan import Change, Plan
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.groups import Choices, Groups, living, serving
-from egressd.netd.health import Health
+from egressd.netd.health import NodeChecks
 from egressd.netd.kernel.follower import Follower
 from egressd.netd.machine import Machine
 from egressd.netd.serving import Serving
@@ -44,7 +44,7 @@ class Steering:
         self._serving = serving_instances
         self._plan = plan
         self._publish = publish
-        self._health = Health(pool, groups, plan, regroup)
+        self._health = NodeChecks(pool, groups, plan, regroup)
         self._saving = Follower(lambda: asyncio.to_thread(groups.save))
 
     def restore(self) -> None:

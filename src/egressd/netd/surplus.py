@@ -23,7 +23,7 @@ import structlog
 
 from egressd.model.errors import Failed
 from egressd.netd.kernel import sockets, sockstat
-from egressd.netd.kernel.sockets import Asker
+from egressd.netd.kernel.sockets import ResolverConnection
 from egressd.planner.bounds import NETWORK_BITS, Bounds
 from egressd.planner.nft import Greedy
 
@@ -108,7 +108,7 @@ class Idlers:
         """Connection -> the time when it was first seen with an unanswered question, or a part of
         one."""
 
-    def among(self, askers: Collection[Asker], now: float) -> list[Asker]:
+    def among(self, askers: Collection[ResolverConnection], now: float) -> list[ResolverConnection]:
         """Return the connections to end. Call it every `PERIOD_S`; `now` is a clock's seconds."""
         self._asking = {
             each.id: self._asking.get(each.id, now)
@@ -117,7 +117,7 @@ class Idlers:
         }
         return [each for each in askers if self._idle_s(each, now) >= IDLE_S]
 
-    def _idle_s(self, asker: Asker, now: float) -> float:
+    def _idle_s(self, asker: ResolverConnection, now: float) -> float:
         if asker.id not in self._asking:
             return min(asker.sent_s, asker.received_s)
         # An answer may have been sent since then: then `sent_s` is shorter.

@@ -21,7 +21,7 @@ import structlog
 
 from egressd.model.plan import Plan
 from egressd.netd.kernel import conntrack, sockets
-from egressd.netd.kernel.conntrack import Flow
+from egressd.netd.kernel.conntrack import TrackedFlow
 from egressd.netd.kernel.follower import Follower
 from egressd.netd.kernel.ranges import RangeMap, Ranges
 from egressd.planner.groups import Choice
@@ -73,7 +73,7 @@ async def cut(
         destroy()
 
 
-IsAllowed = Callable[[bytes, Flow], bool]
+IsAllowed = Callable[[bytes, TrackedFlow], bool]
 """True for a flow that its client (4 bytes, network order) may have: such flows stay."""
 
 
@@ -113,7 +113,7 @@ class Tidier:
         self._is_outdated = is_outdated = threading.Event()
         is_allowed = self._allowed_now()
 
-        def may_stay(client: bytes, flow: Flow) -> bool:
+        def may_stay(client: bytes, flow: TrackedFlow) -> bool:
             return is_outdated.is_set() or is_allowed(client, flow)
 
         try:
@@ -131,7 +131,7 @@ def may_have(
     choices: Mapping[str, Choice],
     served: Collection[int],
     router_addresses: Collection[IPv4Address],
-) -> Callable[[bytes, Flow], bool]:
+) -> Callable[[bytes, TrackedFlow], bool]:
     """Return a function that is true if `plan`, with the marks of its ranges and these choices of
     its groups, lets a client's address have a flow. The function may be called in another thread
     while the plan changes. `served` are the marks of the engine instances that run.
@@ -160,7 +160,7 @@ def may_have(
                 marks |= living.intersection(served)
         return {0, *(flow_mark(mark, listed.epoch) for mark in marks if mark)}
 
-    def is_current(client: bytes, flow: Flow) -> bool:
+    def is_current(client: bytes, flow: TrackedFlow) -> bool:
         mark = flow.mark
         if inbound_place(mark) is not None:
             return True  # a WAN brought it in, and its answers leave by that WAN under any rules

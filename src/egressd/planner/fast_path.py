@@ -26,11 +26,11 @@ from egressd.planner.shaping import is_limited
 from egressd.planner.topology import Topology, connected, is_line, uplink
 
 APART_MAX: Final = 8
-"""Networks that may be exceptions to one `Way`."""
+"""Networks that may be exceptions to one `FastEgress`."""
 _ANYWHERE: Final = IPv4Network("0.0.0.0/0")
 
 
-class Way(NamedTuple):
+class FastEgress(NamedTuple):
     """The fast path's egress for packets of one mark."""
 
     flow: int
@@ -107,7 +107,7 @@ def place(address: str, plan: Plan, neighbourhood: Neighbourhood) -> Place | Non
 
 def fast_egresses(
     plan: Plan, facts: Facts, topology: Topology, roles: InterfaceRoles
-) -> dict[int, Way]:
+) -> dict[int, FastEgress]:
     """Return mark -> egress of its packets. Egresses that are not plain enough are left out."""
     mtus = {facts.interfaces[name].mtu for name in topology.lans if name in facts.interfaces}
     found = {}
@@ -123,7 +123,7 @@ def fast_egresses(
         if _is_plain(interface) and is_as_wide and has_one_address and len(networks) <= APART_MAX:
             flow = flow_mark(mark, plan.whitelist.epoch)
             address = interface.addresses[0].ip
-            found[mark] = Way(flow, interface.index, gateway, address, networks)
+            found[mark] = FastEgress(flow, interface.index, gateway, address, networks)
     return found
 
 

@@ -33,7 +33,7 @@ _PROTOCOL: Final = {"http": "http", "https": "tls", "quic": "quic"}
 _USUAL_PORTS: Final = {"http": HTTP_PORTS, "tls": TLS_PORTS, "quic": QUIC_PORTS}
 
 
-class Listing(msgspec.Struct, frozen=True):
+class DomainListing(msgspec.Struct, frozen=True):
     """The domain entries of a whitelist, in the form for instances and the plan."""
 
     tcp_ports: tuple[int, ...]
@@ -57,7 +57,7 @@ def entries_of(whitelist: Whitelist) -> WhitelistEntries:
 
 
 @lru_cache(8)
-def listing_of(whitelist: Whitelist) -> Listing:
+def listing_of(whitelist: Whitelist) -> DomainListing:
     """Return the ports, sets and rule sets of a whitelist's domain entries."""
     alike: dict[tuple[str, int], list[str]] = {}
     for entry in entries_of(whitelist).domains:
@@ -70,7 +70,7 @@ def listing_of(whitelist: Whitelist) -> Listing:
         rule_sets[name] = content
         sets.append(ListedSet(rule_set=name, scheme=scheme, port=port))
     tcp, udp = _ports(sets)
-    return Listing(tcp_ports=tcp, udp_ports=udp, sets=tuple(sets), rule_sets=rule_sets)
+    return DomainListing(tcp_ports=tcp, udp_ports=udp, sets=tuple(sets), rule_sets=rule_sets)
 
 
 def rules_of(sets: Iterable[ListedSet]) -> Iterator[dict[str, Any]]:

@@ -31,7 +31,7 @@ from egressd.service.numbering import numbered
 from egressd.service.ports import Clock, Netd
 from egressd.service.references import rename_node
 from egressd.service.relays import relay_problems, unknown_relay
-from egressd.service.servers import Around, Surroundings
+from egressd.service.servers import Around, ServerSurroundings
 
 DialledBy = Callable[[DesiredState, Node], NodePath | None]
 """A function of a state and a node: the path that dials the node; None if its relay is missing."""
@@ -306,7 +306,7 @@ def _problems(
     state: DesiredState,
     edits: Sequence[Edit],
     draft: NodeDraft,
-    around: Surroundings,
+    around: ServerSurroundings,
     own_id: int | None = None,
 ) -> Iterator[Fault]:
     """Yield every fault of a draft, and of the state after `edits`, which add the draft."""
@@ -332,7 +332,7 @@ def _new_label_problems(
     yield from checks.new_group("group", draft.group, state)
 
 
-def _field_problems(draft: NodeDraft, around: Surroundings) -> Iterator[Fault]:
+def _field_problems(draft: NodeDraft, around: ServerSurroundings) -> Iterator[Fault]:
     """Yield every fault that can be found without the state."""
     yield from (*label_problems(draft), *config_problems(draft, around))
 
@@ -344,7 +344,7 @@ def label_problems(draft: NodeDraft | Node) -> Iterator[Fault]:
     yield from checks.group("group", draft.group)
 
 
-def config_problems(draft: NodeDraft | Node, around: Surroundings) -> Iterator[Fault]:
+def config_problems(draft: NodeDraft | Node, around: ServerSurroundings) -> Iterator[Fault]:
     """Yield every fault of a node's protocol and configuration."""
     try:
         config = read_config(draft.protocol, draft.config_json)
@@ -354,21 +354,21 @@ def config_problems(draft: NodeDraft | Node, around: Surroundings) -> Iterator[F
         yield from (problem.inside(FIELD) for problem in servers.own_problems(config, around))
 
 
-def led_here_problems(node: Node, around: Surroundings) -> Iterator[Fault]:
+def led_here_problems(node: Node, around: ServerSurroundings) -> Iterator[Fault]:
     """Yield the fault that a node leads to this device, as far as its configuration can be read."""
     with suppress(Invalid):
         config = read_config(node.protocol, node.config_json)
         yield from (problem.inside(FIELD) for problem in servers.own_problems(config, around))
 
 
-def _led_here(nodes: Iterable[Node], around: Surroundings) -> Iterator[Fault]:
+def _led_here(nodes: Iterable[Node], around: ServerSurroundings) -> Iterator[Fault]:
     for node in nodes:
         for problem in led_here_problems(node, around):
             yield fault("", "node-leads-here", name=node.name, problem=str(problem))
 
 
 def _server_problems(
-    draft: NodeDraft, around: Surroundings, *, private: bool
+    draft: NodeDraft, around: ServerSurroundings, *, private: bool
 ) -> builtins.list[Fault]:
     """Return why the list may not name a row's server; empty if it may."""
     config = read_config(draft.protocol, draft.config_json)

@@ -43,7 +43,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     """The targets that have clients, and a problem."""
 
 
-class Flow(msgspec.Struct, frozen=True, kw_only=True):
+class TargetFlow(msgspec.Struct, frozen=True, kw_only=True):
     """Clients that share a target, and the interfaces that their traffic leaves by."""
 
     target: str
@@ -94,7 +94,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     counts: Counts
     interfaces: tuple[InterfaceStatus, ...]
     lines: dict[str, LineStatus]
-    flows: tuple[Flow, ...]
+    flows: tuple[TargetFlow, ...]
     """At most `FLOWS_MAX` flows: those that block clients first, then those with the most
     clients."""
     unruled: Unruled
@@ -132,7 +132,7 @@ class Overviews:
         self._netd = netd
         self._system = system
         self._revision = -1
-        self._planned: list[Flow] = []
+        self._planned: list[TargetFlow] = []
         self._rates = TargetRates()
         self._read_next_at = 0.0
 
@@ -183,11 +183,11 @@ class Overviews:
             ),
         )
 
-    def _plan(self, state: DesiredState, target: str) -> Flow:
+    def _plan(self, state: DesiredState, target: str) -> TargetFlow:
         parsed = parse_target(target)
-        return Flow(target=target, kind=parsed.kind, clients=state.target_uses.get(target, 0))
+        return TargetFlow(target=target, kind=parsed.kind, clients=state.target_uses.get(target, 0))
 
-    def _live(self, flow: Flow, picture: Picture) -> Flow:
+    def _live(self, flow: TargetFlow, picture: Picture) -> TargetFlow:
         verdict = picture.verdicts.get(flow.target, Verdict())
         rate = self._rates.of(flow.target)
         return msgspec.structs.replace(
@@ -236,5 +236,5 @@ def _engine_problems(state: DesiredState) -> Iterator[str]:
         yield f"{number} node{'s' if number > 1 else ''}: {loss}"
 
 
-def _is_failing(flow: Flow) -> bool:
+def _is_failing(flow: TargetFlow) -> bool:
     return bool(flow.problem and flow.clients)

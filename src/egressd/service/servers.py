@@ -17,7 +17,7 @@ from egressd.model.faults import Fault, fault
 from egressd.planner.local_names import is_beneath
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class ServerSurroundings(msgspec.Struct, frozen=True, kw_only=True):
     """The current surroundings of the device."""
 
     own: frozenset[Address] = frozenset()
@@ -28,11 +28,11 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """Domains whose names belong to hosts in these networks (``[dns] local``)."""
 
 
-Around = Callable[[], Surroundings]
+Around = Callable[[], ServerSurroundings]
 """A function that returns the surroundings of the device. Raises Failed."""
 
 
-def own_problems(config: NodeConfig, around: Surroundings) -> Iterator[Fault]:
+def own_problems(config: NodeConfig, around: ServerSurroundings) -> Iterator[Fault]:
     """Yield the fault that a node's server is this device, to which no node may lead. A node that
     is dialled through a relay has a server on the relay's side.
     """
@@ -41,18 +41,18 @@ def own_problems(config: NodeConfig, around: Surroundings) -> Iterator[Fault]:
         yield fault("server", "server-is-device")
 
 
-def inner_problems(config: NodeConfig, around: Surroundings) -> Iterator[Fault]:
+def inner_problems(config: NodeConfig, around: ServerSurroundings) -> Iterator[Fault]:
     """Yield the fault that a node's server is not on the internet."""
     server = str(config.fields["server"])
     if reason := _inner_reason(server, around):
         yield fault("server", "server-not-public", reason=reason)
 
 
-def _is_own(server: str, around: Surroundings) -> bool:
+def _is_own(server: str, around: ServerSurroundings) -> bool:
     return leads_here(server) or address_of(server) in around.own
 
 
-def _inner_reason(server: str, around: Surroundings) -> str:
+def _inner_reason(server: str, around: ServerSurroundings) -> str:
     address = address_of(server)
     if address is None:
         is_near = is_inner_name(server) or any(is_beneath(server, d) for d in around.domains)

@@ -12,7 +12,7 @@ from egressd.service.ledger import Ledger
 from egressd.service.ports import Netd
 
 
-class SystemStatus(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The device as a whole."""
 
     state: str
@@ -48,13 +48,13 @@ class System:
         self._own_memory = own_memory
         self._has_api_access = has_api_access
 
-    async def status(self) -> SystemStatus:
+    async def status(self) -> DeviceStatus:
         """Return the status of the device. Never fails: without netd it is ``restoring``."""
         return self.as_seen(await seen_by(self._netd))
 
-    def as_seen(self, seen: Status) -> SystemStatus:
+    def as_seen(self, seen: Status) -> DeviceStatus:
         """Return the status of the device, from the status `seen` of netd."""
-        return SystemStatus(
+        return DeviceStatus(
             state="restoring" if seen.state == "restoring" else self._ledger.phase,
             uptime_s=int(self._uptime_s()),
             has_api_access=self._has_api_access(),

@@ -34,7 +34,7 @@ WAYS_MAX: Final = 16
 _ADDRESS: Final = re.compile(rb"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
 
 
-class Way(msgspec.Struct, frozen=True, kw_only=True):
+class PathAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a request by one path: a node, or the target itself.
 
     ``delay`` is whole milliseconds, or -1 with the reason in ``error``.
@@ -64,7 +64,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """The address that the page saw; empty if the page has none, or if it is not certain."""
     delay: int
     error: str
-    ways: tuple[Way, ...]
+    ways: tuple[PathAnswer, ...]
     """All paths that were tried, the fastest first."""
 
 
@@ -125,8 +125,10 @@ class Why:
         )
 
 
-def _way(name: str, found: Delay) -> Way:
-    return Way(name=name, exit_ip=_address_in(found.page), delay=found.delay, error=found.error)
+def _way(name: str, found: Delay) -> PathAnswer:
+    return PathAnswer(
+        name=name, exit_ip=_address_in(found.page), delay=found.delay, error=found.error
+    )
 
 
 def _address_in(page: bytes) -> str:

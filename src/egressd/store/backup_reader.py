@@ -2,7 +2,7 @@
 
 `read_apart` starts it and gives it the open file; `main` is what runs there. It can be ended, and
 the kernel bounds its memory and processor time (setrlimit(2)), so a file that makes SQLite or
-Python busy costs the service nothing but a refusal. It answers with one `Answer`.
+Python busy costs the service nothing but a refusal. It answers with one `ReaderAnswer`.
 
 It is started by the interpreter beneath the virtual environment, with this process's own module
 path: in a service that root started, this is the part that its user can reach (`app.reach`).
@@ -54,7 +54,7 @@ _INTERPRETER: Final = str(Path(sys.executable).resolve())
 """The interpreter's path, resolved while root's files can be read."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class ReaderAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The result of reading a backup: its content, or the reason why there is none."""
 
     content: Content | None = None
@@ -71,7 +71,7 @@ def read_apart(path: Path) -> DesiredState:
             raise BadDatabase(action, "it is no file")
         _run(action, file, answer)
         answer.seek(0)
-        told = msgspec.msgpack.decode(answer.read(), type=Answer)
+        told = msgspec.msgpack.decode(answer.read(), type=ReaderAnswer)
     if told.content is None:
         raise BadDatabase(action, told.problem)
     return told.content.state()
@@ -121,7 +121,9 @@ def main() -> None:
     _give_up()
     encoded = msgspec.msgpack.encode(_answer(migrations))
     if len(encoded) > _ANSWER_MAX:
-        encoded = msgspec.msgpack.encode(Answer(problem=f"it holds more than {_ANSWER_MAX} bytes"))
+        encoded = msgspec.msgpack.encode(
+            ReaderAnswer(problem=f"it holds more than {_ANSWER_MAX} bytes")
+        )
     with open(1, "wb", closefd=False) as answer:
         answer.write(encoded)
 
@@ -136,14 +138,14 @@ def _give_up() -> None:
         os.setresuid(_NOBODY, _NOBODY, _NOBODY)
 
 
-def _answer(migrations: Migrations) -> Answer:
+def _answer(migrations: Migrations) -> ReaderAnswer:
     try:
         with open(0, "rb", closefd=False) as file, reported("read the backup"):
             content = file.read(BACKUP_MAX + 1)
-            return Answer(content=Content.of(read_content(content, migrations, _PROCESSOR_S)))
+            return ReaderAnswer(content=Content.of(read_content(content, migrations, _PROCESSOR_S)))
     except Failed as error:
-        return Answer(problem=error.cause)
+        return ReaderAnswer(problem=error.cause)
     except MemoryError:
-        return Answer(problem=f"reading it takes over {_MEMORY_MAX} bytes of memory")
+        return ReaderAnswer(problem=f"reading it takes over {_MEMORY_MAX} bytes of memory")
     except RecursionError:
-        return Answer(problem="it is damaged: a value is nested too deep")
+        return ReaderAnswer(problem="it is damaged: a value is nested too deep")

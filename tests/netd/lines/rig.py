@@ -19,7 +19,7 @@ import msgspec
 from egressd.model.messages import LineStatus
 from egressd.model.nouns import Line
 from egressd.netd.lines import backoff, keeper
-from egressd.netd.lines.lines import Lines
+from egressd.netd.lines.lines import DialledLines
 from egressd.netd.lines.surroundings import Surroundings
 from egressd.planner.lines import daemon as lines_daemon
 from egressd.planner.lines.daemon import Daemon
@@ -84,7 +84,7 @@ class Site:
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
         self.told: list[str] = []
-        self.lines = Lines(run_dir, self.told.append)
+        self.lines = DialledLines(run_dir, self.told.append)
 
     async def apply(self, *wanted: Line) -> None:
         await self.lines.apply({line.name: line for line in wanted})

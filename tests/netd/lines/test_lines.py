@@ -20,7 +20,7 @@ import pytest
 from egressd.model.messages import LineStatus
 from egressd.netd import strays
 from egressd.netd.lines import backoff, keeper, surroundings, unit
-from egressd.netd.lines.lines import Lines
+from egressd.netd.lines.lines import DialledLines
 from egressd.netd.lines.unit import members
 from egressd.planner.lines.address import Taken
 from egressd.planner.registry import CLEAR_LINE_PORTS
@@ -515,7 +515,7 @@ def test_lines_survive_a_release(run_dir: Path, inside: Inside) -> None:
             peer_dns = ("9.9.9.9", "8.8.8.8")
             await eventually(lambda: site.lines.resolvers().get("l2tp_1") == peer_dns)
             await site.lines.release()
-            site.lines = Lines(run_dir, site.told.append)
+            site.lines = DialledLines(run_dir, site.told.append)
             await site.lines.find()
             # It is known before the line is attended to again.
             assert site.lines.resolvers()["l2tp_1"] == peer_dns
@@ -553,7 +553,7 @@ def test_daemons_unknown_to_the_run_directory_are_ended(
                 shutil.rmtree(run_dir / "units")
             else:
                 site.run_dir = run_dir / "another"
-            site.lines = Lines(site.run_dir, site.told.append)
+            site.lines = DialledLines(site.run_dir, site.told.append)
             await site.lines.find()
             assert not is_alive(before)
             await site.lines.open()
@@ -592,7 +592,7 @@ def test_a_line_without_a_secret_has_its_own_guarded_port(run_dir: Path, inside:
             before = port_of(site, "l2tp_1"), port_of(site, "l2tp_2")
             assert len(set(before) & set(CLEAR_LINE_PORTS)) == 2
             await site.lines.release()
-            site.lines = Lines(run_dir, site.told.append)
+            site.lines = DialledLines(run_dir, site.told.append)
             await site.lines.find()
             await site.lines.open()
             # Allocation restarts from the first port, except for ports in use.
@@ -667,7 +667,7 @@ def test_a_line_that_died_while_netd_was_down_is_redialled(run_dir: Path, inside
             os.kill(pid, signal.SIGKILL)
             await eventually(lambda: pid not in members(site.folder()))
             sh("ip link delete l2tp_1")
-            site.lines = Lines(run_dir, site.told.append)
+            site.lines = DialledLines(run_dir, site.told.append)
             await site.lines.find()
             await site.lines.open()
             assert members(site.folder()) == set()
@@ -747,7 +747,7 @@ def test_each_attempt_is_reported_with_the_time_of_the_next(
         if status := lines.status().get(name):
             told.add(status.next_attempt)
 
-    lines = Lines(run_dir, on_change)
+    lines = DialledLines(run_dir, on_change)
 
     async def body() -> None:
         install(run_dir, checks_means=True)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from vici.protocol import Message, Packet  # type: ignore[import-untyped]
 
-from egressd.netd.lines.vici import Connection, Refused
+from egressd.netd.lines.vici import CharonRefusal, Connection
 
 Conversation = Callable[[Connection], Awaitable[None]]
 
@@ -92,9 +92,9 @@ def test_concurrent_lists_each_get_their_own_events(tmp_path: Path) -> None:
 
 def test_a_refusal_is_raised_with_charons_words(tmp_path: Path) -> None:
     async def body(connection: Connection) -> None:
-        with pytest.raises(Refused, match="no such thing"):
+        with pytest.raises(CharonRefusal, match="no such thing"):
             await connection.ask("terminate", {"ike": "x"})
-        with pytest.raises(Refused, match="knows no dance"):
+        with pytest.raises(CharonRefusal, match="knows no dance"):
             await connection.ask("dance")
 
     converse(tmp_path, StandIn(), body)

@@ -24,8 +24,8 @@ from egressd.netd.groups import Groups
 from egressd.netd.kernel.facts import Watcher
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.shaping import Shaper
-from egressd.netd.limits import Limits
-from egressd.netd.lines.lines import Lines
+from egressd.netd.limits import SpeedLimits
+from egressd.netd.lines.lines import DialledLines
 from egressd.netd.machine import Machine
 from egressd.netd.planfile import PlanFile
 from egressd.netd.reconciler import Reconciler
@@ -50,7 +50,7 @@ class Router:
     def __init__(self, run_dir: Path) -> None:
         nft = Nft()
         self._machine = Machine(nft, ROLES, _ENGINE_UID)
-        self._lines = Lines(run_dir / "lines", lambda _name: self._reconciler.line_changed())
+        self._lines = DialledLines(run_dir / "lines", lambda _name: self._reconciler.line_changed())
         self._pool = Pool(
             run_dir / "engine",
             Account(_ENGINE_UID, _ENGINE_UID),
@@ -61,7 +61,7 @@ class Router:
         )
         self._reconciler = Reconciler(
             machine=self._machine,
-            limits=Limits(Shaper(nft)),
+            limits=SpeedLimits(Shaper(nft)),
             pool=self._pool,
             lines=self._lines,
             plan_file=PlanFile(run_dir / "plan.db"),

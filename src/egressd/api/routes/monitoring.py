@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from egressd.api import page
 from egressd.api.endpoints import OPS_PREFIX, Endpoints
-from egressd.api.events import Broadcast, Listener, Pulse, Snapshots
+from egressd.api.events import Broadcast, EventListener, Pulse, Snapshots
 from egressd.api.gate import caller_of
 from egressd.api.metrics import CONTENT_TYPE, DeviceMetrics
 from egressd.api.protocol import vouch_for
@@ -108,7 +108,7 @@ def add(
             return True
 
         pulse = Pulse(query.overview, snapshots.read) if query.overview else None
-        listener = Listener(f"{caller.name} at {address}", is_live)
+        listener = EventListener(f"{caller.name} at {address}", is_live)
         return broadcast.response(request.scope, listener, pulse)
 
     @endpoints.add_text("/openapi.json", "This document", "application/json", is_open=True)

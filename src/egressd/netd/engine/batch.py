@@ -39,7 +39,7 @@ class _Document(msgspec.Struct):
     route: _Route = msgspec.field(default_factory=_Route)
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class BatchPart(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a probe's document that is measured.
 
     ``surroundings`` is JSON of all other settings of the document as a whole: only parts that agree
@@ -52,7 +52,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     surroundings: bytes
 
 
-def part(config: str) -> Part:
+def part(config: str) -> BatchPart:
     """Read a probe's document. Raises ValueError with a sentence."""
     try:
         document = msgspec.json.decode(config, type=_Document)
@@ -70,7 +70,7 @@ def part(config: str) -> Part:
     if ("outbound", route.final) not in entries:
         raise ValueError(f"route.final must name an outbound, not {route.final!r}")
     needed = _needed(("outbound", route.final), entries)
-    return Part(
+    return BatchPart(
         final=route.final,
         outbounds=tuple(entries[r] for r in entries if r in needed and r[0] == "outbound"),
         servers=tuple(entries[r] for r in entries if r in needed and r[0] == "server"),
@@ -78,7 +78,7 @@ def part(config: str) -> Part:
     )
 
 
-def document(parts: Mapping[int, Part], port: int, password: str, log: str) -> str:
+def document(parts: Mapping[int, BatchPart], port: int, password: str, log: str) -> str:
     """Return the document that serves `parts`, by probe number, each as `user` with `password`.
 
     The parts agree on their surroundings. Errors go to the file `log`.
@@ -182,7 +182,7 @@ def _renumbered(number: int, entry: Entry) -> Entry:
 
 
 def _surroundings(rest: Entry) -> bytes:
-    """Return all settings except the listeners, the log, and the parts that `Part` holds or
+    """Return all settings except the listeners, the log, and the parts that `BatchPart` holds or
     omits.
     """
     for name in ("inbounds", "outbounds", "log"):

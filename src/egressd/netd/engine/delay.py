@@ -23,8 +23,8 @@ from typing import Final
 
 from egressd.model.messages import Delay
 from egressd.netd.engine import batch, instances, reasons
-from egressd.netd.engine.batch import Part
-from egressd.netd.engine.fetch import Failure, Progress, Proxy, fetch
+from egressd.netd.engine.batch import BatchPart
+from egressd.netd.engine.fetch import FetchFailure, Progress, Proxy, fetch
 from egressd.netd.engine.instances import Refusal
 from egressd.netd.engine.urls import Url, parse_url
 from egressd.netd.engine.wire import Measure, Measured, ProbeDocument
@@ -70,7 +70,7 @@ class Measurer:
 class _Serving:
     """An instance that serves a batch of probes, by number. Making and stopping it block."""
 
-    def __init__(self, parts: Mapping[int, Part]) -> None:
+    def __init__(self, parts: Mapping[int, BatchPart]) -> None:
         """Start the instance. Raises Refusal."""
         self._password = secrets.token_hex(16)
         self._instance = ExitStack()
@@ -81,7 +81,7 @@ class _Serving:
             os.close(self._log)
             raise
 
-    def _start(self, parts: Mapping[int, Part]) -> int:
+    def _start(self, parts: Mapping[int, BatchPart]) -> int:
         """Listen on a free port; return it. The engine does not report the port it chose, so it
         gets one that is free now, and another one if another program took that one first.
         """
@@ -138,9 +138,9 @@ class _Measurement:
                 self._explain(await asyncio.to_thread(serving.stop))
         return self._results
 
-    def _batches(self, probes: tuple[ProbeDocument, ...]) -> Iterator[dict[int, Part]]:
+    def _batches(self, probes: tuple[ProbeDocument, ...]) -> Iterator[dict[int, BatchPart]]:
         """Yield the probes that can be measured, in groups that can share an instance."""
-        alike: defaultdict[bytes, list[tuple[int, Part]]] = defaultdict(list)
+        alike: defaultdict[bytes, list[tuple[int, BatchPart]]] = defaultdict(list)
         for number, probe in enumerate(probes):
             try:
                 part = batch.part(probe.config)
@@ -152,7 +152,7 @@ class _Measurement:
             for first in range(0, len(parts), _BATCH):
                 yield dict(parts[first : first + _BATCH])
 
-    async def _serve(self, parts: dict[int, Part]) -> None:
+    async def _serve(self, parts: dict[int, BatchPart]) -> None:
         """Start an instance for `parts`; halve them while the engine refuses."""
         try:
             serving = await asyncio.to_thread(_Serving, parts)
@@ -187,7 +187,7 @@ class _Measurement:
         except TimeoutError:
             error = f"timed out after {self._timeout_ms} ms, {progress.stage}"
             delay = Delay(delay=-1, error=error)
-        except Failure as failure:
+        except FetchFailure as failure:
             delay = Delay(delay=-1, error=str(failure))
             self._unexplained.add(number)
         self._results[number] = delay

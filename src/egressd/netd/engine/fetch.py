@@ -32,7 +32,7 @@ class Proxy(msgspec.Struct, frozen=True):
     password: str
 
 
-class Failure(Exception):
+class FetchFailure(Exception):
     """The request failed; the text says why. The engine's log may have more details."""
 
 
@@ -54,7 +54,7 @@ async def fetch(
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
     except OSError as error:
-        raise Failure(f"the engine does not listen: {error}") from error
+        raise FetchFailure(f"the engine does not listen: {error}") from error
     try:
         await _socks_connect(reader, writer, proxy, url)
         if url.is_https:
@@ -65,13 +65,13 @@ async def fetch(
         progress.stage = "waiting for an answer through the node"
         return await _exchange(reader, writer, url, read_max)
     except ssl.SSLCertVerificationError as error:
-        raise Failure(f"TLS failure: {error.verify_message}") from error
+        raise FetchFailure(f"TLS failure: {error.verify_message}") from error
     except ssl.SSLEOFError as error:
-        raise Failure(_CLOSED) from error
+        raise FetchFailure(_CLOSED) from error
     except ssl.SSLError as error:
-        raise Failure(f"TLS failure: {error.reason or error}") from error
+        raise FetchFailure(f"TLS failure: {error.reason or error}") from error
     except (asyncio.IncompleteReadError, OSError) as error:
-        raise Failure(_CLOSED) from error
+        raise FetchFailure(_CLOSED) from error
     finally:
         # Not close(): the remaining data is of no interest, and TLS would wait for the peer's
         # close_notify.
@@ -91,10 +91,10 @@ async def _socks_connect(
     method = await reader.readexactly(2)
     status = await reader.readexactly(2)
     if method != b"\x05\x02" or status[1] != 0:
-        raise Failure("the engine does not take its own user")
+        raise FetchFailure("the engine does not take its own user")
     reply = await reader.readexactly(4)
     if reply[1] != 0:
-        raise Failure(SOCKS_REPLIES.get(reply[1], f"SOCKS reply {reply[1]}"))
+        raise FetchFailure(SOCKS_REPLIES.get(reply[1], f"SOCKS reply {reply[1]}"))
     match reply[3]:
         case 1:
             rest = 4
@@ -141,8 +141,8 @@ async def _exchange(
             if event is h11.NEED_DATA:
                 data = await reader.read(_READ_BYTES)
                 if not (data or has_answered):
-                    raise Failure(_CLOSED)
+                    raise FetchFailure(_CLOSED)
                 has_answered = True
                 connection.receive_data(data)
     except h11.RemoteProtocolError as error:
-        raise Failure(f"the site's answer is not HTTP: {error}") from error
+        raise FetchFailure(f"the site's answer is not HTTP: {error}") from error

@@ -29,7 +29,15 @@ from egressd.netd.engine.rule_sets import RuleSets
 from egressd.netd.engine.slot import SERVICES, Running, Slot
 from egressd.netd.engine.trial import Trials
 from egressd.netd.engine.urls import parse_url
-from egressd.netd.engine.wire import AnswerBody, Live, ProbeDocument, Refused, Start, Started, Stop
+from egressd.netd.engine.wire import (
+    AnswerBody,
+    Live,
+    ProbeDocument,
+    Start,
+    Started,
+    Stop,
+    WorkerRefusal,
+)
 from egressd.netd.kernel import udp_ports
 from egressd.netd.port_range import PortRange
 from egressd.planner.registry import ENGINE_PORTS
@@ -54,7 +62,7 @@ _PORT_TRIES: Final = 100
 class _Declined(Exception):
     """The engine refused to start a configuration."""
 
-    def __init__(self, refused: Refused) -> None:
+    def __init__(self, refused: WorkerRefusal) -> None:
         super().__init__(refused.reason)
         self.port_taken = refused.port_taken
 
@@ -277,12 +285,12 @@ class Pool:
                 answer = await asyncio.shield(asked)
         except TimeoutError:
             asked.add_done_callback(partial(self._undo_late, worker))
-            late = Refused(reason=f"it did not start within {_START_S:.0f} s")
+            late = WorkerRefusal(reason=f"it did not start within {_START_S:.0f} s")
             raise _Declined(late) from None
         except asyncio.CancelledError:
             asked.add_done_callback(partial(self._undo_late, worker))
             raise
-        if isinstance(answer, Refused):
+        if isinstance(answer, WorkerRefusal):
             raise _Declined(answer)
         assert isinstance(answer, Started)
         if worker.ended.done():

@@ -22,16 +22,16 @@ from egressd.netd.engine import launch, scope
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.wire import (
     VERSION,
-    Answer,
     AnswerBody,
     AwaitTrouble,
+    InstanceList,
     List,
-    Listing,
     Live,
     Ping,
-    Question,
     QuestionBody,
     Trouble,
+    WorkerAnswer,
+    WorkerQuestion,
 )
 from egressd.netd.processes import how_it_ended, peer_of
 
@@ -133,7 +133,7 @@ class WorkerProcess:
             raise Lost("another process listens on its socket")
         self._run(self._receive(reader))
         listing = await self.ask(List())
-        if not isinstance(listing, Listing) or listing.version != VERSION:
+        if not isinstance(listing, InstanceList) or listing.version != VERSION:
             raise Lost("it speaks another version")
         self.instances = listing.instances
         self._run(self._watch())
@@ -150,13 +150,13 @@ class WorkerProcess:
         answer: asyncio.Future[AnswerBody] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
         try:
-            self._writer.write(framing.pack(Question(number=number, body=body)))
+            self._writer.write(framing.pack(WorkerQuestion(number=number, body=body)))
             return await answer
         finally:
             self._waiting.pop(number, None)
 
     async def _receive(self, reader: asyncio.StreamReader) -> None:
-        decoder = msgspec.msgpack.Decoder(Answer)
+        decoder = msgspec.msgpack.Decoder(WorkerAnswer)
         try:
             while True:
                 answer = await framing.read(reader, decoder)

@@ -21,22 +21,22 @@ from egressd.netd.engine.trouble import Troubles
 from egressd.netd.engine.wire import (
     STARTS_AT_ONCE,
     VERSION,
-    Answer,
     AnswerBody,
     AwaitTrouble,
-    Done,
+    InstanceList,
     List,
-    Listing,
     Measure,
     Measured,
-    Question,
     QuestionBody,
-    Refused,
     Start,
     Started,
     Stop,
     Trouble,
-    Try,
+    WorkerAnswer,
+    WorkerDone,
+    WorkerQuestion,
+    WorkerRefusal,
+    WorkerTry,
 )
 from egressd.netd.processes import peer_of
 
@@ -55,7 +55,7 @@ _LOG_MAX: Final = 1 << 20
 _LOG_CHECK_S: Final = 10.0
 
 
-class Server:
+class WorkerServer:
     """Answers root on a Unix socket. With `measure` it is a trial worker's."""
 
     def __init__(self, measure: Measurer | None) -> None:
@@ -64,7 +64,7 @@ class Server:
         self._troubles = Troubles()
         self._filters = FilterAttacher()
         self._executor = ThreadPoolExecutor(STARTS_AT_ONCE, "engine")
-        self._decoder = msgspec.msgpack.Decoder(Question)
+        self._decoder = msgspec.msgpack.Decoder(WorkerQuestion)
         self._answering: set[asyncio.Task[None]] = set()
         self._spoken_to = False
 
@@ -107,16 +107,16 @@ class Server:
         if self._measure is not None:
             os._exit(0)
 
-    async def _answer(self, question: Question, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, question: WorkerQuestion, writer: asyncio.StreamWriter) -> None:
         try:
             body = await self._do(question.body)
         except Refusal as refusal:
-            body = Refused(reason=str(refusal), port_taken=refusal.port_taken)
+            body = WorkerRefusal(reason=str(refusal), port_taken=refusal.port_taken)
         except Exception as error:
             log.exception("unexpected error in a request")
-            body = Refused(reason=f"{type(error).__name__}: {error}")
+            body = WorkerRefusal(reason=f"{type(error).__name__}: {error}")
         if not writer.is_closing():
-            writer.write(framing.pack(Answer(number=question.number, body=body)))
+            writer.write(framing.pack(WorkerAnswer(number=question.number, body=body)))
         elif isinstance(body, Started):
             # The connection is gone, and its successor may have listed the instances before this.
             await self._in_thread(self._instances.stop, body.number)
@@ -124,7 +124,7 @@ class Server:
     async def _do(self, body: QuestionBody) -> AnswerBody:
         match body:
             case List():
-                return Listing(VERSION, self._instances.live())
+                return InstanceList(VERSION, self._instances.live())
             case AwaitTrouble():
                 return Trouble(await self._troubles.next())
             case Start():
@@ -133,13 +133,13 @@ class Server:
                 return Started(live.number, live.started)
             case Stop(number):
                 await self._in_thread(self._instances.stop, number)
-            case Try(config):
+            case WorkerTry(config):
                 await self._in_thread(_try, config)
             case Measure():
                 if self._measure is None:
-                    return Refused(reason="delays are measured in a trial worker")
+                    return WorkerRefusal(reason="delays are measured in a trial worker")
                 return await self._measure(body)
-        return Done()
+        return WorkerDone()
 
     async def _in_thread(self, function: Callable[[A], R], argument: A) -> R:
         loop = asyncio.get_running_loop()

@@ -17,7 +17,7 @@ from egressd.model.messages import MEASURED_EACH_S, Delay
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.listeners import Listeners
 from egressd.netd.engine.process import Lost, WorkerProcess
-from egressd.netd.engine.wire import Measure, Measured, ProbeDocument, Refused, Try
+from egressd.netd.engine.wire import Measure, Measured, ProbeDocument, WorkerRefusal, WorkerTry
 
 _IDLE_S: Final = 300.0
 _TRY_S: Final = 20.0
@@ -126,7 +126,7 @@ class Trials:
                 raise Failed("measure delays", "the engine hangs") from None
         if isinstance(answer, Measured):
             return answer.delays
-        assert isinstance(answer, Refused)
+        assert isinstance(answer, WorkerRefusal)
         raise Failed("measure delays", answer.reason)
 
     @asynccontextmanager
@@ -160,8 +160,8 @@ class Trials:
 async def _try(worker: WorkerProcess, config: str) -> str:
     try:
         async with asyncio.timeout(_TRY_S):
-            answer = await worker.ask(Try(config))
+            answer = await worker.ask(WorkerTry(config))
     except TimeoutError:
         await worker.kill()
         raise Lost(f"it did not start within {_TRY_S:.0f} s") from None
-    return answer.reason if isinstance(answer, Refused) else ""
+    return answer.reason if isinstance(answer, WorkerRefusal) else ""

@@ -25,11 +25,11 @@ and 2.7 s sixty-four at a time."""
 
 
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
-    """Check that the worker responds. Answered with `Done` regardless of other work."""
+    """Check that the worker responds. Answered with `WorkerDone` regardless of other work."""
 
 
 class List(msgspec.Struct, frozen=True, tag="list"):
-    """List the running instances. Answered with `Listing`."""
+    """List the running instances. Answered with `InstanceList`."""
 
 
 class AwaitTrouble(msgspec.Struct, frozen=True, tag="await_trouble"):
@@ -39,9 +39,9 @@ class AwaitTrouble(msgspec.Struct, frozen=True, tag="await_trouble"):
 
 
 class Start(msgspec.Struct, frozen=True, tag="start", kw_only=True):
-    """Start an instance. Answered with `Started` once it listens, or `Refused`.
+    """Start an instance. Answered with `Started` once it listens, or `WorkerRefusal`.
 
-    ``config`` is complete; ``key``, ``digest`` and ``port`` are kept for `Listing`.
+    ``config`` is complete; ``key``, ``digest`` and ``port`` are kept for `InstanceList`.
     """
 
     key: str
@@ -51,13 +51,14 @@ class Start(msgspec.Struct, frozen=True, tag="start", kw_only=True):
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """Stop the instance with that number. Answered with `Done`, also if it is already gone."""
+    """Stop the instance with that number. Answered with `WorkerDone`, also if it is already gone.
+    """
 
     number: int
 
 
-class Try(msgspec.Struct, frozen=True, tag="try"):
-    """Start and stop an instance. Answered with `Done` or `Refused`."""
+class WorkerTry(msgspec.Struct, frozen=True, tag="try"):
+    """Start and stop an instance. Answered with `WorkerDone` or `WorkerRefusal`."""
 
     config: str
 
@@ -79,17 +80,17 @@ class Measure(msgspec.Struct, frozen=True, tag="measure", kw_only=True):
     timeout_ms: int
 
 
-QuestionBody: TypeAlias = Ping | List | AwaitTrouble | Start | Stop | Try | Measure
+QuestionBody: TypeAlias = Ping | List | AwaitTrouble | Start | Stop | WorkerTry | Measure
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """A numbered request from netd."""
 
     number: int
     body: QuestionBody
 
 
-class Done(msgspec.Struct, frozen=True, tag="done"):
+class WorkerDone(msgspec.Struct, frozen=True, tag="done"):
     """The request was carried out."""
 
 
@@ -103,7 +104,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     started: int
 
 
-class Listing(msgspec.Struct, frozen=True, tag="listing"):
+class InstanceList(msgspec.Struct, frozen=True, tag="listing"):
     """The protocol version of the worker, and the instances it runs."""
 
     version: int
@@ -125,7 +126,7 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
     started: int
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused", kw_only=True):
+class WorkerRefusal(msgspec.Struct, frozen=True, tag="refused", kw_only=True):
     """The engine refused. ``port_taken``: another socket has the port it was to listen on."""
 
     reason: str
@@ -138,10 +139,10 @@ class Measured(msgspec.Struct, frozen=True, tag="measured"):
     delays: dict[str, Delay]
 
 
-AnswerBody: TypeAlias = Done | Listing | Trouble | Started | Refused | Measured
+AnswerBody: TypeAlias = WorkerDone | InstanceList | Trouble | Started | WorkerRefusal | Measured
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to the request with that number."""
 
     number: int

@@ -121,14 +121,14 @@ def main() -> None:
 
     privileges.begin_drop(args.uid, args.gid, CAPABILITIES)
     # These load the engine, whose threads inherit the rights dropped above.
-    from egressd.netd.engine.server import Server
+    from egressd.netd.engine.server import WorkerServer
 
     measure = None
     if args.trial:
         from egressd.netd.engine.delay import Measurer
 
         measure = Measurer().measure
-    server = Server(measure)
+    server = WorkerServer(measure)
     privileges.finish_drop()
 
     asyncio.run(server.serve(listener))

@@ -13,7 +13,7 @@ from typing import Self
 
 from egressd.netd.bpf import PORT_AT, TYPE_AT, Check, any_of
 from egressd.netd.kernel.follower import Follower
-from egressd.netd.kernel.netlink import Listener
+from egressd.netd.kernel.netlink import NetlinkListener
 
 
 class Announcements(ABC):
@@ -38,7 +38,7 @@ class Announcements(ABC):
         await self._follower.close()
 
     @abstractmethod
-    def _listen(self) -> Listener:
+    def _listen(self) -> NetlinkListener:
         """Begin to listen; pass each relevant event on to ``self._follower.notify()``."""
 
     @abstractmethod

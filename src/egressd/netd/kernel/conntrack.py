@@ -48,7 +48,7 @@ _FULL: Final = 0.999
 so the table never stays quite full for long."""
 
 
-class Flow(NamedTuple):
+class TrackedFlow(NamedTuple):
     """The part of an entry that describes a client's flow."""
 
     mark: int
@@ -65,7 +65,7 @@ class Flow(NamedTuple):
 
 
 def delete_stale(
-    clients: Iterable[str], lans: Ranges, is_current: Callable[[bytes, Flow], bool]
+    clients: Iterable[str], lans: Ranges, is_current: Callable[[bytes, TrackedFlow], bool]
 ) -> int:
     """Delete entries of clients (addresses, networks, ``first-last`` ranges); return their number.
 
@@ -107,7 +107,7 @@ def forget_own(address: IPv4Address) -> int:
     not translated either, and stay. Raises OSError.
     """
 
-    def is_stuck(flow: Flow) -> bool:
+    def is_stuck(flow: TrackedFlow) -> bool:
         is_engines = flow.mark & MARK_KIND_MASK == MARK_ENGINE
         is_from_wan = inbound_place(flow.mark) is not None
         return not (flow.is_source_translated or is_engines or is_from_wan)
@@ -181,7 +181,7 @@ def _fullness(limits: Path) -> tuple[int, int]:
         return 0, 0
 
 
-def _forget(answerer: IPv4Address, is_meant: Callable[[Flow], bool]) -> int:
+def _forget(answerer: IPv4Address, is_meant: Callable[[TrackedFlow], bool]) -> int:
     """Delete the flows answered by an address for which `is_meant` is true; return their number.
     Raises OSError.
     """
@@ -232,14 +232,14 @@ def _filter(side: int, source: bytes) -> bytes:
     return key + nest(uapi.CTA_FILTER, attribute(side, u32(uapi.CTA_FILTER_F_CTA_IP_SRC)))
 
 
-def _flow(entry: Mapping[int, bytes], *, is_opener: bool) -> Flow:
+def _flow(entry: Mapping[int, bytes], *, is_opener: bool) -> TrackedFlow:
     original = attributes(entry[uapi.CTA_TUPLE_ORIG])
     protocol = attributes(original[uapi.CTA_TUPLE_PROTO])
     far_address = uapi.CTA_IP_V4_DST if is_opener else uapi.CTA_IP_V4_SRC
     far_port = uapi.CTA_PROTO_DST_PORT if is_opener else uapi.CTA_PROTO_SRC_PORT
     status = int.from_bytes(entry.get(uapi.CTA_STATUS, b""), "big")
     is_translated = bool(status & (uapi.IPS_SRC_NAT | uapi.IPS_DST_NAT))
-    return Flow(
+    return TrackedFlow(
         mark=int.from_bytes(entry.get(uapi.CTA_MARK, b""), "big"),
         far=attributes(original[uapi.CTA_TUPLE_IP])[far_address],
         protocol=protocol[uapi.CTA_PROTO_NUM][0],

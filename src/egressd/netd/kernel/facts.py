@@ -20,8 +20,8 @@ from egressd.model.names import is_interface_name
 from egressd.netd.kernel import fib, uapi
 from egressd.netd.kernel.announcements import Announcements
 from egressd.netd.kernel.netlink import (
-    Listener,
     NetlinkError,
+    NetlinkListener,
     NetlinkSocket,
     attribute,
     attributes,
@@ -239,8 +239,8 @@ class Watcher(Announcements):
     def __init__(self, on_change: Callable[[], Awaitable[None]]) -> None:
         self._on_change = on_change
 
-    def _listen(self) -> Listener:
-        return Listener(
+    def _listen(self) -> NetlinkListener:
+        return NetlinkListener(
             uapi.NETLINK_ROUTE, _GROUPS, lambda _messages, _lost: self._follower.notify()
         )
 

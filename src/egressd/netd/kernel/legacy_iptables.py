@@ -42,7 +42,7 @@ _CHAINS: Final = {
 """The hooks of table filter."""
 
 
-class Filter(msgspec.Struct, frozen=True):
+class IptablesFilter(msgspec.Struct, frozen=True):
     """The part of the table ``filter`` that may block clients."""
 
     dropping: tuple[str, ...]
@@ -53,7 +53,7 @@ class Filter(msgspec.Struct, frozen=True):
     """Networks that rules name."""
 
 
-def read() -> Filter | None:
+def read() -> IptablesFilter | None:
     """Return the table, or None if there is none. Raises OSError."""
     try:
         names = _NAMES.read_bytes().split()
@@ -66,7 +66,7 @@ def read() -> Filter | None:
     head = _HEAD.pack(_FILTER, size)
     table = _ask(_IPT_SO_GET_ENTRIES, head, _HEAD.size + size)[_HEAD.size :]
     entries = list(_entries(table))
-    return Filter(
+    return IptablesFilter(
         dropping=tuple(name for hook, name in _CHAINS.items() if _drops(table, policies[hook])),
         interfaces=frozenset(name for entry in entries for name in entry[0]),
         networks=frozenset(network for entry in entries for network in entry[1]),

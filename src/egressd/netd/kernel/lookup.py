@@ -16,7 +16,7 @@ _ANYWHERE: Final = IPv4Address("1.1.1.1")
 """An arbitrary outside address. Nothing is sent there."""
 
 
-class Way(NamedTuple):
+class RouteTaken(NamedTuple):
     """The result of a look-up."""
 
     interface: int
@@ -25,7 +25,7 @@ class Way(NamedTuple):
     """True if the packet is for this machine."""
 
 
-def route_of(source: IPv4Address, interface: int, mark: int) -> Way:
+def route_of(source: IPv4Address, interface: int, mark: int) -> RouteTaken:
     """Return the route of a packet from `source` that came in by `interface` and bears `mark`.
 
     Raises NetlinkError if there is none.
@@ -36,4 +36,4 @@ def route_of(source: IPv4Address, interface: int, mark: int) -> Way:
     with NetlinkSocket(uapi.NETLINK_ROUTE) as asked:
         (body,) = asked.request(uapi.RTM_GETROUTE, request)
     found = attributes(body, _MESSAGE.size)
-    return Way(number(found.get(uapi.RTA_OIF)), body[_TYPE_AT] == uapi.RTN_LOCAL)
+    return RouteTaken(number(found.get(uapi.RTA_OIF)), body[_TYPE_AT] == uapi.RTN_LOCAL)

@@ -273,7 +273,7 @@ class KeptSocket:
             self._socket = None
 
 
-class Listener:
+class NetlinkListener:
     """Receives multicast messages in the running event loop.
 
     Calls ``heard(messages, lost)``; ``lost`` is true if the kernel had to drop some (ENOBUFS), so

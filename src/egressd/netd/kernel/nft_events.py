@@ -20,7 +20,7 @@ from typing import Final
 
 from egressd.netd.kernel import uapi
 from egressd.netd.kernel.announcements import Announcements, not_from
-from egressd.netd.kernel.netlink import Listener, Message, attributes, text
+from egressd.netd.kernel.netlink import Message, NetlinkListener, attributes, text
 
 _NEW_GENERATION: Final = uapi.NFNL_SUBSYS_NFTABLES << 8 | uapi.NFT_MSG_NEWGEN
 _NFGENMSG_BYTES = 4
@@ -44,9 +44,9 @@ class ForeignChanges(Announcements):
         self._reason = ""
         self._ports = frozenset[int]()
 
-    def _listen(self) -> Listener:
+    def _listen(self) -> NetlinkListener:
         self._ports = _own_ports()
-        return Listener(
+        return NetlinkListener(
             uapi.NETLINK_NETFILTER, [uapi.NFNLGRP_NFTABLES], self._heard, self._program()
         )
 

@@ -37,7 +37,7 @@ _BY_ADDRESS: Final = {
 }
 
 
-class Refused(NamedTuple):
+class RefusedSource(NamedTuple):
     """A refusal: ``source`` is the IP address or network that was refused, ``port`` a proxy
     service's.
     """
@@ -47,7 +47,7 @@ class Refused(NamedTuple):
     port: int = 0
 
 
-def read(kept: KeptSocket) -> dict[Refused, int]:
+def read(kept: KeptSocket) -> dict[RefusedSource, int]:
     """Return the refusals of the last seconds, with the packets of each.
 
     `kept`: of the protocol NETLINK_NETFILTER. Raises OSError.
@@ -56,17 +56,19 @@ def read(kept: KeptSocket) -> dict[Refused, int]:
     with kept as kernel:
         for name, kind in _BY_ADDRESS.items():
             for each in dump(kernel, INET, name):
-                found[Refused(kind, _address(each.key))] = _packets(each)
+                found[RefusedSource(kind, _address(each.key))] = _packets(each)
         for each in dump(kernel, INET, "full_networks"):
             network = f"{_address(each.key)}/{NETWORK_BITS}"
-            found[Refused(NETWORK_SESSIONS, network)] = _packets(each)
+            found[RefusedSource(NETWORK_SESSIONS, network)] = _packets(each)
         for each in dump(kernel, INET, "full_strangers"):
             # Each part of a key is padded to words of 32 bits.
-            found[Refused(STRANGERS, _address(each.key[:4]), _port(each.key[4:]))] = _packets(each)
+            found[RefusedSource(STRANGERS, _address(each.key[:4]), _port(each.key[4:]))] = _packets(
+                each
+            )
         for each in dump(kernel, INET, "full_services"):
-            found[Refused(SERVICE, port=_port(each.key))] = _packets(each)
+            found[RefusedSource(SERVICE, port=_port(each.key))] = _packets(each)
         for each in dump(kernel, INET, "full_outside"):
-            found[Refused(OUTSIDE)] = _packets(each)
+            found[RefusedSource(OUTSIDE)] = _packets(each)
     return found
 
 

@@ -73,7 +73,7 @@ class ClientSocket(NamedTuple):
     """The kernel's identity of the socket (inet_diag_sockid), including the cookie."""
 
 
-class Asker(NamedTuple):
+class ResolverConnection(NamedTuple):
     """A client's TCP connection to a resolver, through a TPROXY listener."""
 
     sent_s: float
@@ -84,7 +84,7 @@ class Asker(NamedTuple):
     """The kernel's identity of the socket (inet_diag_sockid), including the cookie."""
 
 
-class Caller(NamedTuple):
+class CallerConnection(NamedTuple):
     """A TCP connection that a remote program has made to this machine."""
 
     local: tuple[IPv4Address, int]
@@ -171,7 +171,7 @@ def destroy_callers(ports: Collection[int]) -> int:
         )
 
 
-def callers(ports: Collection[int]) -> list[Caller]:
+def callers(ports: Collection[int]) -> list[CallerConnection]:
     """Return the established TCP connections to this machine's own addresses at these ports,
     without those of TPROXY listeners. Raises OSError if the kernel refuses.
     """
@@ -185,7 +185,7 @@ def callers(ports: Collection[int]) -> list[Caller]:
             info = attributes(body, _MESSAGE_BYTES)[uapi.INET_DIAG_INFO]
             sent, received = _TRANSFERRED.unpack_from(info)
             found.append(
-                Caller(
+                CallerConnection(
                     (IPv4Address(local), int.from_bytes(local_port, "big")),
                     (IPv4Address(remote), int.from_bytes(remote_port, "big")),
                     sent,
@@ -196,7 +196,7 @@ def callers(ports: Collection[int]) -> list[Caller]:
     return found
 
 
-def destroy(connections: Iterable[Asker | Caller]) -> int:
+def destroy(connections: Iterable[ResolverConnection | CallerConnection]) -> int:
     """End connections; return the number that had not ended by themselves. Raises OSError."""
     with NetlinkSocket(uapi.NETLINK_SOCK_DIAG) as asked:
         return sum(_destroy(asked, IPPROTO_TCP, each.id) for each in connections)
@@ -226,7 +226,7 @@ def count_by_client(own: Collection[IPv4Address]) -> Counter[tuple[int, bytes]]:
     return Counter((protocol, remote) for protocol, remote, *_ in found)
 
 
-def askers(own: Collection[IPv4Address]) -> list[Asker]:
+def askers(own: Collection[IPv4Address]) -> list[ResolverConnection]:
     """Return the established TCP connections to resolvers, port 53, through TPROXY listeners.
     `own`: this machine's addresses. Raises OSError if the kernel refuses.
     """
@@ -244,7 +244,7 @@ def askers(own: Collection[IPv4Address]) -> list[Asker]:
                 continue
             info = attributes(body, _MESSAGE_BYTES)[uapi.INET_DIAG_INFO]
             sent_ms, received_ms = _SILENT.unpack_from(info)
-            found.append(Asker(sent_ms / 1000, received_ms / 1000, identity))
+            found.append(ResolverConnection(sent_ms / 1000, received_ms / 1000, identity))
     return found
 
 

@@ -12,21 +12,21 @@ _SENT: Final = 8
 """The index of the column of sent bytes: eight columns for received traffic come first."""
 
 
-class Traffic(NamedTuple):
+class InterfaceTraffic(NamedTuple):
     """Bytes since the interface was made."""
 
     received: int
     sent: int
 
 
-NONE: Final = Traffic(0, 0)
+NONE: Final = InterfaceTraffic(0, 0)
 
 
-def read() -> dict[str, Traffic]:
+def read() -> dict[str, InterfaceTraffic]:
     """Return the counters of every interface by name; 64 interfaces take 0.2 ms."""
     counted = {}
     for line in _TABLE.read_text(errors="surrogateescape").splitlines()[_HEAD:]:
         name, _, columns = line.rpartition(":")
         numbers = columns.split()
-        counted[name.strip()] = Traffic(int(numbers[0]), int(numbers[_SENT]))
+        counted[name.strip()] = InterfaceTraffic(int(numbers[0]), int(numbers[_SENT]))
     return counted

@@ -25,7 +25,7 @@ from egressd.netd.lines import diagnosis
 from egressd.netd.lines.diagnosis import Cause, Failure
 from egressd.netd.lines.shared_secrets import SharedSecrets
 from egressd.netd.lines.unit import LOG, Unit, prepare
-from egressd.netd.lines.vici import Connection, Refused, Values
+from egressd.netd.lines.vici import CharonRefusal, Connection, Values
 from egressd.planner.lines import ipsec
 from egressd.planner.lines.dial import Dial
 from egressd.planner.registry import LINE_PORTS
@@ -123,7 +123,7 @@ class Charon:
                 failure = await self._negotiate(connection, name, association)
                 if failure is not None:
                     await self._put_back_secret(connection, association)
-        except (OSError, Refused) as error:
+        except (OSError, CharonRefusal) as error:
             self._associations.pop(name, None)
             raise Failure(Cause.FAILED, f"the IKE daemon failed: {error}") from error
         if failure is not None:
@@ -173,7 +173,7 @@ class Charon:
             return False
         try:
             is_up = await self._is_up(self._connection, name)
-        except (OSError, Refused):
+        except (OSError, CharonRefusal):
             return False
         if is_up:
             association = self._associations[name] = _Association(dial, group, on_loss)
@@ -186,7 +186,7 @@ class Charon:
         if self._connection is None:
             return
         kept = {ipsec.connection_name(port) for port in LINE_PORTS if port in local_ports}
-        with suppress(OSError, Refused):
+        with suppress(OSError, CharonRefusal):
             known = await self._connection.ask("get-conns")
             for name in {conn.decode() for conn in known.get("conns", [])} - kept:
                 await self._forget(self._connection, name)
@@ -197,7 +197,7 @@ class Charon:
         name = ipsec.connection_name(local_port)
         self._associations.pop(name, None)
         if self._connection is not None:
-            with suppress(OSError, Refused):
+            with suppress(OSError, CharonRefusal):
                 await self._forget(self._connection, name)
                 await self._sweep(self._connection)
 
@@ -207,7 +207,7 @@ class Charon:
             ("terminate", {"child": name, "force": "yes", "timeout": str(_END_MS)}),
             ("unload-conn", {"name": name}),
         ):
-            with suppress(Refused):  # there is none
+            with suppress(CharonRefusal):  # there is none
                 await connection.ask(command, values)
 
     async def _sweep(self, connection: Connection) -> None:
@@ -218,7 +218,7 @@ class Charon:
                 pair = sa.get("local-host", b"").decode(), sa.get("remote-host", b"").decode()
                 if pair not in used and not sa.get("child-sas"):
                     ended = {"ike-id": sa["uniqueid"], "force": "yes", "timeout": str(_END_MS)}
-                    with suppress(Refused):  # it ended by itself
+                    with suppress(CharonRefusal):  # it ended by itself
                         await connection.ask("terminate", ended)
 
     async def _is_up(self, connection: Connection, name: str) -> bool:
@@ -252,7 +252,7 @@ class Charon:
         async def check() -> None:
             is_up = False
             if self._connection is not None:
-                with suppress(OSError, Refused):
+                with suppress(OSError, CharonRefusal):
                     is_up = await self._is_up(self._connection, name)
             association = self._associations.get(name)
             # While an attempt goes on, what ends is what an earlier one left.

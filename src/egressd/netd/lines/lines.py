@@ -35,7 +35,7 @@ _APART_S: Final = 0.25
 _SPREAD_MAX_S: Final = 10.0
 
 
-class Lines:
+class DialledLines:
     """Keeps the wanted lines up.
 
     `run_dir` is a folder of their own (a short path: a Unix socket's holds 107 bytes).

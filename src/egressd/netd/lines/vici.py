@@ -26,7 +26,7 @@ _ANSWER_S: Final = 5.0
 Values = dict[str, Any]
 
 
-class Refused(Exception):
+class CharonRefusal(Exception):
     """charon did not do what it was asked; the text is its own."""
 
 
@@ -76,9 +76,9 @@ class Connection:
         """What charon answers. Raises Refused, or OSError when it has gone or is stuck."""
         kind, answer = await self._send(Packet.request(command, Message.serialize(values or {})))
         if kind != Packet.CMD_RESPONSE:
-            raise Refused(f"charon knows no {command}")
+            raise CharonRefusal(f"charon knows no {command}")
         if answer.get("success", b"yes") != b"yes":
-            raise Refused(answer.get("errmsg", b"").decode(errors="replace"))
+            raise CharonRefusal(answer.get("errmsg", b"").decode(errors="replace"))
         return answer
 
     async def collect(self, command: str, event: str, values: Values) -> list[Values]:

@@ -7,7 +7,7 @@ import sys
 from ipaddress import IPv4Address
 from typing import Final
 
-from egressd.planner.fast_path import APART_MAX, Place, Way
+from egressd.planner.fast_path import APART_MAX, FastEgress, Place
 
 ADDRESS_BYTES: Final = 4
 MARK_BYTES: Final = 4
@@ -30,7 +30,7 @@ def place_value(place: Place) -> bytes:
     return PLACE.pack(*place)
 
 
-def egress_value(egress: Way) -> bytes:
+def egress_value(egress: FastEgress) -> bytes:
     """Return an egress as a value of the map of egresses."""
     apart = [APART.pack(n.network_address.packed, n.netmask.packed) for n in egress.apart]
     apart += [_NOWHERE] * (APART_MAX - len(apart))

@@ -14,7 +14,7 @@ from egressd.netd.kernel import traffic_control as tc
 from egressd.netd.kernel import uapi
 from egressd.netd.kernel.announcements import Announcements
 from egressd.netd.kernel.fast_path.path import FastPath
-from egressd.netd.kernel.netlink import Listener, Message
+from egressd.netd.kernel.netlink import Message, NetlinkListener
 
 _CHANGES: Final = (uapi.RTM_NEWQDISC, uapi.RTM_DELQDISC, uapi.RTM_NEWTFILTER, uapi.RTM_DELTFILTER)
 
@@ -35,10 +35,10 @@ class ForeignFilters(Announcements):
         self._limits = limits
         self._on_change = on_change
 
-    def _listen(self) -> Listener:
+    def _listen(self) -> NetlinkListener:
         not_limits = Check("I", PORT_AT, "is not", self._limits)
         heard = [(Check("H", TYPE_AT, "is", kind), not_limits) for kind in _CHANGES]
-        return Listener(uapi.NETLINK_ROUTE, [uapi.RTNLGRP_TC], self._heard, any_of(heard))
+        return NetlinkListener(uapi.NETLINK_ROUTE, [uapi.RTNLGRP_TC], self._heard, any_of(heard))
 
     async def _call(self) -> None:
         await self._on_change()

@@ -27,9 +27,9 @@ class Maps(NamedTuple):
     counts: system.Map
 
     @property
-    def descriptors(self) -> program.Maps:
+    def descriptors(self) -> program.MapDescriptors:
         """The descriptors with which the classifier is assembled."""
-        return program.Maps(*(each.descriptor for each in self))
+        return program.MapDescriptors(*(each.descriptor for each in self))
 
     @classmethod
     def make(cls) -> Self:

@@ -29,7 +29,14 @@ from egressd.netd.kernel.fast_path import elements, others, program, tracking
 from egressd.netd.kernel.fast_path.hooks import NAME, Hooks
 from egressd.netd.kernel.fast_path.maps import Maps
 from egressd.netd.kernel.netlink import NetlinkSocket
-from egressd.planner.fast_path import Neighbourhood, Place, Way, fast_egresses, place, plain_lans
+from egressd.planner.fast_path import (
+    FastEgress,
+    Neighbourhood,
+    Place,
+    fast_egresses,
+    place,
+    plain_lans,
+)
 from egressd.planner.topology import Topology
 
 log = structlog.get_logger()
@@ -50,7 +57,7 @@ _PASSING: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.ENOBUFS, errno.EI
 _REST_S: Final = 60.0
 """Seconds until the next attempt."""
 _UNKNOWN_PROGRAM: Final = (False, 0)
-_UNKNOWN: Final = Way(0, 0, IPv4Address(0), IPv4Address(0), ())
+_UNKNOWN: Final = FastEgress(0, 0, IPv4Address(0), IPv4Address(0), ())
 
 
 class FastPath:
@@ -78,7 +85,7 @@ class FastPath:
         self._hooked: dict[int, tuple[bool, int]] = {}
         """Interface -> its program, and the number that the kernel gave it."""
         self._clients: dict[str, Place] = {}
-        self._egresses: dict[int, Way] = {}
+        self._egresses: dict[int, FastEgress] = {}
         self._neighbourhood = Neighbourhood(Facts(), Topology())
         self._made_for: tracking.Timeouts | None = None
         """The time-outs that the programs are made for."""
@@ -208,7 +215,7 @@ class FastPath:
         in_kernel = map(socket.inet_ntoa, self._maps.counts) if self._maps is not None else ()
         return {*self._carried, *in_kernel}
 
-    def _lead(self, wanted: Mapping[int, Way]) -> None:
+    def _lead(self, wanted: Mapping[int, FastEgress]) -> None:
         before, self._egresses = self._egresses, dict(wanted)
         if self._maps is None:
             return

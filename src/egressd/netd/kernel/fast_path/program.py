@@ -65,7 +65,7 @@ _UNUSUAL: Final = (
 """Flags of flows that need connection tracking for every packet."""
 
 
-class Maps(NamedTuple):
+class MapDescriptors(NamedTuple):
     """Descriptors of the maps in which the classifier looks up values."""
 
     clients: int
@@ -73,7 +73,7 @@ class Maps(NamedTuple):
     counts: int
 
 
-def assemble(kernel: Kernel, maps: Maps, *, lan_only: bool) -> bytes:
+def assemble(kernel: Kernel, maps: MapDescriptors, *, lan_only: bool) -> bytes:
     """Return the program. With `lan_only` it is for an interface by which no packets return: it
     looks up the client first.
     """
@@ -205,7 +205,7 @@ def _see_that_it_is_usual(it: Program, kernel: Kernel) -> None:
     it.label("recent")
 
 
-def _see_where_it_goes(it: Program, maps: Maps) -> None:
+def _see_where_it_goes(it: Program, maps: MapDescriptors) -> None:
     """Look up the egress; afterwards the packet leaves by ``_OUT`` for ``_NEXT``."""
     _look_up(it, maps.clients, _CLIENT)
     it.jeq(R0, 0, "slow path")
@@ -253,7 +253,7 @@ def _see_where_it_goes(it: Program, maps: Maps) -> None:
     it.label("decided")
 
 
-def _count(it: Program, maps: Maps) -> None:
+def _count(it: Program, maps: MapDescriptors) -> None:
     """Count bytes of IP, and packets; in the order of `COUNT`."""
     _look_up(it, maps.counts, _CLIENT)
     it.jeq(R0, 0, "slow path")

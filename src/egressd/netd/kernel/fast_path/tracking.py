@@ -19,7 +19,7 @@ _MODULE: Final = "nf_conntrack"
 _LOOK_UP, _RELEASE = "bpf_skb_ct_lookup", "bpf_ct_release"
 
 
-class Flow(NamedTuple):
+class FlowOffsets(NamedTuple):
     """Offsets of fields in connection tracking's entries (``struct nf_conn``), in bytes."""
 
     mark: int
@@ -44,7 +44,7 @@ class Timeouts(NamedTuple):
 class Kernel(NamedTuple):
     """The kernel that the program is made for."""
 
-    flow: Flow
+    flow: FlowOffsets
     look_up: int
     release: int
     """The types of the kernel's functions."""
@@ -90,12 +90,12 @@ def timeouts() -> Timeouts:
     )
 
 
-def _found(btf: Btf) -> tuple[Flow, int, int]:
+def _found(btf: Btf) -> tuple[FlowOffsets, int, int]:
     def both(*path: str) -> tuple[int, int]:
         first, second = (btf.offset("nf_conn", "tuplehash", n, "tuple", *path) for n in (0, 1))
         return first, second
 
-    flow = Flow(
+    flow = FlowOffsets(
         mark=btf.offset("nf_conn", "mark"),
         status=btf.offset("nf_conn", "status"),
         timeout=btf.offset("nf_conn", "timeout"),

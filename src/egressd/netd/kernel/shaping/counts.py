@@ -77,7 +77,7 @@ def nothing_passed_by(_: Iterable[str]) -> Mapping[str, RuleCount]:
     return {}
 
 
-class Counters:
+class LimitCounters:
     """Reads counts in a network namespace, and carries them over."""
 
     def __init__(self, downloads: Forest, passed_by: PassedBy = nothing_passed_by) -> None:

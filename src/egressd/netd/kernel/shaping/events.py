@@ -12,7 +12,7 @@ from typing import Final
 
 from egressd.netd.kernel import uapi
 from egressd.netd.kernel.announcements import Announcements, not_from
-from egressd.netd.kernel.netlink import Listener, Message
+from egressd.netd.kernel.netlink import Message, NetlinkListener
 from egressd.netd.kernel.shaping import messages
 from egressd.netd.kernel.shaping.shaper import Shaper
 
@@ -36,8 +36,8 @@ class ForeignShaping(Announcements):
         self._on_change = on_change
         self._reason = ""
 
-    def _listen(self) -> Listener:
-        return Listener(
+    def _listen(self) -> NetlinkListener:
+        return NetlinkListener(
             uapi.NETLINK_ROUTE, [uapi.RTNLGRP_TC], self._heard, not_from({self._shaper.port})
         )
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from egressd.netd.kernel import uapi
 from egressd.netd.kernel.netlink import NetlinkError, NetlinkSocket
 from egressd.netd.kernel.shaping import device, messages
-from egressd.netd.kernel.shaping.messages import Class, Count, Qdisc
+from egressd.netd.kernel.shaping.messages import Class, Count, QdiscMessage
 from egressd.planner.registry import HTB_TREE_CLASSES
 from egressd.planner.shaping import (
     FRAME_BYTES,
@@ -192,7 +192,7 @@ class Forest:
             listed = messages.address(index, parent=tree_handle(tree))
             yield from self._kernel.dump(uapi.RTM_GETTCLASS, listed)
 
-    def _queues(self) -> dict[int, Qdisc]:
+    def _queues(self) -> dict[int, QdiscMessage]:
         """Return the qdiscs beneath classes, by the class's number."""
         majors = {index: tree_handle(tree) >> 16 for tree, index in self.devices.items()}
         bodies = self._kernel.dump(uapi.RTM_GETQDISC, messages.address(0))
@@ -203,7 +203,7 @@ class Forest:
             if qdisc.parent >> 16 == majors[qdisc.ifindex]
         }
 
-    def _is_right(self, queue: Qdisc | None, number: int, shape: Shape) -> bool:
+    def _is_right(self, queue: QdiscMessage | None, number: int, shape: Shape) -> bool:
         right = (_queue_handle(number), class_handle(number), self._queue, shape.queue)
         return queue is not None and queue[1:] == right
 
@@ -212,7 +212,7 @@ class Forest:
         body = messages.htb_class(index, class_handle(number), wanted)
         self._kernel.request(uapi.RTM_NEWTCLASS, body, uapi.NLM_F_CREATE)
 
-    def _renew_queue(self, queue: Qdisc | None, number: int, shape: Shape) -> None:
+    def _renew_queue(self, queue: QdiscMessage | None, number: int, shape: Shape) -> None:
         """Replace a queue that is not as it should be."""
         if queue is not None:
             where = messages.address(queue.ifindex, queue.handle, queue.parent)

@@ -44,7 +44,7 @@ _FQ_TARGET_US, _FQ_INTERVAL_US = 5_000, 100_000
 """The defaults of fq_codel (tc-fq_codel(8))."""
 
 
-class Qdisc(NamedTuple):
+class QdiscMessage(NamedTuple):
     """A queueing discipline as the kernel lists it."""
 
     ifindex: int
@@ -174,7 +174,7 @@ def pfifo(shape: Shape, *, is_new: bool) -> bytes:
     return _kind(_PFIFO) + attribute(uapi.TCA_OPTIONS, u32(shape.queue))
 
 
-def decode_qdiscs(bodies: Iterable[bytes]) -> Iterator[Qdisc]:
+def decode_qdiscs(bodies: Iterable[bytes]) -> Iterator[QdiscMessage]:
     """Yield the qdiscs that the kernel lists."""
     picker = Picker(_HEADER.size, (uapi.TCA_KIND,), (uapi.TCA_OPTIONS,))
     for body in bodies:
@@ -186,7 +186,7 @@ def decode_qdiscs(bodies: Iterable[bytes]) -> Iterator[Qdisc]:
             limit = number(attributes(options).get(uapi.TCA_FQ_CODEL_LIMIT))
         elif kind == _PFIFO:
             limit = number(options)
-        yield Qdisc(index, handle, parent, kind, limit)
+        yield QdiscMessage(index, handle, parent, kind, limit)
 
 
 def interface_of(body: bytes) -> int:

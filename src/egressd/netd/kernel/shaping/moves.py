@@ -9,7 +9,7 @@ from egressd.model.plan import Limit
 from egressd.planner.shaping import DOWNLOAD, Direction
 
 
-class Move(NamedTuple):
+class LimitChange(NamedTuple):
     """The effect of a change on one rule."""
 
     rule: int
@@ -33,13 +33,13 @@ class Move(NamedTuple):
         return lives_on and (self.old_key != self.new_key or was_limited != is_limited_now)
 
 
-def moves_between(old: Mapping[str, Limit], new: Mapping[str, Limit]) -> list[Move]:
+def moves_between(old: Mapping[str, Limit], new: Mapping[str, Limit]) -> list[LimitChange]:
     """Return the move of each rule, identified by number: its address may have changed."""
     before = {limit.number: (key, limit) for key, limit in old.items()}
     after = {limit.number: (key, limit) for key, limit in new.items()}
     nothing = ("", None)
     return [
-        Move(rule, *before.get(rule, nothing), *after.get(rule, nothing))
+        LimitChange(rule, *before.get(rule, nothing), *after.get(rule, nothing))
         for rule in {**before, **after}
     ]
 

@@ -24,14 +24,14 @@ from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.shaping import device, elements
 from egressd.netd.kernel.shaping.counts import (
     NO_PLACES,
-    Counters,
+    LimitCounters,
     PassedBy,
     Places,
     count_script,
     nothing_passed_by,
 )
 from egressd.netd.kernel.shaping.forest import Forest
-from egressd.netd.kernel.shaping.moves import Move, hosts_of, moves_between
+from egressd.netd.kernel.shaping.moves import LimitChange, hosts_of, moves_between
 from egressd.netd.kernel.shaping.numbers import ClassNumbers
 from egressd.planner import shaping as script
 from egressd.planner.sets import Elements
@@ -62,7 +62,7 @@ class Shaper:
         self._nft = nft
         self._route = NetlinkSocket(uapi.NETLINK_ROUTE)
         self._forests = {d: Forest(self._route, d.device) for d in DIRECTIONS}
-        self._counters = Counters(self._forests[DOWNLOAD], passed_by)
+        self._counters = LimitCounters(self._forests[DOWNLOAD], passed_by)
         self._numbers = ClassNumbers()
         self._hosts: dict[str, Limit] = {}
         self._nets: dict[str, Limit] = {}
@@ -238,7 +238,7 @@ class Shaper:
                 self._converge()
             raise
 
-    def _carry_out(self, moves: Sequence[Move], old_nets: Mapping[str, Limit]) -> None:
+    def _carry_out(self, moves: Sequence[LimitChange], old_nets: Mapping[str, Limit]) -> None:
         classes = self._numbers.given
         for direction, forest in self._forests.items():
             forest.open(classes[move.rule] for move in moves if move.kbps(direction)[1])
@@ -257,7 +257,7 @@ class Shaper:
         self._counters.forget(move.rule for move in moves if move.new is None)
         self._hook(self._networks)
 
-    def _flip(self, moves: Sequence[Move], old_nets: Mapping[str, Limit]) -> None:
+    def _flip(self, moves: Sequence[LimitChange], old_nets: Mapping[str, Limit]) -> None:
         """Run the nftables transaction: every rule of the change moves at once."""
         classes = self._numbers.given
         old = {move.old_key: move.old for move in moves if move.old is not None}
@@ -323,7 +323,7 @@ class Shaper:
         return Places.of(limits, self._ranges, self._numbers.given)
 
     def _places_of_change(
-        self, moves: Sequence[Move], old_nets: Mapping[str, Limit], ranges: Mapping[str, int]
+        self, moves: Sequence[LimitChange], old_nets: Mapping[str, Limit], ranges: Mapping[str, int]
     ) -> tuple[Places, Places]:
         """Return the counters, before and after, of the rules whose counter changes."""
         moved = [move for move in moves if move.is_counted_elsewhere]
