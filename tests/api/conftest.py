@@ -30,7 +30,7 @@ from egressd.model.messages import Event
 from egressd.service.journal import Journal
 from egressd.service.judge import Judge, Notice
 from egressd.service.overview import Overviews
-from egressd.service.why import Why
+from egressd.service.route_probe import Why
 from egressd.store.database import Database
 from tests.service.conftest import RESOLVERS, Bench, NetdDouble
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from egressd.api.throttle import ADDRESS, ALL, DEBT_MAX_S, NETWORK, Throttle
+from egressd.model.rate_limit import ACCOUNTS_MAX
 from egressd.model.source import Source, source_of
-from egressd.service.debts import ACCOUNTS_MAX
 
 HOST, NEIGHBOUR, ELSEWHERE = map(source_of, ("10.0.0.5", "10.0.0.6", "10.0.1.5"))
 
@@ -83,4 +83,4 @@ def test_the_memory_for_sources_is_limited() -> None:
     throttle = Throttle()
     for number in range(ACCOUNTS_MAX + 100):
         throttle.wrong(source(number), 0.0)
-    assert len(throttle._debts) <= ACCOUNTS_MAX
+    assert len(throttle._gcra) <= ACCOUNTS_MAX

@@ -18,7 +18,7 @@ from egressd.app.use_cases import UseCases
 from egressd.license.grants import Mode
 from egressd.license.licensing import LicenseSettings, Licensing
 from egressd.model.errors import Failed
-from egressd.service.explain import Question
+from egressd.service.route_explanation import Question
 from egressd.service.servers import ServerSurroundings
 from egressd.store.console import ConsoleStore
 from egressd.store.database import Database

@@ -14,12 +14,12 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from egressd.console import passwords
-from egressd.console.access import AccessSettings
+from egressd.console.access_settings import AccessSettings
 from egressd.console.accounts import Accounts
 from egressd.console.app import ConsoleApp
-from egressd.console.door import SessionAuthenticator
 from egressd.console.endpoints import ConsoleEndpoints
 from egressd.console.page import Page
+from egressd.console.session_auth import SessionAuthenticator
 from egressd.console.sessions import Sessions
 from egressd.console.throttle import GuessThrottle
 from egressd.model.console import ChangeRecord
@@ -51,7 +51,7 @@ def _cheap_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Licenses:
-    """A license desk that takes one file."""
+    """A license view that takes one file."""
 
     def view(self) -> dict[str, object]:
         return {"device": "d", "mode": "off", "api": "open", "license": None}
@@ -88,18 +88,18 @@ class Device:
         self.sessions = Sessions(self.store, lambda: self.now)
         accounts = Accounts(self.store, self.code, self.sessions, GuessThrottle(lambda: self.now))
         self.accounts = accounts
-        self.door = SessionAuthenticator(
+        self.authenticator = SessionAuthenticator(
             self.sessions, ("gateway", "Router.Example"), insecure=insecure
         )
         endpoints = ConsoleEndpoints(
-            door=self.door,
+            authenticator=self.authenticator,
             accounts=accounts,
             sessions=self.sessions,
-            desk=AccessSettings(self.token, Licenses(), {"plain_port": 8787}),
+            access_settings=AccessSettings(self.token, Licenses(), {"plain_port": 8787}),
             journal=self.journal,
             about={"version": "1", "hostname": "gateway"},
         )
-        self.console = ConsoleApp(self.door, endpoints, Page(folder / "page"), 8788)
+        self.console = ConsoleApp(self.authenticator, endpoints, Page(folder / "page"), 8788)
 
     async def start(self) -> None:
         database = Database(self.folder)
@@ -117,7 +117,7 @@ class Device:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The console, and beside it a path that only sessions get to, as the gate has it."""
         if scope["path"] == "/svc":
-            status = 401 if self.door.caller(scope) is None else 200
+            status = 401 if self.authenticator.caller(scope) is None else 200
             await PlainTextResponse("", status)(scope, receive, send)
         else:
             await self.console(scope, receive, send)

@@ -232,7 +232,7 @@ async def test_a_stream_ends_with_its_session(device: Device, browser: Browser) 
         "path": "/ops/events",
         "headers": [*headers, (b"cookie", cookie)],
     }
-    caller = device.door.caller(scope)
+    caller = device.authenticator.caller(scope)
     assert caller is not None
     assert caller.name == f"session {session.id}"
     device.now += IDLE_S - 1

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from egressd.formats.config_json import read_config
+from egressd.formats.default_names import automatic_names
 from egressd.formats.nodes import NODE_IMPORT_TYPES, parse_nodes
-from egressd.formats.numbering import automatic_names
 from egressd.formats.rows import Accepted
 from egressd.model.drafts import BadRow, NodeDraft
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from egressd.formats import rows as rows_module
 from egressd.formats.clash_document import document_items
+from egressd.formats.default_names import automatic_names
 from egressd.formats.lines import parse_lines
 from egressd.formats.nodes import parse_nodes
-from egressd.formats.numbering import automatic_names
 from egressd.formats.proxy_services import parse_proxy_services
 from egressd.formats.rows import (
     ROW_MAX,

@@ -8,7 +8,7 @@ import msgspec
 
 from egressd.model.facts import Facts, Interface, Route
 from egressd.model.nouns import Line
-from egressd.planner.lines import guard as lines_guard
+from egressd.planner.lines import line_rules as lines_guard
 from egressd.planner.lines.carrier import Carrier, carrier
 from egressd.planner.registry import CLEAR_LINE_PORTS, LINE_PORTS
 

@@ -12,9 +12,9 @@ from egressd.model.instances import Listed, ProxyListener, Sniffer
 from egressd.model.nouns import Node, Whitelist
 from egressd.planner.documents import document_of
 from egressd.planner.instances import dialer
-from egressd.planner.listing import listing_of
 from egressd.planner.nodes import DialPath
 from egressd.planner.registry import MARK_DIRECT
+from egressd.planner.whitelist_entries import listing_of
 
 RESOLVER = "192.0.2.53"
 RESOLVERS = Resolvers(

@@ -8,7 +8,7 @@ import pytest
 from egressd.model.desired import Edit
 from egressd.model.messages import Reached, Status
 from egressd.model.nouns import ProxyService, Rule
-from egressd.service.explain import Protocol, explain, question
+from egressd.service.route_explanation import Protocol, explain, question
 from tests.service.conftest import RESOLVERS
 from tests.service.test_judgement import RUNNING, STATE, Told, node, seen
 

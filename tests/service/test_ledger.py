@@ -13,7 +13,7 @@ from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed, Invalid
 from egressd.model.nouns import Settings
 from egressd.model.plan import Change, Plan
-from egressd.service import ledger, numbering
+from egressd.service import ledger, number_allocation
 from egressd.service.ledger import Proposal
 
 if TYPE_CHECKING:
@@ -343,7 +343,7 @@ async def test_tables_hold_no_more_rows_than_a_backup(
 async def test_too_many_interface_names_are_refused(
     bench: Bench, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(numbering._HIGHEST, "Interface:", 2)
+    monkeypatch.setitem(number_allocation._HIGHEST, "Interface:", 2)
     for name in ("wan1", "wan2"):
         await bench.rules.create(make.rule(f"10.0.0.{name[-1]}", f"Interface:{name}"))
     with pytest.raises(Invalid, match="one name too many"):

@@ -18,7 +18,7 @@ from egressd.model.desired import DesiredState
 from egressd.model.errors import Invalid
 from egressd.model.nouns import Node, Settings
 from egressd.planner.nodes import settings_of
-from egressd.service import relays
+from egressd.service import dial_chains
 from egressd.service.restored import RestoreChecks
 from egressd.service.servers import ServerSurroundings
 from egressd.store import schema
@@ -212,7 +212,7 @@ async def test_the_relay_of_each_node_is_read_once(
         read.append(node.name)
         return settings_of(node)
 
-    monkeypatch.setattr(relays, "settings_of", relay_of)
+    monkeypatch.setattr(dial_chains, "settings_of", relay_of)
     told = refusal(backup)
     assert "nodes: dialer_proxy must not lead in a circle: n150 -> m150 -> n151 -> m151" in told
     assert told.count("circle") == 1

@@ -251,7 +251,10 @@ async def test_memory_is_limited(backup: Path, monkeypatch: pytest.MonkeyPatch) 
 async def test_the_reading_process_drops_root_privileges(
     backup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    act(monkeypatch, "import os; return it.ReaderAnswer(problem=f'{os.getresuid()} {os.getgroups()}')")
+    act(
+        monkeypatch,
+        "import os; return it.ReaderAnswer(problem=f'{os.getresuid()} {os.getgroups()}')",
+    )
     mine = os.getresuid()
     wanted = "(65534, 65534, 65534) []" if mine[0] == 0 else f"{mine} {os.getgroups()}"
     assert await refusal(backup) == wanted

@@ -11,11 +11,11 @@ from egressd.service.lines import Lines
 from egressd.service.nodes import Nodes
 from egressd.service.overview import Overviews
 from egressd.service.proxy_services import ProxyServices
+from egressd.service.route_probe import Why
 from egressd.service.rules import Rules
 from egressd.service.settings import DeviceSettings
 from egressd.service.system import System
 from egressd.service.whitelist import DeviceWhitelist
-from egressd.service.why import Why
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from egressd.model.rate_limit import Gcra
 from egressd.model.source import Source
-from egressd.service.debts import Debts
 
 
 class CallRate(NamedTuple):
@@ -38,7 +38,7 @@ class Throttle:
     """The delay of each answer. Times are seconds of a monotonic clock."""
 
     def __init__(self) -> None:
-        self._debts = Debts()
+        self._gcra = Gcra()
 
     def may_wait(self, source: Source, now: float) -> bool:
         """Return True if a wrong token from `source` may wait for its answer.
@@ -48,19 +48,19 @@ class Throttle:
         """
         if self._delay(source, now) > DEBT_MAX_S:
             return False
-        of_all = self._debts.of(_ALL, now)
-        return of_all <= ALL.free * ALL.interval_s or not self._debts.of(source.network, now)
+        of_all = self._gcra.of(_ALL, now)
+        return of_all <= ALL.free * ALL.interval_s or not self._gcra.of(source.network, now)
 
     def wrong(self, source: Source, now: float) -> float:
         """Count a wrong token; the seconds after which it is answered."""
-        self._debts.charge(source.network, NETWORK.interval_s, now)
+        self._gcra.charge(source.network, NETWORK.interval_s, now)
         if source.address != source.network:
-            self._debts.charge(source.address, ADDRESS.interval_s, now)
-        self._debts.charge(_ALL, ALL.interval_s, now)
+            self._gcra.charge(source.address, ADDRESS.interval_s, now)
+        self._gcra.charge(_ALL, ALL.interval_s, now)
         return self._delay(source, now)
 
     def _delay(self, source: Source, now: float) -> float:
         accounts = ((source.network, NETWORK), (source.address, ADDRESS))
         return max(
-            0.0, *(self._debts.of(it, now) - rate.free * rate.interval_s for it, rate in accounts)
+            0.0, *(self._gcra.of(it, now) - rate.free * rate.interval_s for it, rate in accounts)
         )

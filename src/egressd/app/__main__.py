@@ -15,7 +15,7 @@ from pathlib import Path
 
 def main(arguments: list[str]) -> None:
     """Run the process that `arguments` name."""
-    from egressd.app.endings import ENDINGS
+    from egressd.app.signals import ENDINGS
 
     # A netd that is stopped while it starts has clients to block: the signals wait until it can.
     how = signal.SIG_BLOCK if "netd" in arguments else signal.SIG_UNBLOCK

@@ -31,7 +31,7 @@ from egressd.app import accounts, config, last_words, listening, local_socket, l
 from egressd.app.console import ConsoleComponent
 from egressd.app.events import EventHub
 from egressd.app.news import News
-from egressd.app.reach import make_reachable, program_directories
+from egressd.app.private_mounts import make_reachable, program_directories
 from egressd.app.resolvers import DeviceResolvers
 from egressd.app.supervise import when_supervisor_ends
 from egressd.app.surroundings import look_around
@@ -162,7 +162,9 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     )
     app = create_app(
         cases.services,
-        access=Access(token=token.token, admission=licensing, session_of=console.door.caller),
+        access=Access(
+            token=token.token, admission=licensing, session_of=console.authenticator.caller
+        ),
         events=hub.stream,
         other=console.app,
         measured=(

@@ -10,13 +10,13 @@ import msgspec
 from egressd import __version__
 from egressd.api.endpoints import API_PREFIX
 from egressd.app.config import Config
-from egressd.console.access import AccessSettings
+from egressd.console.access_settings import AccessSettings
 from egressd.console.accounts import Accounts
 from egressd.console.app import ConsoleApp
-from egressd.console.door import SessionAuthenticator
 from egressd.console.endpoints import ConsoleEndpoints
 from egressd.console.page import Page
 from egressd.console.ports import ChangeJournal
+from egressd.console.session_auth import SessionAuthenticator
 from egressd.console.sessions import Sessions
 from egressd.console.throttle import GuessThrottle
 from egressd.license.licensing import Licensing
@@ -70,7 +70,7 @@ class ConsoleComponent:
         """Outcome -> the number of passwords and setup codes that were not accepted."""
         self._accounts = Accounts(store, SetupCode(settings.api_data), self._sessions, throttle)
         hostname = socket.gethostname()
-        self.door = SessionAuthenticator(
+        self.authenticator = SessionAuthenticator(
             self._sessions,
             (hostname, f"{hostname}.local", *settings.console.hosts),
             insecure=settings.console.insecure,
@@ -82,14 +82,14 @@ class ConsoleComponent:
             "tls_port": tls_port,
         }
         endpoints = ConsoleEndpoints(
-            door=self.door,
+            authenticator=self.authenticator,
             accounts=self._accounts,
             sessions=self._sessions,
-            desk=AccessSettings(token, LicenseView(licensing), listeners),
+            access_settings=AccessSettings(token, LicenseView(licensing), listeners),
             journal=journal,
             about={"version": __version__, "hostname": hostname},
         )
-        self.app = ConsoleApp(self.door, endpoints, page, tls_port)
+        self.app = ConsoleApp(self.authenticator, endpoints, page, tls_port)
 
     async def open(self) -> None:
         """Read the sessions; make a setup code if there is no password to log in with. Raises

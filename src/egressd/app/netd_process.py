@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 
 from egressd.app import accounts, config, last_words, logs, readiness
-from egressd.app.endings import ENDINGS
+from egressd.app.signals import ENDINGS
 from egressd.app.supervise import when_supervisor_ends
 from egressd.model.errors import EgressdError, Failed
 from egressd.model.messages import Event, News
@@ -112,7 +112,8 @@ async def _serve(settings: config.Config) -> None:
         groups=Groups(settings.netd_data / "groups.json"),
         publish=publish,
     )
-    # A program that got one of them by chance could not send: see `egressd.planner.lines.guard`.
+    # A program that got one of them by chance could not send: see
+    # `egressd.planner.lines.line_rules`.
     sysctl.reserve_ports((LINE_PORTS, CLEAR_LINE_PORTS, range(ANSWER_PORT, ANSWER_PORT + 1)))
     server = Server(settings.netd_socket, api.pw_uid, reconciler)
     await reconciler.guard()

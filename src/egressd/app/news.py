@@ -9,8 +9,8 @@ import structlog
 from egressd.app.events import EventHub
 from egressd.app.use_cases import UseCases
 from egressd.model.messages import Event, Status
+from egressd.service.event_names import named
 from egressd.service.judge import Notice
-from egressd.service.naming import named
 
 log = structlog.get_logger()
 

@@ -23,7 +23,7 @@ from typing import Final
 import structlog
 
 from egressd.app import config, listening
-from egressd.app.endings import held_back
+from egressd.app.signals import held_back
 from egressd.model.errors import EgressdError
 
 log = structlog.get_logger()

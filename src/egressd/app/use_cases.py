@@ -31,12 +31,12 @@ from egressd.service.overview import Overviews
 from egressd.service.ports import Archive, Clock, Netd, Store
 from egressd.service.proxy_services import ProxyServices
 from egressd.service.restored import RestoreChecks
+from egressd.service.route_probe import Why
 from egressd.service.rules import Rules
 from egressd.service.servers import Around
 from egressd.service.settings import DeviceSettings
 from egressd.service.system import System
 from egressd.service.whitelist import DeviceWhitelist
-from egressd.service.why import Why
 
 
 class UseCases:

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from egressd.console.door import header
+from egressd.console.session_auth import header
 from egressd.model.errors import Invalid
 from egressd.model.faults import Fault, fault
 from egressd.model.problem import MEDIA_TYPE, is_asked_for, problem

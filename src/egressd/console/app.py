@@ -9,9 +9,9 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from egressd.console.answers import failure
-from egressd.console.door import SAFE_METHODS, SessionAuthenticator, host_of
 from egressd.console.endpoints import ConsoleEndpoints
 from egressd.console.page import Page
+from egressd.console.session_auth import SAFE_METHODS, SessionAuthenticator, host_of
 
 PREFIX: Final = "/console/"
 
@@ -43,9 +43,13 @@ class ConsoleApp:
     """The page, and the endpoints under ``/console/``."""
 
     def __init__(
-        self, door: SessionAuthenticator, endpoints: ConsoleEndpoints, page: Page, tls_port: int
+        self,
+        authenticator: SessionAuthenticator,
+        endpoints: ConsoleEndpoints,
+        page: Page,
+        tls_port: int,
     ) -> None:
-        self._door = door
+        self._authenticator = authenticator
         self._endpoints = endpoints
         self._page = page
         self._tls_port = tls_port
@@ -63,9 +67,9 @@ class ConsoleApp:
         await response(scope, receive, _with_headers(send))
 
     def _refusal(self, scope: Scope) -> Response | None:
-        if not self._door.knows_host(scope):
+        if not self._authenticator.knows_host(scope):
             return failure(scope, FOREIGN_HOST, 421)
-        if self._door.cookie(scope) is not None:
+        if self._authenticator.cookie(scope) is not None:
             return None
         if scope["method"] not in SAFE_METHODS:
             # No redirect: the request's content has been sent in clear already.

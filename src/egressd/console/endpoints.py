@@ -14,10 +14,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from egressd.console import devices
-from egressd.console.access import AccessSettings
+from egressd.console.access_settings import AccessSettings
 from egressd.console.accounts import Accounts, Denied, Login, TooSoon, Visitor
 from egressd.console.answers import failure, json_body, reply
-from egressd.console.door import (
+from egressd.console.ports import ChangeJournal
+from egressd.console.session_auth import (
     SECURE_COOKIE,
     SessionAuthenticator,
     cookie_value,
@@ -25,7 +26,6 @@ from egressd.console.door import (
     is_own_page,
     source_of,
 )
-from egressd.console.ports import ChangeJournal
 from egressd.console.sessions import ABSOLUTE_S, Sessions
 from egressd.model.console import ChangeRecord, Session
 from egressd.model.errors import EgressdError, Failed, Invalid
@@ -62,18 +62,18 @@ class ConsoleEndpoints:
     def __init__(
         self,
         *,
-        door: SessionAuthenticator,
+        authenticator: SessionAuthenticator,
         accounts: Accounts,
         sessions: Sessions,
-        desk: AccessSettings,
+        access_settings: AccessSettings,
         journal: ChangeJournal,
         about: dict[str, str],
     ) -> None:
         """`about`: the public facts of the device: ``version`` and ``hostname``."""
-        self._door = door
+        self._authenticator = authenticator
         self._accounts = accounts
         self._sessions = sessions
-        self._desk = desk
+        self._access_settings = access_settings
         self._journal = journal
         self._about = about
         self._for_all: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {
@@ -117,7 +117,7 @@ class ConsoleEndpoints:
         called = request.method, request.scope["path"]
         if open_handler := self._for_all.get(called):
             return await open_handler(request)
-        caller = self._door.caller(request.scope)
+        caller = self._authenticator.caller(request.scope)
         if caller is None:
             return failure(request.scope, LOGIN_FIRST, 401)
         if handler := self._for_sessions.get(called):
@@ -129,7 +129,7 @@ class ConsoleEndpoints:
     # --- Without a session. ------------------------------------------------------------
 
     async def _show_session(self, request: Request) -> Response:
-        caller = self._door.caller(request.scope)
+        caller = self._authenticator.caller(request.scope)
         state = "open" if caller else "setup" if self._accounts.awaits_setup() else "login"
         shown = self._shown(caller.session, caller.session) if caller else None
         has_password = caller is not None or await self._accounts.has_password()
@@ -147,7 +147,7 @@ class ConsoleEndpoints:
         body = await json_body(request, _Login)
         visitor = self._visitor(request)
         login = await self._accounts.log_in(visitor, body.password)
-        if old := self._door.caller(request.scope):
+        if old := self._authenticator.caller(request.scope):
             # if this fails, only the browser's own old session comes back after a restart
             with suppress(Failed):
                 await self._sessions.end([old.session])
@@ -187,29 +187,29 @@ class ConsoleEndpoints:
         return self._said(request, session, text, deleted=len(others))
 
     async def _show_access(self, _: Request, __: Session) -> Response:
-        return reply(self._desk.view())
+        return reply(self._access_settings.view())
 
     async def _reveal_token(self, request: Request, session: Session) -> Response:
         await json_body(request, _Nothing)
         self._note(request, session, "API token shown")
-        return reply({"token": self._desk.token()})
+        return reply({"token": self._access_settings.token()})
 
     async def _reset_token(self, request: Request, session: Session) -> Response:
         await json_body(request, _Nothing)
-        token = self._desk.reset_token()
+        token = self._access_settings.reset_token()
         text = "API token reset; the old one does not count any more"
         return self._said(request, session, text, token=token)
 
     async def _install_license(self, request: Request, session: Session) -> Response:
-        return self._said(request, session, await self._desk.install_license(request))
+        return self._said(request, session, await self._access_settings.install_license(request))
 
     # --- Helpers. ----------------------------------------------------------------------
 
     def _visitor(self, request: Request) -> Visitor:
-        cookie = self._door.cookie(request.scope)
+        cookie = self._authenticator.cookie(request.scope)
         if cookie is None:
             raise Failed("begin a session", "there is no console by this way")
-        caller = self._door.caller(request.scope)
+        caller = self._authenticator.caller(request.scope)
         return Visitor(
             source=source_of(request.scope),
             agent=header(request.scope, b"user-agent") or "",

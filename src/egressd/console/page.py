@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Scope
 
-from egressd.console.door import SAFE_METHODS, header
+from egressd.console.session_auth import SAFE_METHODS, header
 from egressd.model.encodings import takes_gzip
 
 FOLDER: Final = Path(__file__).parent / "page"

@@ -27,6 +27,6 @@ Texts of nodes
 
 Others
 - `lines`, `rules`, `proxy_services`: import rows, one row a line (`rows`).
-- `numbering`: automatic names.
+- `default_names`: automatic names.
 - `whitelist`: the domains and addresses of the whitelist.
 """

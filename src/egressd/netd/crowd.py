@@ -2,8 +2,9 @@
 
 The kernel's ``ct count`` counts connections by their first packet only (as of Linux 6.18), and any
 host can send that packet with a forged source address. So this module counts established
-connections. A caller at its bound gets no further connection (`egressd.planner.services_guard`);
-connections that came in before the bound was noticed are ended, the youngest first.
+connections. A caller at its bound gets no further connection
+(`egressd.planner.proxy_service_rules`); connections that came in before the bound was noticed are
+ended, the youngest first.
 """
 
 from __future__ import annotations

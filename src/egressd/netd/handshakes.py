@@ -3,7 +3,7 @@
 The engine waits without limit for a caller's greeting, password and request. A connection that has
 not signed in within `HANDSHAKE_S`, or has not been answered, is not a genuine caller: it sends
 nothing, or an incomplete request, or a byte now and then. The kernel keeps the progress of each
-handshake in the connection's mark (`egressd.planner.services_guard`).
+handshake in the connection's mark (`egressd.planner.proxy_service_rules`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from egressd.netd.kernel.set_elements import INET, get
 from egressd.netd.kernel.sockets import CallerConnection
 from egressd.planner.bounds import Bounds
 from egressd.planner.nft import Crowd
+from egressd.planner.proxy_service_rules import HANDSHAKE_S
 from egressd.planner.registry import MARK_ASKING_BY_HTTP, MARK_PAST, MARK_SIGNED_IN
-from egressd.planner.services_guard import HANDSHAKE_S
 from egressd.planner.topology import Topology
 
 log = structlog.get_logger()

@@ -8,8 +8,8 @@ a socket, the clock, randomness, a subprocess or a log.
 - `targets`: the meaning of a target: its nodes, the hops to each, and its mark.
 - `nodes`: a node's own settings. `documents`, `outbounds`, `probes`: the engine's input: an
   instance's document, a node's outbound, and documents that only measure.
-- `groups`: the node that serves a group's clients. `listing`, `rule_set`: the whitelist's entries,
-  and its domains in the engine's format.
+- `groups`: the node that serves a group's clients. `whitelist_entries`, `rule_set`: the whitelist's
+  entries, and its domains in the engine's format.
 - `flatten`: overlapping CIDR rules to disjoint ranges.
 - `topology`, `nft`, `chains`, `sets`, `routing`, `sysctls`, `shaping`: a plan and the machine's
   facts to kernel state.

@@ -17,7 +17,7 @@ from egressd.model.instances import Asker, GroupPolicy, Instance, Listed, Sniffe
 from egressd.model.names import AUTO, GROUP_PREFIX, INTERFACE_PREFIX, parse_target
 from egressd.model.nouns import Line, Node, Rule, Whitelist
 from egressd.model.plan import Egress, GlobalPolicy, Group, Limit, Plan, WhitelistPlan
-from egressd.planner import listing, local_names
+from egressd.planner import local_names, whitelist_entries
 from egressd.planner.flatten import flatten, merge
 from egressd.planner.instances import dialer, proxy_listener
 from egressd.planner.lines.dial import malformed
@@ -318,10 +318,13 @@ def _listed(state: DesiredState) -> Listed | None:
     For instances every destination but DIRECT is one mark: they do not know which destination it
     is, whether it exists and how it is reached, so that changing it cuts no other flows.
     """
-    if not state.settings.sniff_domains or not listing.entries_of(state.whitelist).domains:
+    if (
+        not state.settings.sniff_domains
+        or not whitelist_entries.entries_of(state.whitelist).domains
+    ):
         return None
     is_direct = parse_target(state.whitelist.node).kind == "direct"
-    return Listed(sets=listing.listing_of(state.whitelist).sets, is_direct=is_direct)
+    return Listed(sets=whitelist_entries.listing_of(state.whitelist).sets, is_direct=is_direct)
 
 
 def egresses(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:
@@ -395,12 +398,12 @@ def neighbours(nodes: Iterable[Node]) -> dict[str, str]:
 
 def whitelist(state: DesiredState) -> WhitelistPlan:
     """Return the target of listed destinations and the parts of the plan that detect them."""
-    if not listing.has_entries(state.whitelist):
+    if not whitelist_entries.has_entries(state.whitelist):
         return WhitelistPlan()
     mark = mark_of(state, state.whitelist.node)
     if _listed(state) is None:
         return WhitelistPlan(mark=mark, ranges=_ranges(state.whitelist))
-    domains = listing.listing_of(state.whitelist)
+    domains = whitelist_entries.listing_of(state.whitelist)
     return WhitelistPlan(
         mark=mark,
         ranges=_ranges(state.whitelist),
@@ -422,4 +425,4 @@ def _sniffers(state: DesiredState) -> dict[int, int]:
 
 @lru_cache(8)
 def _ranges(listed: Whitelist) -> tuple[str, ...]:
-    return merge(listing.entries_of(listed).networks)
+    return merge(whitelist_entries.entries_of(listed).networks)

@@ -31,9 +31,9 @@ from egressd.model.instances import (
 )
 from egressd.model.outbounds import Grpc, HttpStream, VLess
 from egressd.planner import local_names, naming
-from egressd.planner.listing import LISTED, references_of, rules_of
 from egressd.planner.options import ech_name, options_of
 from egressd.planner.registry import MARK_DIRECT, MARK_LISTED, MARK_REJECT, RESOLVER_IN_USE
+from egressd.planner.whitelist_entries import LISTED, references_of, rules_of
 
 FINAL: Final = "target"
 """Tag of the outbound that a document sends traffic to."""

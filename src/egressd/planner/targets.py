@@ -9,7 +9,7 @@ from egressd.model.bounds import RELAYS_MAX
 from egressd.model.desired import DesiredState
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, REJECT, TargetName, parse_target
 from egressd.model.nouns import Node
-from egressd.planner import listing, outbounds
+from egressd.planner import outbounds, whitelist_entries
 from egressd.planner.nodes import DialPath, fault_of, outbound_of, settings_of
 from egressd.planner.registry import MARK_DIRECT, MARK_REJECT, group_mark, node_mark
 from egressd.planner.topology import interface_mark
@@ -45,7 +45,7 @@ def ruled_targets(state: DesiredState) -> set[str]:
 
 def _named_targets(state: DesiredState) -> set[str]:
     named = set(state.target_uses)
-    if listing.has_entries(state.whitelist):
+    if whitelist_entries.has_entries(state.whitelist):
         named.add(state.whitelist.node)
     return named
 
@@ -55,7 +55,7 @@ def is_ruled(state: DesiredState, target: str) -> bool:
     return (
         target == REJECT
         or target in state.target_uses
-        or (target == state.whitelist.node and listing.has_entries(state.whitelist))
+        or (target == state.whitelist.node and whitelist_entries.has_entries(state.whitelist))
     )
 
 

@@ -9,12 +9,12 @@ fault at once), and returns once the change is stored and in force.
 - `backups`: the whole state, to a file and back.
 - `checks`, `listeners`: the valid values of fields; the ports that are taken.
 - `imports`: the result of an import's rows, and their changes.
-- `references`, `relays`: the references that a rename moves; chains of nodes that dial through
+- `renames`, `dial_chains`: the references that a rename moves; chains of nodes that dial through
   others.
-- `debts`: the rate limit for guesses.
-- `numbering`: the numbers that groups and interfaces are given. `naming`: netd's news by name.
-- `consequences`: warnings for the operator after a change.
+- `number_allocation`: the numbers that groups and interfaces are given. `event_names`: netd's news
+  by name.
+- `change_warnings`: warnings for the operator after a change.
 - `journal`: the record of changes and their authors. `overview`, `target_rates`: the overview page.
-- `blocking`: the egresses of targets, and the reason why one is blocked.
-- `explain`, `why`: the path of a client's traffic, explained and probed.
+- `reachability`: the egresses of targets, and the reason why one is blocked. `route_explanation`,
+  `route_probe`: the path of a client's traffic, explained and probed.
 """

@@ -17,12 +17,12 @@ from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
 from egressd.model.messages import Status
 from egressd.model.names import DIRECT, GROUP_PREFIX, TargetName, parse_target
-from egressd.planner import listing
+from egressd.planner import whitelist_entries
 from egressd.planner.compile import UNMANAGED_KEY, instance_keys
 from egressd.planner.nodes import DialPath, outbound_of
 from egressd.planner.targets import dial_path, dial_paths, used_targets
 from egressd.planner.topology import is_client_space, is_line
-from egressd.service.blocking import egress_of, egresses_of, routed_by, why_blocked
+from egressd.service.reachability import egress_of, egresses_of, routed_by, why_blocked
 
 _DIGITS: Final = re.compile(r"\d+")
 _NAMED: Final = 3
@@ -182,7 +182,11 @@ def others_blocked(
     if unruled.is_blocked:
         yield f"clients without a rule are blocked: {unruled.reason}"
     node = state.whitelist.node
-    if listing.has_entries(state.whitelist) and node in verdicts and verdicts[node].is_blocked:
+    if (
+        whitelist_entries.has_entries(state.whitelist)
+        and node in verdicts
+        and verdicts[node].is_blocked
+    ):
         yield f"the whitelist's destinations are blocked: {verdicts[node].reason}"
 
 

@@ -22,8 +22,8 @@ from egressd.model.drafts import Outcome
 from egressd.model.errors import Failed, Invalid
 from egressd.model.faults import fault
 from egressd.model.plan import Change, Plan
-from egressd.service.consequences import consequences
-from egressd.service.numbering import numbered, unnumbered
+from egressd.service.change_warnings import consequences
+from egressd.service.number_allocation import numbered, unnumbered
 from egressd.service.ports import Netd, Store
 
 log = structlog.get_logger()

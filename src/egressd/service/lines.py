@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from egressd.formats.config_json import dns_servers_problem
+from egressd.formats.default_names import automatic_names
 from egressd.formats.hosts import parse_host
 from egressd.formats.lines import parse_lines
-from egressd.formats.numbering import automatic_names
 from egressd.model.bounds import COMMENT_MAX
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import BadRow, ImportOutcome, LineDraft, Outcome
@@ -28,12 +28,12 @@ from egressd.model.names import (
 from egressd.model.nouns import Line
 from egressd.planner.lines.dial import PPTP_PORT, malformed
 from egressd.service import checks
+from egressd.service.dial_chains import carrier_problems
 from egressd.service.imports import Tally, carry_out
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.looks import Looks
 from egressd.service.ports import Clock, Netd
-from egressd.service.references import rename_interface
-from egressd.service.relays import carrier_problems
+from egressd.service.renames import rename_interface
 
 DEFAULT_PORTS: Final = {"l2tp": 1701, "pptp": PPTP_PORT}
 

@@ -9,8 +9,8 @@ from contextlib import suppress
 import msgspec
 
 from egressd.formats.config_json import FIELD, parse_dns_servers, read_config, with_settings
+from egressd.formats.default_names import automatic_names
 from egressd.formats.nodes import NODE_IMPORT_TYPES, parse_nodes
-from egressd.formats.numbering import automatic_names
 from egressd.formats.share_links import render_link
 from egressd.model.bounds import DELAY_TIMEOUT_MAX_MS
 from egressd.model.desired import DesiredState, Edit
@@ -24,13 +24,13 @@ from egressd.model.nouns import Node
 from egressd.planner.nodes import fault_of, lost_by_engine, settings_of
 from egressd.planner.targets import dial_path, dial_problem
 from egressd.service import checks, servers
+from egressd.service.dial_chains import relay_problems, unknown_relay
 from egressd.service.imports import Tally, carry_out, proposed
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.looks import Looks
-from egressd.service.numbering import numbered
+from egressd.service.number_allocation import numbered
 from egressd.service.ports import Clock, Netd
-from egressd.service.references import rename_node
-from egressd.service.relays import relay_problems, unknown_relay
+from egressd.service.renames import rename_node
 from egressd.service.servers import Around, ServerSurroundings
 
 DialledBy = Callable[[DesiredState, Node], NodePath | None]

@@ -21,9 +21,9 @@ from egressd.model.nouns import Node, ProxyService, Rule
 from egressd.model.times import is_utc_text
 from egressd.planner.registry import ENGINE_NUMBER_MAX, PLANNED_EGRESS_MAX
 from egressd.service import checks, lines, nodes, proxy_services, rules, settings, whitelist
+from egressd.service.dial_chains import circles
 from egressd.service.looks import Looks
-from egressd.service.numbering import unnumbered
-from egressd.service.relays import circles
+from egressd.service.number_allocation import unnumbered
 from egressd.service.servers import Around
 
 _HIGHEST: Final = {

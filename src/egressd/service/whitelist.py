@@ -12,7 +12,7 @@ from egressd.model.errors import Invalid
 from egressd.model.faults import Fault, fault
 from egressd.model.names import parse_target
 from egressd.model.nouns import Whitelist
-from egressd.planner.listing import entries_of
+from egressd.planner.whitelist_entries import entries_of
 from egressd.service import checks
 from egressd.service.ledger import Ledger, Proposal
 

@@ -5,7 +5,8 @@ the kernel bounds its memory and processor time (setrlimit(2)), so a file that m
 Python busy costs the service nothing but a refusal. It answers with one `ReaderAnswer`.
 
 It is started by the interpreter beneath the virtual environment, with this process's own module
-path: in a service that root started, this is the part that its user can reach (`app.reach`).
+path: in a service that root started, this is the part that its user can reach
+(`app.private_mounts`).
 """
 
 from __future__ import annotations

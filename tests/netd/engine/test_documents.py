@@ -23,9 +23,9 @@ from egressd.model.nouns import Node, Whitelist
 from egressd.netd.engine.document import Document
 from egressd.planner.documents import document_of
 from egressd.planner.instances import dialer
-from egressd.planner.listing import listing_of
 from egressd.planner.nodes import DialPath
 from egressd.planner.registry import MARK_DIRECT, MARK_REJECT
+from egressd.planner.whitelist_entries import listing_of
 from tests.lab.netns import Namespace, eventually
 from tests.netd.engine.conftest import Body
 from tests.netd.engine.rig import descriptors, document, opened

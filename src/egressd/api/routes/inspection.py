@@ -20,9 +20,9 @@ from egressd.api.wire.operations import (
     NodeLinks,
     ProbeBody,
 )
-from egressd.service.explain import Explanation, question
 from egressd.service.overview import Overview
-from egressd.service.why import Proof
+from egressd.service.route_explanation import Explanation, question
+from egressd.service.route_probe import Proof
 
 _ASKED: Final[dict[str, Any]] = {
     "client": "192.168.8.21",

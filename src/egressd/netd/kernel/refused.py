@@ -1,6 +1,6 @@
 """Clients and networks that reached a limit, from sets of the nftables table that packets fill.
 
-`egressd.planner.chains.bounds` and `egressd.planner.services_guard` have the rules.
+`egressd.planner.chains.bounds` and `egressd.planner.proxy_service_rules` have the rules.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ The files, by hook:
 - forward, input and postrouting: files of these names;
 - output: `output`, and `answers` (those of the engine to clients).
 
-Proxy services, VPN lines and the API have files of their own (`planner.services_guard`,
+Proxy services, VPN lines and the API have files of their own (`planner.proxy_service_rules`,
 `planner.lines.guard`, `planner.api_guard`), because each of them is about several hooks.
 
 Written for nftables 1.0.6 and 1.1, which parse this text alike: no chain on one line, and
@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from egressd.planner import api_guard, services_guard
+from egressd.planner import api_guard, proxy_service_rules
 from egressd.planner.chains import (
     answers,
     bounds,
@@ -48,7 +48,7 @@ from egressd.planner.chains import (
 )
 from egressd.planner.chains import input as input_hook
 from egressd.planner.declared import Chain, SetSpec
-from egressd.planner.lines import guard as lines_guard
+from egressd.planner.lines import line_rules as lines_guard
 
 SETS: Final = {
     "lanif": SetSpec("type ifname", "LAN interfaces"),
@@ -111,7 +111,7 @@ SETS: Final = {
         "protocols and ports on which the engine looks for whitelisted domains",
     ),
     **lines_guard.SETS,
-    **services_guard.SETS,
+    **proxy_service_rules.SETS,
     **api_guard.SETS,
     **bounds.SETS,
     "members": SetSpec(
@@ -198,7 +198,7 @@ MAPS: Final = {
     "slots": SetSpec(
         "type mark . mark : mark", "group mark and hash of the client's address to a node (sticky)"
     ),
-    **services_guard.MAPS,
+    **proxy_service_rules.MAPS,
 }
 
 RETIRED: Final = ("input_dns", "input_services", "input_lines", "output_lines")
@@ -215,7 +215,7 @@ CHAINS: Final[dict[str, Chain]] = {
     **input_hook.CHAINS,
     **output.CHAINS,
     **answers.CHAINS,
-    **services_guard.CHAINS,
+    **proxy_service_rules.CHAINS,
     **api_guard.CHAINS,
     **forward.CHAINS,
     **postrouting.CHAINS,

@@ -6,10 +6,10 @@ import sys
 from ipaddress import IPv4Address
 from typing import Final
 
-from egressd.planner import api_guard, services_guard
+from egressd.planner import api_guard, proxy_service_rules
 from egressd.planner.chains.terms import KIND, ROUTED
 from egressd.planner.declared import Chain, base_chain, chain
-from egressd.planner.lines import guard as lines_guard
+from egressd.planner.lines import line_rules as lines_guard
 from egressd.planner.registry import (
     ANSWER_PORT,
     APART,
@@ -49,7 +49,7 @@ CHAINS: Final[dict[str, Chain]] = {
         f"icmp type {_ERRORS} {_QUOTES_UDP} jump about_datagram",
         "meta nfproto ipv6 jump input6",
         "udp dport { 53, 853 } iifname @lanif jump dns_to_router",
-        *services_guard.INPUT,
+        *proxy_service_rules.INPUT,
         *lines_guard.STRANGERS,
         # Sockets of the engine's answers read nothing.
         f"udp dport {ANSWER_PORT} drop",

@@ -9,7 +9,7 @@ from typing import Final
 from egressd.planner import api_guard
 from egressd.planner.chains.terms import KIND, NO_EPOCH, ROUTED
 from egressd.planner.declared import Chain, base_chain, chain
-from egressd.planner.lines import guard as lines_guard
+from egressd.planner.lines import line_rules as lines_guard
 from egressd.planner.registry import (
     MARK_ANSWER,
     MARK_DIRECT,

@@ -6,7 +6,7 @@ from typing import Final
 
 from egressd.planner.chains.terms import ENGINE, KIND, NO_EPOCH, NO_KIND, ROUTED, TO_INSTANCE
 from egressd.planner.declared import Chain, base_chain, chain
-from egressd.planner.lines import guard as lines_guard
+from egressd.planner.lines import line_rules as lines_guard
 from egressd.planner.lines.pppd import MTU_MIN
 from egressd.planner.registry import (
     MARK_DIRECT,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from egressd.planner.lines import guard as lines_guard
+from egressd.planner.lines import line_rules as lines_guard
 from egressd.planner.registry import CLEAR_LINE_PORTS
 from tests.lab.netns import Namespace
 

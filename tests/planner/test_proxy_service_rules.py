@@ -8,7 +8,7 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from egressd.planner.services_guard import CHAINS, INPUT
+from egressd.planner.proxy_service_rules import CHAINS, INPUT
 
 RELAY, PORT = IPv4Address("192.0.2.1"), 40_000
 METHOD_NONE, METHOD_PASSWORD = bytes((5, 0)), bytes((5, 2))

@@ -13,7 +13,7 @@ from egressd.model.nouns import Node, Rule, Settings, Whitelist
 from egressd.model.plan import Plan
 from egressd.planner.compile import compile_plan
 from egressd.planner.documents import document_of
-from egressd.planner.listing import has_entries, listing_of, references_of
+from egressd.planner.whitelist_entries import has_entries, listing_of, references_of
 
 RESOLVERS = Resolvers(
     device=("192.0.2.53",), domestic=("192.0.2.54",), outbound=("192.0.2.55",), home=("192.0.2.56",)

@@ -19,10 +19,10 @@ from egressd.planner.compile import group_key
 from egressd.planner.probes import target_paths
 from egressd.planner.targets import mark_of
 from egressd.service import checks
-from egressd.service.explain import Explanation, Question, explain
 from egressd.service.judge import Judge
 from egressd.service.ledger import Ledger
 from egressd.service.ports import Netd
+from egressd.service.route_explanation import Explanation, Question, explain
 from egressd.service.system import seen_by
 
 EXIT_URL: Final = "https://www.cloudflare.com/cdn-cgi/trace"

@@ -13,10 +13,10 @@ from egressd.formats.config_json import read_config
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, parse_target
 from egressd.model.nouns import Line, Node, ProxyService, Rule, Whitelist
-from egressd.planner.listing import entries_of, has_entries
 from egressd.planner.nodes import fault_of, settings_of
 from egressd.planner.targets import dial_problem
-from egressd.service.blocking import why_blocked
+from egressd.planner.whitelist_entries import entries_of, has_entries
+from egressd.service.reachability import why_blocked
 
 _UNKNOWN_SHOWN = 10  # names in a warning
 

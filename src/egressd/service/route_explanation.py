@@ -23,11 +23,11 @@ from egressd.model.names import DIRECT, TargetName, parse_target
 from egressd.model.nouns import Rule
 from egressd.planner.compile import egress_resolvers, is_asked_directly
 from egressd.planner.instances import clients_resolvers
-from egressd.planner.listing import HTTP_PORTS, QUIC_PORTS, TLS_PORTS, entries_of
 from egressd.planner.local_names import zone_of
 from egressd.planner.nodes import carries_udp
 from egressd.planner.resolvers import RESOLVERS_MAX
 from egressd.planner.targets import dial_paths
+from egressd.planner.whitelist_entries import HTTP_PORTS, QUIC_PORTS, TLS_PORTS, entries_of
 from egressd.service.bounds import reached_by
 from egressd.service.judgement import Verdict, judge, judge_unruled, why_no_client
 

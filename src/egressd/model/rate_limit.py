@@ -13,7 +13,7 @@ ACCOUNTS_MAX: Final = 4096
 """Accounts remembered; beyond that, the one that has been quiet longest is forgotten."""
 
 
-class Debts:
+class Gcra:
     """The debts of accounts, by key. Times are seconds of a clock that never goes back."""
 
     def __init__(self) -> None:

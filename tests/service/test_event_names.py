@@ -8,7 +8,7 @@ from egressd.model.desired import DesiredState, Edit
 from egressd.model.faults import Value
 from egressd.model.messages import Event
 from egressd.model.nouns import Node
-from egressd.service.naming import named
+from egressd.service.event_names import named
 
 
 def node(node_id: int, name: str) -> Edit:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from egressd.app.reach import first_closed, make_reachable, program_directories
+from egressd.app.private_mounts import first_closed, make_reachable, program_directories
 
 NOBODY = 65534
 
