@@ -7,12 +7,14 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import msgspec
 import pytest
-from playwright.sync_api import Locator, Response, Route, expect
+from playwright.sync_api import Locator, Page, Response, Route, expect
 
 from egressd.lab.client import Client
 from egressd.lab.spec import WEB_SERVERS
@@ -94,27 +96,31 @@ def test_two_hundred_targets_are_all_counted(tidy: Site) -> None:
         expect(flows).to_contain_text(f"and {counts['targets'] - 10} more targets")
 
 
+def streamed(page: Page, overviews: list[dict[str, Any]]) -> None:
+    """Show the overview page with these overviews in place of the device's."""
+    stream = "".join(f"event: overview\ndata: {json.dumps(one)}\n\n" for one in overviews)
+    page.route(
+        "**/ops/events",
+        lambda route: route.fulfill(content_type="text/event-stream", body=stream),
+    )
+    page.reload()
+    page.evaluate("location.hash = '#/overview'")
+
+
 def test_the_busiest_of_many_lines_are_drawn(served: Site) -> None:
-    overview = served.lab.api.ask("GET", "/ops/overview").body
+    overview: dict[str, Any] = served.lab.api.ask("GET", "/ops/overview").body
     wan = next(one for one in overview["interfaces"] if one["role"] == "wan")
 
-    def snapshot(second: int) -> str:
+    def snapshot(second: int) -> dict[str, Any]:
         lines = [
             {"name": f"ppp{n}", "role": "line", "received": n * second * 125_000, "sent": 0}
             for n in range(12)
         ]
         at = f"2026-11-20T22:58:{second:02}.000Z"
-        told = overview | {"at": at, "interfaces": [wan | line for line in lines]}
-        return f"event: overview\ndata: {json.dumps(told)}\n\n"
+        return overview | {"at": at, "interfaces": [wan | line for line in lines]}
 
-    stream = "".join(snapshot(second) for second in (10, 12, 14))
     with served.visit("#/settings") as page:
-        page.route(
-            "**/ops/events",
-            lambda route: route.fulfill(content_type="text/event-stream", body=stream),
-        )
-        page.reload()
-        page.evaluate("location.hash = '#/overview'")
+        streamed(page, [snapshot(second) for second in (10, 12, 14)])
         chart = page.get_by_role("region", name="Throughput by interface")
         shown = chart.get_by_role("listitem")
         expect(shown).to_have_count(9)
@@ -123,6 +129,49 @@ def test_the_busiest_of_many_lines_are_drawn(served: Site) -> None:
         # Of ppp0 to ppp3.
         expect(shown.last).to_contain_text("6.0 Mbit/s")
         expect(chart.locator("canvas")).to_be_visible()
+
+
+_RECORD_TEXTS = """globalThis.texts = [];
+const { clearRect, fillText } = CanvasRenderingContext2D.prototype;
+CanvasRenderingContext2D.prototype.clearRect = function (...area) {
+  globalThis.texts = [];
+  return clearRect.call(this, ...area);
+};
+CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+  globalThis.texts.push(text);
+  return fillText.call(this, text, ...place);
+};"""
+"""A script that keeps the texts of a canvas since it was cleared."""
+
+
+@pytest.mark.parametrize(("minutes", "label"), [(1, r"^\d+:\d\d:\d\d"), (5, r"^\d+:\d\d .M$")])
+def test_no_two_labels_of_the_charts_time_axis_are_equal(
+    served: Site, minutes: int, label: str
+) -> None:
+    """The labels were hours and minutes: in a chart of one minute several were the same."""
+    overview = served.lab.api.ask("GET", "/ops/overview").body
+    start = datetime(2026, 11, 20, 22, 58, tzinfo=UTC)
+    moments = [start + timedelta(seconds=second) for second in range(0, 60 * minutes + 4, 2)]
+    with served.visit("#/settings") as page:
+        page.add_init_script(_RECORD_TEXTS)
+        streamed(page, [overview | {"at": moment.isoformat()} for moment in moments])
+        found = page.wait_for_function(
+            "label => ((labels) => labels.length > 2 && labels)"
+            "(texts.filter((text) => text.match(label)))",
+            arg=label,
+        )
+        labels = found.json_value()
+    assert len(set(labels)) == len(labels)
+
+
+def test_every_figure_is_within_its_column(served: Site) -> None:
+    """In a window of 1,010 pixels a long uptime reached beyond the edge of its card."""
+    overview = served.lab.api.ask("GET", "/ops/overview").body
+    with served.visit("#/settings", width=1010) as page:
+        streamed(page, [overview | {"uptime_s": 86_399}])
+        figures = page.locator(".figures div")
+        expect(figures.last).to_contain_text("23 h 59 min")
+        assert figures.evaluate_all("all => all.every((one) => one.scrollWidth <= one.clientWidth)")
 
 
 def test_older_changes_are_shown_on_request(tidy: Site) -> None:
