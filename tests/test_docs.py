@@ -14,7 +14,8 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 _FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`[^`\n]*`")
-_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_LINK = re.compile(r"(?:\]\(|\b(?:href|src|srcset)=\")([^)\"\s]+)")
+"""A link of Markdown, or an attribute of HTML within it."""
 _HEADING = re.compile(r"^#{1,6} (.+?) *#*$", re.MULTILINE)
 
 
@@ -53,8 +54,9 @@ def test_links_and_anchors_are_parsed_as_on_github() -> None:
         "[a](b.md#c) [d](https://e.example/) `[f](g.md)`\n"
         "```sh\n# no heading [h](i.md)\n```\n"
         "## Same\n## Same\n## A [link](j.md)'s\n"
+        '<picture><source srcset="k.png"><img alt="" src="l.png"></picture>\n'
     )
-    assert links(text) == ["b.md#c", "j.md"]
+    assert links(text) == ["b.md#c", "j.md", "k.png", "l.png"]
     assert anchors(text) == {"what-is-told-and-how-soon", "same", "same-1", "a-links"}
 
 

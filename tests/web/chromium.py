@@ -52,16 +52,21 @@ def context(
     browser: Browser,
     *,
     width: int = 1280,
+    height: int | None = None,
+    scale: int = 1,
     theme: str = "light",
     language: str = "en",
     state: Any = None,
 ) -> BrowserContext:
     """Return a new visitor's context, with window and preferences; `state` holds initial cookies.
 
-    The device's certificate is self-made, so no authority vouches for it.
+    `width` and `height` are in CSS pixels, `scale` is the screen's pixels in each of them. By
+    default a window has the usual height of a phone or a desktop. The device's certificate is
+    self-made, so no authority vouches for it.
     """
     made = browser.new_context(
-        viewport={"width": width, "height": 844 if width < 500 else 800},
+        viewport={"width": width, "height": height or (844 if width < 500 else 800)},
+        device_scale_factor=scale,
         locale=language,
         color_scheme="dark" if theme == "dark" else "light",
         has_touch=width < 500,

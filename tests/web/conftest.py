@@ -6,20 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from egressd.lab import netns
-from egressd.lab.lab import Lab
 from tests.lab.conftest import namespaces  # noqa: F401 - a fixture
-from tests.web.chromium import chromium
-from tests.web.site import Site
+from tests.web.site import Site, first_start
 
 
 @pytest.fixture(scope="module")
 def fresh_site(namespaces: None) -> Iterator[Site]:  # noqa: F811
     """Yield a device at its first start: no password has been chosen."""
-    with Lab() as lab:
-        lab.start_egressd()
-        with chromium(netns.namespace(lab.name, "client3")) as browser:
-            yield Site(lab, browser)
+    with first_start() as site:
+        yield site
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,11 @@ from typing import Any, Final
 
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from egressd.lab import netns
 from egressd.lab.device import TLS_PORT
 from egressd.lab.lab import Lab
-from egressd.lab.spec import LAN_ADDRESS
-from tests.web.chromium import context
+from egressd.lab.spec import LAN_ADDRESS, LabSpec
+from tests.web.chromium import chromium, context
 
 PASSWORD: Final = "correct horse battery"
 URL: Final = f"https://{LAN_ADDRESS}:{TLS_PORT}/"
@@ -27,6 +28,15 @@ _LISTS: Final[dict[str, tuple[str, Callable[[list[dict[str, Any]]], object]]]] =
 }
 """The way to delete rows of each list: the path, and the body of the request."""
 _CODE: Final = re.compile(r'"setup_code": "([0-9A-Z-]{14})"')
+
+
+@contextmanager
+def first_start(spec: LabSpec | None = None) -> Iterator[Site]:
+    """Yield a device at its first start, in a lab of its own: no password has been chosen."""
+    with Lab(spec) as lab:
+        lab.start_egressd()
+        with chromium(netns.namespace(lab.name, "client3")) as browser:
+            yield Site(lab, browser)
 
 
 @dataclass
