@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -587,6 +588,15 @@ def test_nothing_remains_after_an_interrupt(namespaces: None) -> None:
     with _held_lab() as (holder, trace):
         holder.send_signal(signal.SIGINT)
         holder.wait(20)
+        assert trace.left() == []
+
+
+def test_two_runs_may_remove_the_same_abandoned_lab_at_once(namespaces: None) -> None:
+    with _held_lab() as (holder, trace):
+        holder.kill()
+        holder.wait()
+        with ThreadPoolExecutor(2) as runs:
+            list(runs.map(netns.remove_lab, [trace.name] * 2))
         assert trace.left() == []
 
 

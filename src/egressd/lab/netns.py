@@ -96,12 +96,17 @@ def processes(names: Iterable[str]) -> list[int]:
 def remove_lab(lab: str) -> None:
     """End every process in the lab's namespaces, then remove namespaces and files.
 
-    Safe to repeat, and to call for a lab that was built only in part.
+    Safe to repeat, to call for a lab that was built only in part, and to call in two processes at
+    once, as when two runs of tests find the same abandoned lab.
     """
     names = [namespace(lab, role) for role in labs().get(lab, [])]
     _end(names)
     for name in names:
-        run_ip("netns", "del", name)
+        try:
+            run_ip("netns", "del", name)
+        except Failed:
+            if (NETNS_DIR / name).exists():
+                raise
     for folder in (*ETC_DIR.glob(f"{PREFIX}{lab}-*"), RUN_DIR / lab):
         shutil.rmtree(folder, ignore_errors=True)
     for parent in (ETC_DIR, RUN_DIR):
