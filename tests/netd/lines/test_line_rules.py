@@ -21,19 +21,24 @@ OWN, SERVER, STRANGER = "192.0.2.2", "192.0.2.9", "192.0.2.66"
 PPTP = bytes.fromhex("3001880b 0004002a 00000000 ff03c021")
 """GRE of a PPTP tunnel that carries four bytes (RFC 2637, 4.1)."""
 GRE = bytes.fromhex("00000800 45000014")
+_DONT_FRAGMENT = 0x40
 PORT, OTHER = CLEAR_LINE_PORTS[0], CLEAR_LINE_PORTS[-1]
 
 TABLE = f"""
 table inet guard {{
     set lannet {{ type ipv4_addr; flags interval; }}
-    set called {{ {lines_guard.SETS["called"].spec}; }}
+    {"; ".join(f"set {name} {{ {made.spec}; }}" for name, made in lines_guard.SETS.items())}
     chain output {{
         type filter hook output priority filter
         {"; ".join(lines_guard.OUTPUT)}
     }}
     chain input {{
         type filter hook input priority filter
-        {"; ".join(lines_guard.INPUT)}
+        {"; ".join((*lines_guard.INPUT, *lines_guard.STRANGERS))}
+    }}
+    chain unasked {{
+        type nat hook prerouting priority -99
+        {"; ".join(lines_guard.UNASKED)}
     }}
 }}
 """
@@ -149,3 +154,46 @@ def test_p1_packets_of_a_line_do_not_leave_by_another_interface(
         assert arrives(raw(namespace, "198.51.100.2"), tunnel, PPTP)
         assert arrives(raw(namespace, OWN), tunnel, GRE), "nor are other tunnels"
         assert not arrives(raw(namespace, OWN), tunnel, PPTP)
+
+
+def test_p1_a_pptp_server_that_is_called_by_a_line_is_heard_there_and_nobody_else(
+    namespace: Namespace,
+) -> None:
+    with Namespace() as far, ExitStack() as opened:
+        namespace.cable("l2tp_1", far, "far0")
+        namespace.shell(f"ip address add {OWN}/24 dev l2tp_1")
+        far.shell(f"ip address add {SERVER}/24 dev far0; ip address add {STRANGER}/24 dev far0")
+        own = opened.enter_context(raw(namespace, OWN))
+        callers = {name: opened.enter_context(raw(far, name)) for name in (SERVER, STRANGER)}
+
+        def known(packet: bytes = PPTP) -> set[str]:
+            """Whose packets arrive."""
+            for caller in callers.values():
+                caller.sendto(packet, (OWN, 0))
+            found = set()
+            own.settimeout(0.3)
+            with suppress(TimeoutError):
+                while True:
+                    found.add(own.recvfrom(100)[1][0])
+            return found
+
+        assert known() == set(callers), "so far nobody is kept away"
+        namespace.shell(f"conntrack -F; nft -f - <<'END'\n{TABLE}\nEND")
+        assert known() == set()
+        own.sendto(PPTP, (SERVER, 0))
+        assert known() == {SERVER}
+        assert known(GRE) == set()
+        namespace.shell("nft flush set inet guard called_gre; conntrack -F")
+        assert known() == set()
+        own.sendto(GRE, (SERVER, 0))
+        assert known() == set(), "that was no call"
+
+
+def test_gre_of_pptp_lines_may_be_fragmented(namespace: Namespace, far: Namespace) -> None:
+    namespace.shell(f"nft -f - <<'END'\n{TABLE}\nEND")
+    with raw(namespace, OWN) as own, raw(far, SERVER) as there:
+        flags = {}
+        for packet in (PPTP, GRE):
+            own.sendto(packet, (SERVER, 0))
+            flags[packet] = there.recv(100)[6]
+    assert flags == {PPTP: 0, GRE: _DONT_FRAGMENT}

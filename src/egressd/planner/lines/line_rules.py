@@ -20,6 +20,10 @@ port forwards. This includes late packets of flows that ended when the line was 
 would answer them is routed like any packet of this machine, and so would leave by a WAN. So would
 the error about a packet to be forwarded whose hop limit is used up: it must not be seen as one to
 be forwarded.
+
+conntrack does not know the GRE of a PPTP line that another line carries: each end names the calls of
+the other (RFC 2637, 4.1), so the server's packets are a flow of their own. They are let in from the
+server that this machine calls by that line.
 """
 
 from __future__ import annotations
@@ -41,6 +45,11 @@ SETS: Final = {
         "type ipv4_addr . inet_service; size 65535; flags dynamic,timeout; timeout 1m",
         "L2TP server and local port, called lately; filled by packets",
     ),
+    # The rules of OUTPUT fill it. pppd sends at least every 2 s.
+    "called_gre": SetSpec(
+        "type ipv4_addr . ifname; size 4096; flags dynamic,timeout; timeout 1m",
+        "PPTP server and line that carries the call; filled by packets",
+    ),
 }
 OUTPUT: Final = (
     # Engine instances answer clients from the address and port that the client asked: any port.
@@ -52,14 +61,23 @@ OUTPUT: Final = (
     " fib saddr . oif type != local drop",
     f"udp sport {_CLEAR} ct state != established fib saddr type local"
     " update @called { ip daddr . udp sport }",
+    *(
+        f'meta l4proto gre {_IS_PPTP} oifname "{kind}_*" fib saddr type local'
+        " update @called_gre { ip daddr . oifname }"
+        for kind in LINE_TYPES
+    ),
+    # pptp ends on the error that a packet is too large for the path; without that error large packets
+    # are lost. So they may be fragmented.
+    f"meta l4proto gre {_IS_PPTP} fib saddr type local ip frag-off set 0",
 )
+_CALLED_GRE: Final = f"meta l4proto gre {_IS_PPTP} ip saddr . iifname @called_gre accept"
 INPUT: Final = (
     # TPROXY delivers clients' packets to such a port of another host to the instances.
     f"udp dport {_RANGE} fib daddr type local meta ipsec missing drop",
     f"udp dport {_CLEAR} ct state != established fib daddr type local"
     " ip saddr . udp dport != @called drop",
 )
-UNASKED: Final = tuple(f'iifname "{kind}_*" drop' for kind in LINE_TYPES)
+UNASKED: Final = (_CALLED_GRE, *(f'iifname "{kind}_*" drop' for kind in LINE_TYPES))
 INVALID: Final = tuple(f'ct state invalid iifname "{kind}_*" drop' for kind in LINE_TYPES)
 STRANGERS: Final = ("ct state { established, related } accept", *UNASKED)
 """Rules of egressd's own table, for packets from and to this machine. They are fixed, so that they
