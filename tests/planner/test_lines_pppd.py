@@ -25,12 +25,11 @@ TAKES_ONE = {
     "lcp-echo-failure", "lcp-restart", "lcp-max-terminate", "mtu", "mru", "pty",
 }  # fmt: skip
 TAKES_NONE = {
-    "nodetach", "noauth", "noipdefault", "ipcp-accept-local", "ipcp-accept-remote", "usepeerdns",
-    "noipv6", "nodefaultroute", "lcp-echo-adaptive", "refuse-eap", "novj", "nobsdcomp",
-    "nodeflate", "nomp", "noccp", "require-mppe-128", "refuse-pap", "refuse-chap",
+    "nodetach", "debug", "noauth", "noipdefault", "ipcp-accept-local", "ipcp-accept-remote",
+    "usepeerdns", "noipv6", "nodefaultroute", "lcp-echo-adaptive", "refuse-eap", "novj",
+    "nobsdcomp", "nodeflate", "nomp", "noccp", "require-mppe-128", "refuse-pap", "refuse-chap",
     "refuse-mschap",
 }  # fmt: skip
-
 LINE = Line(
     id=1, type="l2tp", name="l2tp_1", server="vpn.example", port=1701, username="u", password="p"
 )

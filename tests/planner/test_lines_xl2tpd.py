@@ -44,6 +44,7 @@ def test_the_configuration_has_one_line_that_dials_once() -> None:
             "port": "0",
             "max retries": "3",
             "access control": "yes",
+            "debug avp": "yes",
         },
         "[lac line]": {
             "lns": "203.0.113.9:1702",

@@ -14,7 +14,7 @@ from egressd.netd.lines.backoff import (
     STEADY_S,
     Backoff,
 )
-from egressd.netd.lines.diagnosis import Cause
+from egressd.netd.lines.failure import Cause
 
 
 def test_the_delay_doubles_from_one_second_to_a_minute() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from egressd.netd.lines.charon import Charon
-from egressd.netd.lines.diagnosis import Failure
+from egressd.netd.lines.failure import Failure
 from egressd.planner.lines import ipsec
 from egressd.planner.lines.dial import Dial
 from egressd.planner.registry import LINE_PORTS

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address
 
+import msgspec
 import pytest
 
 from egressd.model.nouns import Line
 from egressd.netd.lines import diagnosis
-from egressd.netd.lines.diagnosis import Cause
+from egressd.netd.lines.failure import Cause
 from egressd.planner.lines.dial import Dial
 
 DIAL = Dial(
@@ -35,8 +36,15 @@ xl2tpd[850]: Connecting to host 203.0.113.9, port 1702
 """
 
 
-def verdict(ppp: str = "", daemon: str = "", *, was_online: bool = False) -> tuple[Cause, str]:
-    found = diagnosis.verdict(DIAL, was_online=was_online, ppp_log=ppp, daemon_log=daemon)
+PPTP = msgspec.structs.replace(
+    DIAL, line=msgspec.structs.replace(DIAL.line, type="pptp", name="pptp_1", port=1723)
+)
+
+
+def verdict(
+    ppp: str = "", daemon: str = "", *, was_online: bool = False, dial: Dial = DIAL
+) -> tuple[Cause, str]:
+    found = diagnosis.verdict(dial, was_online=was_online, ppp_log=ppp, daemon_log=daemon)
     return found.cause, str(found)
 
 
@@ -50,9 +58,19 @@ def verdict(ppp: str = "", daemon: str = "", *, was_online: bool = False) -> tup
             "the server refused the user name or password: Access denied",
         ),
         (
-            "CHAP authentication failed: no such user\n",
+            "CHAP authentication failed: no such user\nCHAP authentication failed\n",
+            Cause.WRONG_PASSWORD,
+            "the server refused the user name or password: no such user",
+        ),
+        (
+            "CHAP authentication failed\n",
             Cause.WRONG_PASSWORD,
             "the server refused the user name or password",
+        ),
+        (
+            "Remote message: Login incorrect\nPAP authentication failed\n",
+            Cause.WRONG_PASSWORD,
+            "the server refused the user name or password: Login incorrect",
         ),
         (
             "PAP authentication failed\n",
@@ -60,24 +78,59 @@ def verdict(ppp: str = "", daemon: str = "", *, was_online: bool = False) -> tup
             "the server refused the user name or password",
         ),
         (
+            "No response to PAP authenticate-requests\n",
+            Cause.UNREACHABLE,
+            "the server does not answer the login",
+        ),
+        (
+            "MS-CHAPv2 mutual authentication failed.\nCHAP authentication failed\n",
+            Cause.REFUSED,
+            "the server does not know the password itself, and may be another than it should be",
+        ),
+        (
+            "Remote message: Welcome\nPAP authentication succeeded\n"
+            "IPCP: timeout sending Config-Requests\n",
+            Cause.REFUSED,
+            "the server gave no IP address",
+        ),
+        (
+            "local  IP address 10.9.9.1\nremote IP address 10.9.9.1\n",
+            Cause.REFUSED,
+            "the server gives both ends of the line one address, 10.9.9.1",
+        ),
+        (
+            "LCP: timeout sending Config-Requests\n",
+            Cause.UNREACHABLE,
+            "the L2TP server takes the call, but no PPP comes from it",
+        ),
+        (
+            "LCP terminated by peer (MPPE required but peer negotiation failed)\n",
+            Cause.REFUSED,
+            "the server wants MPPE inside L2TP, which egressd does not do",
+        ),
+        (
+            "rcvd [CCP ConfReq id=0x1 <mppe +H -M +S -L -D -C>]\n"
+            "sent [LCP ProtRej id=0x2 80 fd 01 01 00 0a 12 06 01 00 00 40]\n"
+            "rcvd [LCP TermReq id=0x2]\nLCP terminated by peer\nsent [LCP TermAck id=0x2]\n",
+            Cause.REFUSED,
+            "the server wants MPPE inside L2TP, which egressd does not do",
+        ),
+        (
+            "rcvd [LCP ConfReq id=0x9 <mru 1400> <auth eap> <magic 0x7c4f87f>]\n"
+            "sent [LCP ConfRej id=0x9 <auth eap>]\n"
+            'rcvd [LCP TermReq id=0xa "peer refused to authenticate"]\nsent [LCP TermAck id=0xa]\n',
+            Cause.REFUSED,
+            "the server insists on EAP, by which lines do not log in",
+        ),
+        (
+            'rcvd [LCP TermReq id=0xa "no more \\"lines\\""]\nsent [LCP TermAck id=0xa]\n',
+            Cause.REFUSED,
+            'the server ended the line: no more \\"lines\\"',
+        ),
+        (
             "CHAP authentication failed due to protocol-reject\n",
             Cause.REFUSED,
             "the server takes no kind of password that this line may use",
-        ),
-        (
-            "CHAP authentication succeeded\nMPPE required but peer negotiation failed\n",
-            Cause.REFUSED,
-            "the server does not encrypt PPTP with 128 bits (MPPE)",
-        ),
-        (
-            "MPPE required, but MS-CHAP[v2] nor EAP-TLS auth are performed.\n",
-            Cause.REFUSED,
-            "the server does not ask for MS-CHAPv2, without which PPTP is not encrypted",
-        ),
-        (
-            "MPPE required, but kernel has no support.\n",
-            Cause.MISSING,
-            "the kernel cannot encrypt PPTP: it has no module ppp_mppe",
         ),
         (
             "Could not determine local IP address\n",
@@ -96,6 +149,84 @@ def test_pppd_messages_become_a_cause_and_a_reason(ppp: str, cause: Cause, reaso
 
 
 @pytest.mark.parametrize(
+    ("ppp", "cause", "reason"),
+    [
+        (
+            "CHAP authentication succeeded\nMPPE required but peer negotiation failed\n",
+            Cause.REFUSED,
+            "the server does not encrypt PPTP with 128 bits (MPPE)",
+        ),
+        (
+            "MPPE required, but MS-CHAP[v2] nor EAP-TLS auth are performed.\n",
+            Cause.REFUSED,
+            "the server does not ask for MS-CHAPv2, without which PPTP is not encrypted",
+        ),
+        (
+            "MPPE required, but kernel has no support.\n",
+            Cause.MISSING,
+            "the kernel cannot encrypt PPTP: it has no module ppp_mppe",
+        ),
+        (
+            "MPPE disabled\nLCP terminated by peer\n",
+            Cause.REFUSED,
+            "the server does not encrypt PPTP with 128 bits (MPPE)",
+        ),
+        (
+            "LCP terminated by peer (MPPE required but peer negotiation failed)\n",
+            Cause.REFUSED,
+            "the server ended the line: MPPE required but peer negotiation failed",
+        ),
+        (
+            "pptp warn[open_inetsock:pptp_callmgr.c:352]: connect: Connection refused\n"
+            "pptp fatal[callmgr_main:pptp_callmgr.c:134]: Could not open control connection to "
+            "203.0.113.9\npptp fatal[open_callmgr:pptp.c:525]: Call manager exited with error 256\n"
+            "Modem hangup\nConnection terminated.\n",
+            Cause.UNREACHABLE,
+            "no PPTP server answers at 203.0.113.9: Connection refused",
+        ),
+        (
+            "Connect: pptp_1 <--> /dev/pts/0\nScript exec /usr/sbin/pptp 203.0.113.9 finished\n"
+            "Modem hangup\nConnection terminated.\n",
+            Cause.REFUSED,
+            "the PPTP server ended the call",
+        ),
+        (
+            "LCP: timeout sending Config-Requests\nConnection terminated.\n",
+            Cause.UNREACHABLE,
+            "the PPTP server takes the call by TCP, but no GRE comes from it: something on the way "
+            "drops IP protocol 47",
+        ),
+        (
+            "rcvd [LCP ConfReq id=0x1 <asyncmap 0x0> <auth pap> <magic 0x2>]\n"
+            "sent [LCP ConfRej id=0x1 <auth pap>]\n"
+            'rcvd [LCP TermReq id=0x2 "peer refused to authenticate"]\n'
+            "LCP terminated by peer (peer refused to authenticate)\n",
+            Cause.REFUSED,
+            "the server does not ask for MS-CHAPv2, without which PPTP is not encrypted",
+        ),
+    ],
+)
+def test_pppd_tells_of_a_pptp_line(ppp: str, cause: Cause, reason: str) -> None:
+    assert verdict(BEGINNING + ppp, dial=PPTP) == (cause, reason)
+
+
+def test_a_servers_words_are_no_other_daemons() -> None:
+    """Nor is a sentence one of the other kind of line."""
+    said = "MPPE required, but kernel has no support.", "pptp fatal[a]: connect: x"
+    for words in said:
+        assert verdict(f"LCP terminated by peer (no; {words})\n", dial=PPTP)[1].startswith(
+            "the server ended the line: no; "
+        )
+    assert verdict("MPPE required, but kernel has no support.\n") == (
+        Cause.MISSING,
+        "the kernel cannot encrypt PPTP: it has no module ppp_mppe",
+    )
+    assert verdict("pptp warn[a:b]: connect: Connection refused\n")[0] is Cause.FAILED
+    cut = "xl2tpd[1]: control_finish: Connection closed to 1.2.3.4, serial 1 (a\nunshare: b)\n"
+    assert verdict("", cut) == (Cause.REFUSED, "the server closed the connection: a")
+
+
+@pytest.mark.parametrize(
     ("daemon", "cause", "reason"),
     [
         (
@@ -105,15 +236,10 @@ def test_pppd_messages_become_a_cause_and_a_reason(ppp: str, cause: Cause, reaso
             "no L2TP server answers at 203.0.113.9 port 1702",
         ),
         (
-            "xl2tpd[1]: Connection closed to 203.0.113.9, port 1702 (No such user), Local: 1\n",
+            "xl2tpd[1]: Connection closed to 203.0.113.9, port 1702 (No such user), Local: 1, "
+            "Remote: 2\n",
             Cause.REFUSED,
             "the server closed the connection: No such user",
-        ),
-        (
-            "pptp warn[open_inetsock:pptp_callmgr.c:352]: connect: Connection refused\n"
-            "pptp fatal[callmgr_main:pptp_callmgr.c:134]: Could not open control connection\n",
-            Cause.UNREACHABLE,
-            "no PPTP server answers at 203.0.113.9: Connection refused",
         ),
         (
             "unshare: unshare failed: Operation not permitted\n",
@@ -126,6 +252,51 @@ def test_messages_of_daemons_around_pppd_become_a_cause_and_a_reason(
     daemon: str, cause: Cause, reason: str
 ) -> None:
     assert verdict("", XL2TPD + daemon) == (cause, reason)
+
+
+@pytest.mark.parametrize(
+    ("daemon", "cause", "reason"),
+    [
+        (
+            "Connection established to 203.0.113.9, 1702.  Local: 1, Remote: 3 (ref=0/0).\n"
+            "xl2tpd[1]: Maximum retries exceeded for tunnel 1.  Closing.\n",
+            Cause.UNREACHABLE,
+            "the L2TP server does not answer the call",
+        ),
+        (
+            "control_finish: No secret for authenticating to 'odd'\n"
+            "xl2tpd[1]: Connection 3 closed to 203.0.113.9, port 1702 (No secret key on our end)\n",
+            Cause.REFUSED,
+            "the server wants a secret of L2TP's own, beside IPsec's, which lines do not have",
+        ),
+        (
+            "message_type_avp: message type 14 (Call-Disconnect-Notify)\n"
+            "xl2tpd[1]: result_code_avp: peer closing for reason 4 (Requester is not authorized to "
+            "establish a control channel), error = 0 ()\n"
+            "xl2tpd[1]: control_finish: Connection closed to 203.0.113.9, serial 1 ()\n",
+            Cause.REFUSED,
+            "the server has no room for the call at the moment",
+        ),
+        (
+            "message_type_avp: message type 4 (Stop-Control-Connection-Notification)\n"
+            "xl2tpd[1]: result_code_avp: peer closing for reason 6 (Requester is being shut "
+            "down), error = 0 ()\n"
+            "xl2tpd[1]: control_finish: Connection closed to 203.0.113.9, port 1702 (), "
+            "Local: 1, Remote: 3\n",
+            Cause.REFUSED,
+            "the server is being shut down",
+        ),
+        (
+            "result_code_avp: peer closing for reason 2 (General error--Error Code indicates the "
+            "problem), error = 4 (No Sundays)\n"
+            "xl2tpd[1]: control_finish: Connection closed to 203.0.113.9, serial 1 (No Sundays)\n",
+            Cause.REFUSED,
+            "the server closed the connection: No Sundays",
+        ),
+    ],
+)
+def test_xl2tpd_messages_become_a_cause_and_a_reason(daemon: str, cause: Cause, reason: str) -> None:
+    assert verdict("", f"{XL2TPD}xl2tpd[1]: {daemon}") == (cause, reason)
 
 
 def test_the_cause_from_pppd_takes_precedence() -> None:
@@ -168,7 +339,22 @@ def test_messages_of_a_server_are_sanitised() -> None:
     ],
 )
 def test_the_end_of_a_line_is_recognised_while_xl2tpd_continues(log: str, is_over: bool) -> None:
-    assert diagnosis.is_over(log) is is_over
+    assert diagnosis.is_over("", log) is is_over
+
+
+@pytest.mark.parametrize(
+    ("log", "is_over"),
+    [
+        (BEGINNING + ADDRESSED, False),
+        (BEGINNING + "LCP: timeout sending Config-Requests\n", True),
+        ("local  IP address 10.9.9.1\nremote IP address 10.9.9.1\n", True),
+        ("local  IP address 10.9.9.1\nremote IP address 10.9.9.10\n", False),
+        ('rcvd [LCP TermReq id=0xa "again"]\nsent [LCP TermAck id=0xa]\n' * 2, False),
+        ('rcvd [LCP TermReq id=0xa "again"]\nsent [LCP TermAck id=0xa]\n' * 3, True),
+    ],
+)
+def test_the_end_of_a_line_is_recognised_while_pppd_continues(log: str, is_over: bool) -> None:
+    assert diagnosis.is_over(log, XL2TPD) is is_over
 
 
 def test_resolvers_are_known_once_the_address_is_known() -> None:

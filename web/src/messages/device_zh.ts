@@ -68,6 +68,32 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "the server does not encrypt PPTP with 128 bits (MPPE)": "服务器不支持 PPTP 的 128 位加密（MPPE）",
   "the kernel cannot encrypt PPTP: it has no module ppp_mppe":
     "内核无法加密 PPTP：缺少模块 ppp_mppe",
+  "the server does not know the password itself, and may be another than it should be":
+    "服务器自己不知道密码，可能不是应连接的服务器",
+  "the server does not answer the login": "服务器对登录没有响应",
+  "the server insists on EAP, by which lines do not log in": "服务器只接受 EAP 认证，线路不支持 EAP",
+  "the server wants MPPE inside L2TP, which egressd does not do":
+    "服务器要求在 L2TP 内使用 MPPE 加密，egressd 不支持",
+  "the server wants a secret of L2TP's own, beside IPsec's, which lines do not have":
+    "服务器要求 L2TP 自身的隧道密钥（不是 IPsec 密钥），线路没有这个字段",
+  "what is sent to the server comes back unchanged": "发给服务器的数据原样返回（环路）",
+  "the server gives both ends of the line one address, {address}":
+    "服务器给线路两端分配了同一个地址 {address}",
+  "the PPTP server takes the call by TCP, but no GRE comes from it: something on the way drops IP protocol 47":
+    "PPTP 服务器通过 TCP 接受了呼叫，但收不到它的 GRE：途中有设备丢弃 IP 协议 47",
+  "the L2TP server takes the call, but no PPP comes from it": "L2TP 服务器接受了呼叫，但收不到它的 PPP",
+  "the L2TP server does not answer the call": "L2TP 服务器对呼叫没有响应",
+  "the PPTP server takes no call of this line": "PPTP 服务器不接受本线路的呼叫",
+  "the PPTP server takes no call of this line: {words}": "PPTP 服务器不接受本线路的呼叫：{words}",
+  "the PPTP server ended the call": "PPTP 服务器结束了呼叫",
+  "the server closed the connection for administrative reasons": "服务器因管理原因关闭了连接",
+  "the server has no room for the call at the moment": "服务器暂时没有空位接受呼叫",
+  "the server has no room for the call": "服务器没有空位接受呼叫",
+  "the call was not set up in the time that the server gives": "呼叫没有在服务器规定的时间内建立",
+  "the server has a tunnel of this line already": "服务器已有本线路的隧道",
+  "the server does not let this line have a tunnel": "服务器不允许本线路建立隧道",
+  "the server speaks another version of L2TP": "服务器使用另一个 L2TP 版本",
+  "the server is being shut down": "服务器正在关机",
   "the server stopped answering": "服务器停止响应",
   "the server gave no IP address": "服务器没有分配 IP 地址",
   "the server hands out {address}, {>whose}": "服务器分配的地址 {address} {whose}，不能使用",

@@ -6,7 +6,8 @@
 - `unit`: a daemon with all its children, in a folder and mount namespace of its own.
 - `charon`: strongSwan's IKE daemon, for lines with a secret; `vici` speaks its protocol, and
   `shared_secrets` hands it one secret a server.
-- `diagnosis`: what the daemons' logs say, in plain words. `news`: what is told of it.
+- `diagnosis`: what the daemons' logs say, by the sentences of `reasons`; `failure`: what comes of
+  it. `news`: what is told.
 - `surroundings`: what lines ask the machine: interfaces, addresses of servers, programs, modules.
 
 What daemons read is rendered by `planner.lines.daemon` and its neighbours. Units outlive netd: a

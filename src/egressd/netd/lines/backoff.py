@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from egressd.netd.lines.diagnosis import Cause
+from egressd.netd.lines.failure import Cause
 
 FIRST_S: Final = 1.0
 MAX_S: Final = 60.0

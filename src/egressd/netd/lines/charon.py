@@ -22,7 +22,7 @@ from typing import Final
 import structlog
 
 from egressd.netd.lines import diagnosis
-from egressd.netd.lines.diagnosis import Cause, Failure
+from egressd.netd.lines.failure import Cause, Failure
 from egressd.netd.lines.shared_secrets import SharedSecrets
 from egressd.netd.lines.unit import LOG, Unit, prepare
 from egressd.netd.lines.vici import CharonRefusal, Connection, Values

@@ -1,153 +1,99 @@
 """Why a line is not up, from what its daemons say. Pure.
 
-The texts are those of pppd 2.4.9, xl2tpd 1.3.18, pptp 1.10.0 and strongSwan 5.9.8. What is not
-known is told in the daemon's own last words.
+`reasons` has the sentences of those that carry PPP; charon's, of strongSwan 5.9.8, stand here. What
+is not known is told in the daemon's own last words.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
 from typing import Final
 
+from egressd.netd.lines import reasons
+from egressd.netd.lines.failure import Cause, Failure
+from egressd.netd.lines.reasons import Rule
 from egressd.planner.lines.dial import Dial
 
-
-class Cause(StrEnum):
-    """Why a line is down: the ``state`` of its status."""
-
-    WRONG_PASSWORD = "wrong_password"  # noqa: S105 (a state's name)
-    WRONG_SECRET = "wrong_secret"  # noqa: S105
-    UNREACHABLE = "unreachable"
-    REFUSED = "refused"
-    LOST = "lost"
-    NO_CARRIER = "no_carrier"
-    MISSING = "missing"
-    INVALID = "invalid"
-    FAILED = "failed"
-
-
-class Failure(Exception):
-    """A line could not be dialled, or went down. ``str()`` says why, in plain words."""
-
-    def __init__(self, cause: Cause, reason: str) -> None:
-        super().__init__(reason)
-        self.cause = cause
-
-
 _WORDS_MAX: Final = 120
+_ENDED: Final = "its daemon ended"
 _UNPRINTABLE: Final = re.compile(r"[^ -~]+")
 
-_SILENT: Final = "the server stopped answering"
-_NO_MPPE: Final = "the kernel cannot encrypt PPTP: it has no module ppp_mppe"
-_Rule = tuple[re.Pattern[str], Cause, str]
-
-
-def _rule(pattern: str, cause: Cause, reason: str) -> _Rule:
-    return re.compile(pattern, re.MULTILINE), cause, reason
-
-
-_PPP: Final[tuple[_Rule, ...]] = (
-    _rule(
-        r"CHAP authentication failed due to protocol-reject",
-        Cause.REFUSED,
-        "the server takes no kind of password that this line may use",
-    ),
-    _rule(
-        r"MS-CHAP authentication failed: (.*)",
-        Cause.WRONG_PASSWORD,
-        "the server refused the user name or password: {}",
-    ),
-    _rule(
-        r"(?:CHAP|PAP) authentication failed",
-        Cause.WRONG_PASSWORD,
-        "the server refused the user name or password",
-    ),
-    _rule(
-        r"MPPE required, but MS-CHAP",
-        Cause.REFUSED,
-        "the server does not ask for MS-CHAPv2, without which PPTP is not encrypted",
-    ),
-    _rule(r"MPPE required, but kernel has no support", Cause.MISSING, _NO_MPPE),
-    _rule(
-        r"MPPE required but (?:peer|not available)",
-        Cause.REFUSED,
-        "the server does not encrypt PPTP with 128 bits (MPPE)",
-    ),
-    _rule(r"No response to \d+ echo-requests", Cause.LOST, _SILENT),
-    _rule(
-        r"Could not determine local IP address|Peer refused to agree to our IP",
-        Cause.REFUSED,
-        "the server gave no IP address",
-    ),
-    _rule(
-        r"Couldn't (?:set tty to PPP discipline|open the /dev/ppp)(.*)",
-        Cause.MISSING,
-        "the kernel cannot do PPP{}",
-    ),
-    _rule(r"LCP terminated by peer \((.*)\)", Cause.REFUSED, "the server ended the line: {}"),
-    _rule(r"LCP terminated by peer", Cause.REFUSED, "the server ended the line"),
-)
-"""What pppd says, the telling before the general."""
-
-_AROUND: Final[tuple[_Rule, ...]] = (
-    _rule(
-        r"Maximum retries exceeded for tunnel|recvfrom returned error",
-        Cause.UNREACHABLE,
-        "no L2TP server answers at {server} port {port}",
-    ),
-    _rule(
-        r"warn\[open_inetsock.*connect: (.*)",
-        Cause.UNREACHABLE,
-        "no PPTP server answers at {server}: {}",
-    ),
-    _rule(
-        r"Could not open control connection",
-        Cause.UNREACHABLE,
-        "no PPTP server answers at {server}",
-    ),
-    _rule(r"unshare: (.*)", Cause.FAILED, "its daemons may not have mounts of their own: {}"),
-    _rule(
-        r"Connection closed to \S+(?:, port \d+|, serial \d+) \((.+)\)",
-        Cause.REFUSED,
-        "the server closed the connection: {}",
-    ),
-    _rule(r"Connection closed to", Cause.REFUSED, "the server closed the connection"),
-)
-"""What the daemons around pppd say."""
-
-_L2TP_OVER: Final = re.compile(
+_OVER: Final = re.compile(
     r"pppd (?:exited|terminated) for call|Maximum retries exceeded|Connection \d* ?closed to"
 )
+_HOPELESS: Final = re.compile(
+    r"^(?:LCP: timeout sending Config-Requests|local  IP address (\S+)\nremote IP address \1$)",
+    re.MULTILINE,
+)
+_ENDINGS: Final = 3
+"""After so many of a server's wishes to end a session that has not begun it is given up: pppd would
+begin anew for ever."""
 
 
-def is_over(daemon_log: str) -> bool:
-    """Whether xl2tpd has given the line up, though it goes on running."""
-    return _L2TP_OVER.search(daemon_log) is not None
+def is_over(ppp_log: str, daemon_log: str) -> bool:
+    """Whether a line that is being dialled will not come up, though its daemons go on running.
+
+    xl2tpd does when pppd has ended, pppd when a server that may begin (``passive``) does not.
+    """
+    return (
+        _OVER.search(daemon_log) is not None
+        or _HOPELESS.search(ppp_log) is not None
+        or len(reasons.ENDED.findall(ppp_log)) >= _ENDINGS
+    )
 
 
 def verdict(dial: Dial, *, was_online: bool, ppp_log: str, daemon_log: str) -> Failure:
-    """Why a line that is over is over."""
-    for text, rules in ((ppp_log, _PPP), (daemon_log, _AROUND)):
-        for pattern, cause, reason in rules:
-            if found := pattern.search(text):
-                words = [_plain(group) for group in found.groups()]
-                told = reason.format(*words, server=dial.server, port=dial.line.port)
-                return Failure(Cause.LOST if was_online else cause, told)
+    """Why a line that is over is over: what was said first, and by pppd rather than around it."""
+    failure = None
+    if not was_online:
+        failure = _unsaid(dial, ppp_log)
+    for text, rules in ((ppp_log, reasons.PPP_LOG), (daemon_log, reasons.UNIT_LOG)):
+        failure = failure or _first(dial, text, rules)
     if was_online:
-        return Failure(Cause.LOST, "its daemon ended")
+        return Failure(Cause.LOST, str(failure or _ENDED))
+    if failure is not None:
+        return failure
     said = _last_words(ppp_log) or _last_words(daemon_log)
-    return Failure(Cause.FAILED, f"its daemon ended: {said}" if said else "its daemon ended")
+    return Failure(Cause.FAILED, f"its daemon ended: {said}" if said else _ENDED)
+
+
+def _first(dial: Dial, text: str, rules: Sequence[Rule]) -> Failure | None:
+    """What the first sentence that is known says."""
+    mine = [rule for rule in rules if dial.line.type in rule.kinds]
+    found = [(match, rule) for rule in mine if (match := rule.pattern.search(text))]
+    if not found:
+        return None
+    match, rule = min(found, key=lambda one: one[0].start())
+    words = [_plain(group) for group in match.groups()]
+    told = rule.reason.format(*words, server=dial.server, port=dial.line.port)
+    return Failure(rule.cause, told)
+
+
+def _unsaid(dial: Dial, ppp_log: str) -> Failure | None:
+    """Why a server ended a session before the login without saying so."""
+    if dial.line.type == "l2tp" and reasons.MPPE_ASKED.search(ppp_log):
+        return Failure(Cause.REFUSED, reasons.L2TP_MPPE)
+    is_ended = any(found.search(ppp_log) for found in (reasons.ENDED, reasons.TIMED_OUT))
+    asked = reasons.PROOF_ASKED.findall(ppp_log)
+    if not (asked and is_ended) or reasons.LOGGED_IN.search(ppp_log):
+        return None
+    if asked[-1] == "eap":
+        return Failure(Cause.REFUSED, reasons.EAP)
+    if dial.line.type == "pptp" and asked[-1] != "chap MS-v2":
+        return Failure(Cause.REFUSED, reasons.NO_MS_CHAP)
+    return None
 
 
 def _last_words(log: str) -> str:
     """The last line that tells more than that it is over."""
-    lines = [line for line in log.splitlines() if line.strip() and line not in _FAREWELLS]
+    lines = [line for line in log.splitlines() if line.strip() and not _IDLE_WORDS.match(line)]
     return _plain(lines[-1]) if lines else ""
 
 
-_FAREWELLS: Final = ("Connection terminated.", "Modem hangup")
+_IDLE_WORDS: Final = re.compile(
+    r"Connection terminated\.|Modem hangup|Script exec |(?:sent|rcvd) \["
+)
 
 
 def _plain(text: str) -> str:

@@ -30,7 +30,7 @@ from egressd.netd.kernel import sockets
 from egressd.netd.lines import diagnosis, unit
 from egressd.netd.lines.backoff import Backoff
 from egressd.netd.lines.charon import Charon
-from egressd.netd.lines.diagnosis import Cause, Failure
+from egressd.netd.lines.failure import Cause, Failure
 from egressd.netd.lines.surroundings import Surroundings
 from egressd.netd.lines.unit import Unit
 from egressd.netd.port_range import PortRange
@@ -354,7 +354,7 @@ class LineKeeper:
                 self._online(link, running)
                 await self._hear(_CHECK_S if self._has_told else _LOOK_S)
                 continue
-            if diagnosis.is_over(running.read(unit.LOG)):
+            if diagnosis.is_over(running.read(pppd.LOG), running.read(unit.LOG)):
                 raise await self._why(dial, running)
             if loop.time() - began > _CONNECT_S and _is_unanswered(dial):
                 raise Failure(Cause.UNREACHABLE, f"no PPTP server answers at {dial.server}")

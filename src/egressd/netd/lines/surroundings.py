@@ -18,7 +18,7 @@ from egressd.model.nouns import Line
 from egressd.netd.kernel import facts as kernel_facts
 from egressd.netd.kernel.facts import Watcher
 from egressd.netd.kernel.netlink import NetlinkError
-from egressd.netd.lines.diagnosis import Cause, Failure
+from egressd.netd.lines.failure import Cause, Failure
 from egressd.planner.lines import address as lines_address
 from egressd.planner.lines import ipsec, pppd, xl2tpd
 from egressd.planner.lines.address import Taken

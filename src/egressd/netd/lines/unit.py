@@ -95,7 +95,15 @@ class Unit:
             (folder / inner).mkdir(mode=0o700, exist_ok=True)
             Path(outer).mkdir(mode=0o755, parents=True, exist_ok=True)
         mounts = [f"mount --bind {shlex.quote(i)} {shlex.quote(o)}" for i, o in covers.items()]
-        steps = ["umask 077", 'mount --bind "$0" "$0"', 'cd "$0"', *mounts, 'exec "$@"']
+        steps = [
+            "umask 077",
+            'mount --bind "$0" "$0"',
+            'cd "$0"',
+            *mounts,
+            # What daemons say at length, in the words of servers too, is not the system log's.
+            "{ [ ! -e /dev/log ] || mount --bind /dev/null /dev/log; }",
+            'exec "$@"',
+        ]
         # Mounts of the system go on reaching the unit, or it would hold on to them; its own
         # stay with it.
         shell = ["/usr/bin/unshare", "--mount", "--propagation", "slave", "/bin/sh", "-c"]

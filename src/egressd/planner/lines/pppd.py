@@ -27,6 +27,9 @@ _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 _COMMON: Final = (
     "nodetach",
     f"logfile {LOG}",
+    # The log shows what is negotiated, from which a refusal without words is understood. Passwords
+    # do not appear (hide-password is pppd's default).
+    "debug",
     # egressd is the client: the server need not authenticate, and assigns the addresses.
     "noauth",
     "noipdefault",

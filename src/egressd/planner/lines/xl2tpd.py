@@ -39,6 +39,8 @@ def configuration(dial: Dial) -> str:
             "max retries = 3",
             # No host may dial in: no peer is listed.
             "access control = yes",
+            # A server's reason for a refusal is only logged so, when it has no words.
+            "debug avp = yes",
             "[lac line]",
             f"lns = {dial.server}:{dial.line.port}",
             "autodial = yes",
