@@ -107,7 +107,11 @@ async def _serve(settings: config.Config) -> None:
         machine=machine,
         limits=SpeedLimits(shaper),
         pool=pool,
-        lines=DialledLines(settings.run.dir / "lines", lambda _name: reconciler.line_changed()),
+        lines=DialledLines(
+            settings.run.dir / "lines",
+            settings.netd_data / "logins.json",
+            lambda _name: reconciler.line_changed(),
+        ),
         plan_file=PlanFile(settings.netd_data / "plan.db"),
         groups=Groups(settings.netd_data / "groups.json"),
         publish=publish,

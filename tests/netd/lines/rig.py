@@ -45,6 +45,13 @@ case $(field user) in
     wrong)
         echo 'MS-CHAP authentication failed: Access denied' >> ppp.log
         echo 'child_handler : pppd exited for call 1 with code 19' ;;
+    held)
+        [ -e ../../held ] || up
+        [ ! -e ../../held ] || {
+            ip link delete "$name" 2> /dev/null  # a real one goes with its pppd
+            cat ../../held >> ppp.log
+            exit 19
+        } ;;
     dies) echo 'Modem on fire' >> ppp.log; exit 3 ;;
 esac
 while :; do sleep 0.05; done
@@ -84,7 +91,7 @@ class Site:
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
         self.told: list[str] = []
-        self.lines = DialledLines(run_dir, self.told.append)
+        self.lines = DialledLines(run_dir, run_dir / "logins.json", self.told.append)
 
     async def apply(self, *wanted: Line) -> None:
         await self.lines.apply({line.name: line for line in wanted})

@@ -8,8 +8,12 @@ from egressd.netd.lines.backoff import (
     AT_ONCE_S,
     EAGER_ATTEMPTS,
     EAGER_MAX_S,
+    IN_USE_FIRST_S,
+    IN_USE_MAX_S,
     MAX_S,
     MISSING_S,
+    PROVEN_ATTEMPTS,
+    PROVEN_MAX_S,
     REFUSED_MAX_S,
     STEADY_S,
     Backoff,
@@ -38,6 +42,27 @@ def test_a_wrong_password_waits_longer_from_the_first_attempt(cause: Cause) -> N
     backoff.delay(Cause.UNREACHABLE, 0)
     delays = [backoff.delay(cause, 0) for _ in range(6)]
     assert delays == [60, 120, 240, 480, REFUSED_MAX_S, REFUSED_MAX_S]
+
+
+def test_an_account_in_use_is_asked_for_every_few_seconds_for_some_minutes() -> None:
+    backoff = Backoff()
+    backoff.delay(Cause.UNREACHABLE, 0)
+    delays = [
+        backoff.delay(Cause.REFUSED, 0, is_proven=True, is_in_use=True)
+        for _ in range(PROVEN_ATTEMPTS + 3)
+    ]
+    assert delays[:4] == [IN_USE_FIRST_S, 10, IN_USE_MAX_S, IN_USE_MAX_S]
+    assert set(delays[3:PROVEN_ATTEMPTS]) == {IN_USE_MAX_S}
+    assert delays[PROVEN_ATTEMPTS:] == [60, 120, 240]
+
+
+@pytest.mark.parametrize("cause", [Cause.FAILED, Cause.REFUSED, Cause.LOST])
+def test_a_line_that_has_worked_is_dialled_often_for_some_minutes(cause: Cause) -> None:
+    backoff = Backoff()
+    delays = [backoff.delay(cause, 0, is_proven=True) for _ in range(PROVEN_ATTEMPTS + 1)]
+    assert delays[:4] == [1, 2, 4, PROVEN_MAX_S]
+    assert set(delays[4:PROVEN_ATTEMPTS]) == {PROVEN_MAX_S}
+    assert delays[PROVEN_ATTEMPTS] == MAX_S
 
 
 def test_a_line_that_was_up_for_long_is_redialled_at_once() -> None:

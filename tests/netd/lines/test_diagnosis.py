@@ -9,7 +9,7 @@ import pytest
 
 from egressd.model.nouns import Line
 from egressd.netd.lines import diagnosis
-from egressd.netd.lines.failure import Cause
+from egressd.netd.lines.failure import Cause, Failure
 from egressd.planner.lines.dial import Dial
 
 DIAL = Dial(
@@ -297,6 +297,25 @@ def test_messages_of_daemons_around_pppd_become_a_cause_and_a_reason(
 )
 def test_xl2tpd_messages_become_a_cause_and_a_reason(daemon: str, cause: Cause, reason: str) -> None:
     assert verdict("", f"{XL2TPD}xl2tpd[1]: {daemon}") == (cause, reason)
+
+
+@pytest.mark.parametrize(
+    ("said", "is_in_use"),
+    [
+        ("You are already logged in - access denied", True),
+        ("user office: Simultaneous-Use exceeded", True),
+        ("No more than one session: too many sessions", True),
+        ("Maximum number of connections reached", True),
+        ("Access denied", False),
+        ("", False),
+    ],
+)
+def test_a_server_may_say_that_an_account_is_in_use(said: str, is_in_use: bool) -> None:
+    for cause in (Cause.WRONG_PASSWORD, Cause.REFUSED):
+        failure = Failure(cause, "the server says so", said)
+        assert diagnosis.is_in_use(failure, is_proven=False) is is_in_use
+    assert diagnosis.is_in_use(Failure(Cause.WRONG_PASSWORD, "", said), is_proven=True)
+    assert not diagnosis.is_in_use(Failure(Cause.LOST, "", said), is_proven=True)
 
 
 def test_the_cause_from_pppd_takes_precedence() -> None:

@@ -185,6 +185,52 @@ def test_a_wrong_password_waits_long_and_a_corrected_one_does_not(
     inside(body)
 
 
+def test_a_login_that_has_worked_is_not_called_wrong(run_dir: Path, inside: Inside) -> None:
+    """Neither soon after, nor by a later netd, which may be another boot's."""
+
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line(username="held"))
+            await site.online()
+            (run_dir / "held").write_text("MS-CHAP authentication failed: Access denied\n")
+            os.kill(site.pid(), signal.SIGKILL)
+            status = await site.state("refused")
+            told = "the account may still be in use at the server: Access denied"
+            assert status.reason == told
+            assert 3 <= wait_s(status) <= 15
+
+            await site.lines.close()
+            site.lines = DialledLines(run_dir, run_dir / "logins.json", site.told.append)
+            await site.lines.find()
+            await site.lines.open()
+            await site.apply(line(username="held"))
+            assert (await site.state("refused")).reason == told
+
+            (run_dir / "held").write_text("CHAP authentication failed: no \u00e9 \x1b[2J\n")
+            await site.apply(line(username="held", password="another"))
+            status = await site.state("wrong_password")
+            assert status.reason == "the server refused the user name or password: no    [2J"
+            assert wait_s(status) > 50
+
+    inside(body)
+
+
+def test_a_server_may_say_that_an_account_is_in_use(run_dir: Path, inside: Inside) -> None:
+    """Then it is believed, of a line that was never online, too."""
+
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            said = "Remote message: You are already logged in\nPAP authentication failed\n"
+            (run_dir / "held").write_text(said)
+            await site.apply(line(username="held"))
+            status = await site.state("refused")
+            told = "the account may still be in use at the server: You are already logged in"
+            assert status.reason == told
+            assert wait_s(status) <= 15
+
+    inside(body)
+
+
 def test_a_line_whose_daemon_dies_is_redialled(run_dir: Path, inside: Inside) -> None:
     async def body() -> None:
         async with opened(run_dir) as site:
@@ -515,7 +561,7 @@ def test_lines_survive_a_release(run_dir: Path, inside: Inside) -> None:
             peer_dns = ("9.9.9.9", "8.8.8.8")
             await eventually(lambda: site.lines.resolvers().get("l2tp_1") == peer_dns)
             await site.lines.release()
-            site.lines = DialledLines(run_dir, site.told.append)
+            site.lines = DialledLines(run_dir, run_dir / "logins.json", site.told.append)
             await site.lines.find()
             # It is known before the line is attended to again.
             assert site.lines.resolvers()["l2tp_1"] == peer_dns
@@ -553,7 +599,7 @@ def test_daemons_unknown_to_the_run_directory_are_ended(
                 shutil.rmtree(run_dir / "units")
             else:
                 site.run_dir = run_dir / "another"
-            site.lines = DialledLines(site.run_dir, site.told.append)
+            site.lines = DialledLines(site.run_dir, site.run_dir / "logins.json", site.told.append)
             await site.lines.find()
             assert not is_alive(before)
             await site.lines.open()
@@ -592,7 +638,7 @@ def test_a_line_without_a_secret_has_its_own_guarded_port(run_dir: Path, inside:
             before = port_of(site, "l2tp_1"), port_of(site, "l2tp_2")
             assert len(set(before) & set(CLEAR_LINE_PORTS)) == 2
             await site.lines.release()
-            site.lines = DialledLines(run_dir, site.told.append)
+            site.lines = DialledLines(run_dir, run_dir / "logins.json", site.told.append)
             await site.lines.find()
             await site.lines.open()
             # Allocation restarts from the first port, except for ports in use.
@@ -667,7 +713,7 @@ def test_a_line_that_died_while_netd_was_down_is_redialled(run_dir: Path, inside
             os.kill(pid, signal.SIGKILL)
             await eventually(lambda: pid not in members(site.folder()))
             sh("ip link delete l2tp_1")
-            site.lines = DialledLines(run_dir, site.told.append)
+            site.lines = DialledLines(run_dir, run_dir / "logins.json", site.told.append)
             await site.lines.find()
             await site.lines.open()
             assert members(site.folder()) == set()
@@ -747,7 +793,7 @@ def test_each_attempt_is_reported_with_the_time_of_the_next(
         if status := lines.status().get(name):
             told.add(status.next_attempt)
 
-    lines = DialledLines(run_dir, on_change)
+    lines = DialledLines(run_dir, run_dir / "logins.json", on_change)
 
     async def body() -> None:
         install(run_dir, checks_means=True)

@@ -50,7 +50,11 @@ class Router:
     def __init__(self, run_dir: Path) -> None:
         nft = Nft()
         self._machine = Machine(nft, ROLES, _ENGINE_UID)
-        self._lines = DialledLines(run_dir / "lines", lambda _name: self._reconciler.line_changed())
+        self._lines = DialledLines(
+            run_dir / "lines",
+            run_dir / "logins.json",
+            lambda _name: self._reconciler.line_changed(),
+        )
         self._pool = Pool(
             run_dir / "engine",
             Account(_ENGINE_UID, _ENGINE_UID),

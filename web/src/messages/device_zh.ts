@@ -76,6 +76,8 @@ export const deviceZh: Readonly<Record<string, string>> = {
     "服务器要求在 L2TP 内使用 MPPE 加密，egressd 不支持",
   "the server wants a secret of L2TP's own, beside IPsec's, which lines do not have":
     "服务器要求 L2TP 自身的隧道密钥（不是 IPsec 密钥），线路没有这个字段",
+  "the account may still be in use at the server": "账号在服务器上可能仍被占用",
+  "the account may still be in use at the server: {words}": "账号在服务器上可能仍被占用：{words}",
   "what is sent to the server comes back unchanged": "发给服务器的数据原样返回（环路）",
   "the server gives both ends of the line one address, {address}":
     "服务器给线路两端分配了同一个地址 {address}",

@@ -7,7 +7,7 @@
 - `charon`: strongSwan's IKE daemon, for lines with a secret; `vici` speaks its protocol, and
   `shared_secrets` hands it one secret a server.
 - `diagnosis`: what the daemons' logs say, by the sentences of `reasons`; `failure`: what comes of
-  it. `news`: what is told.
+  it. `logins` remembers those that have worked. `news`: what is told.
 - `surroundings`: what lines ask the machine: interfaces, addresses of servers, programs, modules.
 
 What daemons read is rendered by `planner.lines.daemon` and its neighbours. Units outlive netd: a

@@ -67,7 +67,16 @@ def _first(dial: Dial, text: str, rules: Sequence[Rule]) -> Failure | None:
     match, rule = min(found, key=lambda one: one[0].start())
     words = [_plain(group) for group in match.groups()]
     told = rule.reason.format(*words, server=dial.server, port=dial.line.port)
-    return Failure(rule.cause, told)
+    return Failure(rule.cause, told, "".join(words))
+
+
+def is_in_use(failure: Failure, *, is_proven: bool) -> bool:
+    """Whether a refusal of the login may be due to an earlier session of the account: it
+    is for a login that has worked, or the server says so."""
+    if failure.cause not in (Cause.WRONG_PASSWORD, Cause.REFUSED):
+        return False
+    is_said = reasons.IN_USE.search(failure.words) is not None
+    return is_said or (is_proven and failure.cause is Cause.WRONG_PASSWORD)
 
 
 def _unsaid(dial: Dial, ppp_log: str) -> Failure | None:

@@ -20,8 +20,22 @@ class Cause(StrEnum):
 
 
 class Failure(Exception):
-    """A line could not be dialled, or went down. ``str()`` says why, in plain words."""
+    """A line could not be dialled, or went down. ``str()`` says why, in plain words.
 
-    def __init__(self, cause: Cause, reason: str) -> None:
+    ``words`` are those of a server that refused the login, as far as it had any.
+    """
+
+    def __init__(self, cause: Cause, reason: str, words: str = "") -> None:
         super().__init__(reason)
         self.cause = cause
+        self.words = words
+
+
+class AccountInUse(Failure):
+    """A server refused a login that may well be right: it still holds a session of the account."""
+
+    def __init__(self, words: str) -> None:
+        told = "the account may still be in use at the server"
+        if words:
+            told = f"the account may still be in use at the server: {words}"
+        super().__init__(Cause.REFUSED, told, words)

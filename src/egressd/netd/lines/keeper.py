@@ -30,7 +30,8 @@ from egressd.netd.kernel import sockets
 from egressd.netd.lines import diagnosis, unit
 from egressd.netd.lines.backoff import Backoff
 from egressd.netd.lines.charon import Charon
-from egressd.netd.lines.failure import Cause, Failure
+from egressd.netd.lines.failure import AccountInUse, Cause, Failure
+from egressd.netd.lines.logins import Logins
 from egressd.netd.lines.surroundings import Surroundings
 from egressd.netd.lines.unit import Unit
 from egressd.netd.port_range import PortRange
@@ -90,6 +91,7 @@ class LineKeeper:
         surroundings: Surroundings,
         charon: Charon,
         ports: PortRange,
+        logins: Logins,
         on_change: Callable[[], None],
     ) -> None:
         self.line = line
@@ -99,6 +101,7 @@ class LineKeeper:
         self._surroundings = surroundings
         self._charon = charon
         self._ports = ports
+        self._logins = logins
         self._on_change = on_change
         self._status = LineStatus(is_online=False, state="waiting")
         self._backoff = Backoff()
@@ -231,7 +234,15 @@ class LineKeeper:
     def _failed(self, failure: Failure) -> None:
         loop = asyncio.get_running_loop()
         online_s = loop.time() - self._online_since if self._online_since else 0.0
-        delay = self._backoff.delay(failure.cause, online_s)
+        is_proven = self._logins.has_worked(dial_key(self.line))
+        if diagnosis.is_in_use(failure, is_proven=is_proven):
+            failure = AccountInUse(failure.words)
+        delay = self._backoff.delay(
+            failure.cause,
+            online_s,
+            is_proven=is_proven,
+            is_in_use=isinstance(failure, AccountInUse),
+        )
         log.info("line down", line=self.line.name, why=str(failure), again_in=delay)
         jitter = 1 + random.random() * _JITTER  # noqa: S311 (chance, no secret)
         self._due = None if delay is None else loop.time() + delay * jitter
@@ -367,6 +378,7 @@ class LineKeeper:
         now = asyncio.get_running_loop().time()
         if not self._online_since:
             self._online_since = now
+            self._logins.note(dial_key(self.line))
             log.info("line up", line=self.line.name, ip=ip)
         is_news = False
         if not self._has_told:

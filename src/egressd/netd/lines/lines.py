@@ -20,6 +20,7 @@ from egressd.netd.kernel.follower import Follower
 from egressd.netd.lines import diagnosis, unit
 from egressd.netd.lines.charon import Charon
 from egressd.netd.lines.keeper import LineKeeper, note_of
+from egressd.netd.lines.logins import Logins
 from egressd.netd.lines.surroundings import Surroundings
 from egressd.netd.lines.unit import Unit
 from egressd.netd.port_range import PortRange
@@ -38,16 +39,18 @@ _SPREAD_MAX_S: Final = 10.0
 class DialledLines:
     """Keeps the wanted lines up.
 
-    `run_dir` is a folder of their own (a short path: a Unix socket's holds 107 bytes).
+    `run_dir` is a folder of their own (a short path: a Unix socket's holds 107 bytes), `logins` the
+    file of those that have worked.
     `on_change` is called with the name of a line whose status or resolvers have changed.
     """
 
-    def __init__(self, run_dir: Path, on_change: Callable[[str], None]) -> None:
+    def __init__(self, run_dir: Path, logins: Path, on_change: Callable[[str], None]) -> None:
         self._folder = run_dir / "units"
         self._on_change = on_change
         self._charon = Charon(run_dir / "charon")
         self._secret_ports = _ports(LINE_PORTS, "lines can have a secret")
         self._clear_ports = _ports(CLEAR_LINE_PORTS, "L2TP lines can be without a secret")
+        self._logins = Logins(logins)
         self._surroundings = Surroundings(self._tell_all)
         self._keepers: dict[str, LineKeeper] = {}
         self._found: dict[str, Unit] = {}
@@ -80,6 +83,7 @@ class DialledLines:
 
     async def open(self) -> None:
         """Get ready to dial. To be followed by `apply`."""
+        self._logins.load()
         self._follower = Follower(lambda: self.apply(self._wanted))
         await self._surroundings.open()
         await self._charon.open()
@@ -127,6 +131,7 @@ class DialledLines:
                 await self._end_found(wanted)
                 self._is_open = True
             self._left_out.update(self._unlike(wanted).values())
+            self._logins.keep_only({dial_key(line) for line in wanted.values()})
             stale = [name for name, k in self._keepers.items() if k in self._left_out]
             self._left_out.clear()
             await self._drop(stale)
@@ -218,6 +223,7 @@ class DialledLines:
             self._folder / line.name,
             surroundings=self._surroundings,
             charon=self._charon,
+            logins=self._logins,
             ports=self._secret_ports if line.secret else self._clear_ports,
             on_change=lambda: self._on_change(line.name),
         )

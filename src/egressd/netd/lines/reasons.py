@@ -202,3 +202,10 @@ MPPE_ASKED: Final = re.compile(
 EAP: Final = "the server insists on EAP, by which lines do not log in"
 NO_MS_CHAP: Final = "the server does not ask for MS-CHAPv2, without which PPTP is not encrypted"
 L2TP_MPPE: Final = _L2TP_MPPE
+IN_USE: Final = re.compile(
+    r"already (?:logged|connected|online|in use)|in use|simultaneous|another session"
+    r"|(?:too many|multiple|maximum|max|no free|limit).*(?:session|login|connection|user)"
+    r"|(?:session|login|connection|user)s?.*(?:limit|exceeded)",
+    re.IGNORECASE,
+)
+"""By such words servers refuse a second session of an account."""
