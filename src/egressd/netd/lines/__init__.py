@@ -6,6 +6,7 @@
 - `unit`: a daemon with all its children, in a folder and mount namespace of its own.
 - `charon`: strongSwan's IKE daemon, for lines with a secret; `vici` speaks its protocol, and
   `shared_secrets` hands it one secret a server.
+- `pulse`: whether the server of a line that is up is alive.
 - `diagnosis`: what the daemons' logs say, by the sentences of `reasons`; `failure`: what comes of
   it. `logins` remembers those that have worked. `news`: what is told.
 - `surroundings`: what lines ask the machine: interfaces, addresses of servers, programs, modules.

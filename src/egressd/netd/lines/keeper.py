@@ -32,6 +32,7 @@ from egressd.netd.lines.backoff import Backoff
 from egressd.netd.lines.charon import Charon
 from egressd.netd.lines.failure import AccountInUse, Cause, Failure
 from egressd.netd.lines.logins import Logins
+from egressd.netd.lines.pulse import LOOK_S, EchoLog, Pulse, packets, ping
 from egressd.netd.lines.surroundings import Surroundings
 from egressd.netd.lines.unit import Unit
 from egressd.netd.port_range import PortRange
@@ -116,6 +117,8 @@ class LineKeeper:
         self._online_since = 0.0
         self._old_look = surroundings.looks
         """One that may have shown an interface which daemons made that are gone."""
+        self._answers_echoes = False
+        """Whether the server has answered an LCP echo of the line."""
         self._is_secured = True
         self._has_told = False
         self._task: asyncio.Task[None] | None = None
@@ -350,6 +353,8 @@ class LineKeeper:
         note = note_of(running)
         began = loop.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - note.begun)
         by = Carrier(note.carrier, dial.local)
+        pulse: Pulse | None = None
+        echoes = EchoLog(running.folder / pppd.LOG)
         while True:
             link = self._surroundings.link(self.line.name)
             if not self._is_secured:
@@ -363,7 +368,12 @@ class LineKeeper:
                 raise Failure(Cause.LOST, _moved(dial, by, now))
             if link is not None:
                 self._online(link, running)
-                await self._hear(_CHECK_S if self._has_told else _LOOK_S)
+                if pulse is None:
+                    pulse = Pulse(loop.time(), answers_echoes=self._answers_echoes)
+                end = loop.time() + (_CHECK_S if self._has_told else _LOOK_S)
+                while (left := end - loop.time()) > 0 and not await self._hear(min(left, LOOK_S)):
+                    self._feel(pulse, echoes, link)
+                self._feel(pulse, echoes, link)
                 continue
             if diagnosis.is_over(running.read(pppd.LOG), running.read(unit.LOG)):
                 raise await self._why(dial, running)
@@ -389,6 +399,16 @@ class LineKeeper:
             is_news = bool(self.resolvers)
         self._tell_of(LineStatus(is_online=True, ip=ip, state="online"), is_news)
 
+    def _feel(self, pulse: Pulse, echoes: EchoLog, link: Interface) -> None:
+        """Look for signs of life. Raises Failure when there were none for too long."""
+        now = asyncio.get_running_loop().time()
+        pulse.look(now, packets(self.line.name), echoes.news())
+        self._answers_echoes = pulse.answers_echoes
+        if pulse.is_silent(now):
+            raise Failure(Cause.LOST, "the server stopped answering")
+        if pulse.is_doubtful(now):
+            ping(self.line.name, link.peers[0])
+
     async def _why(self, dial: Dial, running: Unit) -> Failure:
         """What the daemons' logs say about the end, once they had a moment to say it."""
         if not running.is_over:
@@ -403,12 +423,14 @@ class LineKeeper:
             return Failure(failure.cause, f"{failure} ({running.how})")
         return failure
 
-    async def _hear(self, timeout_s: float | None) -> None:
-        """Wait for news, but no longer than that."""
+    async def _hear(self, timeout_s: float | None) -> bool:
+        """Wait for news, but no longer than that; whether there are any."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._news.wait()
+        is_news = self._news.is_set()
         self._news.clear()
+        return is_news
 
     def _tell_of(self, status: LineStatus, is_news: bool = False) -> None:
         if status != self._status or is_news:

@@ -30,6 +30,8 @@ _COMMON: Final = (
     # The log shows what is negotiated, from which a refusal without words is understood. Passwords
     # do not appear (hide-password is pppd's default).
     "debug",
+    # LCP echoes are logged while the line is up, too.
+    "debug",
     # egressd is the client: the server need not authenticate, and assigns the addresses.
     "noauth",
     "noipdefault",
@@ -41,9 +43,8 @@ _COMMON: Final = (
     "nodefaultroute",
     # pppd tries once, then the supervisor decides.
     "maxfail 1",
-    # A silent server is given up after 6 s. No echo is sent on a line that receives traffic.
+    # netd judges the answers. No echo is sent on a line that receives traffic.
     "lcp-echo-interval 2",
-    "lcp-echo-failure 3",
     "lcp-echo-adaptive",
     "lcp-restart 2",
     "lcp-max-terminate 1",

@@ -1,0 +1,123 @@
+"""Whether the server of a line that is up is alive, by all that comes from it.
+
+pppd asks for an LCP echo (RFC 1661, 5.8) after every two seconds in which no packet came, and logs
+each answer. It is not left to judge: pppd 2.4.9 counts echoes without an answer over all traffic
+that comes between them, and there are servers that answer none. Such a server is only missed when
+something was sent to it and nothing came back, nor the answer to a ping.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+from contextlib import suppress
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Final, NamedTuple
+
+LOOK_S: Final = 1.0
+"""How often a line that is up is to be looked at."""
+SILENT_S: Final = 8.0
+"""After so many seconds without any sign a server is missed: three echoes went unanswered."""
+
+_DOUBT_S: Final = 4.0
+"""After so many seconds a server that answers no echoes is pinged."""
+
+_NOISE_MAX: Final = 1 << 16
+"""Bytes of echoes that may stand in pppd's log."""
+_ECHO: Final = re.compile(rb"(?:sent|rcvd) \[LCP Echo")
+_ANSWER: Final = re.compile(rb"^rcvd \[LCP EchoRep", re.MULTILINE)
+_COUNTERS: Final = Path("/sys/class/net")
+
+
+class Packets(NamedTuple):
+    """What an interface has carried; LCP is not in it."""
+
+    received: int
+    sent: int
+
+
+def packets(interface: str) -> Packets:
+    """The counters of an interface; zeros when it has gone."""
+    folder = _COUNTERS / interface / "statistics"
+    with suppress(OSError, ValueError):
+        return Packets(*(int((folder / f"{way}_packets").read_text()) for way in ("rx", "tx")))
+    return Packets(0, 0)
+
+
+def ping(interface: str, address: IPv4Address) -> None:
+    """Send an ICMP echo by an interface; nobody waits for the answer, which is counted there."""
+    head = struct.pack("!BBHHH", 8, 0, 0, 0, 1)  # RFC 792
+    checksum = ~sum(struct.unpack("!4H", head)) & 0xFFFF
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_RAW, 1) as opened:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
+        opened.sendto(head[:2] + struct.pack("!H", checksum) + head[4:], (str(address), 0))
+
+
+class Pulse:
+    """The signs of life in one session.
+
+    `answers_echoes` says whether the server is known to.
+    """
+
+    def __init__(self, now: float, *, answers_echoes: bool) -> None:
+        self.answers_echoes = answers_echoes
+        self._sign = now
+        self._received = -1
+        self._sent = -1
+        """Packets that had been sent when there was a sign."""
+        self._is_asking = False
+
+    def look(self, now: float, counted: Packets, said: bytes) -> None:
+        """Note the interface's counters, and what pppd has logged since the last look."""
+        is_answer = _ANSWER.search(said) is not None
+        self.answers_echoes = self.answers_echoes or is_answer
+        if is_answer or counted.received != self._received:
+            self._sign, self._sent = now, counted.sent
+        self._received = counted.received
+        self._is_asking = counted.sent != self._sent
+
+    def is_doubtful(self, now: float) -> bool:
+        """Whether a ping may tell more."""
+        return not self.answers_echoes and self._is_asking and now - self._sign >= _DOUBT_S
+
+    def is_silent(self, now: float) -> bool:
+        """Whether the server is to be missed."""
+        is_due = self.answers_echoes or self._is_asking
+        return is_due and now - self._sign >= SILENT_S
+
+
+class EchoLog:
+    """pppd's log while the line is up: read as it grows, and freed of old echoes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read = 0
+        self._kept = 0
+        """Bytes up to the last line that is no echo's."""
+
+    def news(self) -> bytes:
+        """What was logged since the last call; all of it at the first."""
+        try:
+            with self._path.open("r+b") as file:
+                size = file.seek(0, 2)
+                if size < self._read:  # it was emptied
+                    self._read = self._kept = 0
+                file.seek(self._read)
+                said = file.read(size - self._read)
+                said = said[: said.rfind(b"\n") + 1]
+                self._note(said)
+                if self._read - self._kept > _NOISE_MAX:
+                    # pppd appends; what it wrote in this moment is an echo more.
+                    file.truncate(self._kept)
+                    self._read = self._kept
+        except OSError:
+            return b""
+        return said
+
+    def _note(self, said: bytes) -> None:
+        for line in said.splitlines(keepends=True):
+            self._read += len(line)
+            if not _ECHO.match(line):
+                self._kept = self._read
