@@ -53,6 +53,8 @@ class Client:
         self.resets = 0
         """TCP connections that broke."""
         self._asked: dict[int, float] = {}
+        self._every_s = EVERY_S
+        self._paced = asyncio.Event()
 
     def start(self) -> None:
         netns.sh(f"ip -n client address add {self.address}/24 dev eth0")
@@ -67,6 +69,13 @@ class Client:
         for task in self._tasks:
             task.cancel()
 
+    def pace(self, every_s: float) -> None:
+        """Ask now, and then so often; a client that asks seldom has no TCP connection either."""
+        self._every_s = every_s
+        self._paced.set()
+        if every_s > EVERY_S:
+            self._tasks[1].cancel()
+
     async def _ask(self) -> None:
         number = 0
         while True:
@@ -74,7 +83,10 @@ class Client:
             self._asked[number] = time.monotonic()
             with suppress(OSError):
                 self._socket.sendto(str(number).encode(), (WEB, PORT))
-            await asyncio.sleep(EVERY_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._every_s):
+                    await self._paced.wait()
+            self._paced.clear()
 
     def _hear(self) -> None:
         while True:

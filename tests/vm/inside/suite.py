@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -61,13 +61,14 @@ class Verdict(msgspec.Struct):
 class Suite:
     """The state that scenarios share."""
 
-    def __init__(self, shared: Path) -> None:
+    def __init__(self, shared: Path, lines: dict[str, Line] | None = None) -> None:
         self.shared = shared
         self.verdicts: dict[str, Verdict] = {}
         self.figures: dict[str, float] = {}
         self.orphans: set[str] = set()
         """Keys that a killed charon left in the kernel, where they expire."""
-        self.lines = {name: _line(n, name) for n, name in enumerate(PLACES, 1)}
+        every = {name: _line(n, name) for n, name in enumerate(PLACES, 1)}
+        self.lines = every if lines is None else lines
         self.clients = {
             name: Client(f"10.77.0.{line.id + 10}") for name, line in self.lines.items()
         }
@@ -143,7 +144,7 @@ class Suite:
 
     # --- Verdicts. --------------------------------------------------------------------------
 
-    async def run(self, scenario: Callable[[Suite], Awaitable[None]]) -> None:
+    async def run(self, scenario: Callable[[Self], Awaitable[None]]) -> None:
         name = scenario.__name__
         self.figures = {}
         began = time.monotonic()

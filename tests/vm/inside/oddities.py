@@ -1,0 +1,416 @@
+"""Scenarios of servers that do what few others do, each with lines of its own.
+
+``python -m tests.vm.inside.oddities SHARED [SCENARIO...]`` runs all, or those named. The servers
+are the real ones of `network`, made odd by nftables or their own settings, and the access server
+of `access_server`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial, reduce
+from pathlib import Path
+from typing import Any, Final
+
+from egressd.model.nouns import Line
+from tests.vm.inside import access_server, netns, network
+from tests.vm.inside.access_server import AccessServer
+from tests.vm.inside.netns import sh
+from tests.vm.inside.network import PASSWORD, SERVERS
+from tests.vm.inside.ppp_peer import Habits
+from tests.vm.inside.probes import EVERY_S, PORT, Client, Web
+from tests.vm.inside.suite import (
+    BLOCK_S,
+    PROCESSES,
+    RUN_DIR,
+    Suite,
+    has_state,
+    leader,
+    leaders,
+    users,
+)
+
+RETURN_S: Final = 10.0
+"""After a server can be had again."""
+
+FREED_S: Final = 20.0
+"""After a server has freed an account."""
+MISSED_S: Final = 10.5
+"""After a server fell silent; half a second of it is the test's own."""
+CLOSED_S: Final = 16.0
+"""After so long pauses that double would be longer than `RETURN_S`."""
+
+GRE: Final = 47
+STRANGER: Final = "198.51.101.77"
+
+_UPLOAD: Final = 100_000
+UPLOAD_S: Final = 10.0
+
+ACCOUNT: Final = "office"
+
+
+class OddSuite(Suite):
+    """The router without lines, and the servers."""
+
+    def __init__(self, shared: Path) -> None:
+        super().__init__(shared, {})
+        self.server = AccessServer({ACCOUNT: PASSWORD})
+        self._numbers = iter(range(1, 200))
+
+    async def dial(self, kind: str = "l2tp", **changes: Any) -> str:
+        """Add a line to the odd server, and its client; the line's name."""
+        number = next(self._numbers)
+        fields = {
+            "server": access_server.ADDRESS,
+            "port": 1723 if kind == "pptp" else 1701,
+            "username": ACCOUNT,
+            "password": PASSWORD,
+            "interface": "wan1",
+        }
+        line = Line(id=number, type=kind, name=f"{kind}_{number}", **(fields | changes))
+        self.clients[line.name] = client = Client(f"10.77.0.{number + 10}")
+        client.start()
+        await self.apply(**{line.name: line})
+        return line.name
+
+    async def drop(self, *names: str) -> None:
+        """Remove lines and their clients."""
+        await self.apply(**dict.fromkeys(names))
+        for name in names:
+            self.clients.pop(name).close()
+
+    async def is_missed(self, names: Collection[str]) -> None:
+        """Cut the path to all servers; within ten seconds the lines know."""
+        with ruled("isp", "forward", "drop"):
+            cut = time.monotonic()
+            for name in names:
+                status = await self.until(name, lambda status: not status.is_online, BLOCK_S)
+                assert status.state in ("lost", "dialing"), status
+                self.figures[f"{name} missed"] = missed = time.monotonic() - cut
+                assert missed < MISSED_S, f"{name} was missed after {missed:.1f} s"
+
+    async def uploads(self, name: str) -> None:
+        """Have the client of a line send at full size by TCP, and get it all back."""
+        loop = asyncio.get_running_loop()
+        talking = netns.tcp("client")
+        talking.bind((self.clients[name].address, 0))
+        sent = os.urandom(_UPLOAD)
+        try:
+            async with asyncio.timeout(UPLOAD_S):
+                await loop.sock_connect(talking, (network.WEB, PORT))
+                sending = asyncio.create_task(loop.sock_sendall(talking, sent))
+                got = bytearray()
+                while len(got) < len(sent):
+                    got += await loop.sock_recv(talking, 65536)
+                await sending
+        finally:
+            talking.close()
+        assert got == sent
+
+    def logs(self, name: str) -> str:
+        """What the daemons of a line have logged."""
+        folder = RUN_DIR / "units" / name
+        files = [folder / "log", folder / "ppp.log"]
+        return "\n".join(f"{file}:\n{file.read_text()}" for file in files if file.exists())
+
+    async def told(self, name: str, state: str, reason: str, within_s: float) -> None:
+        """Wait until a line is down in that state for that reason."""
+        began = time.monotonic()
+        status = await self.until(name, partial(has_state, state), within_s)
+        assert reason in status.reason, f"{status}\n{self.logs(name)}"
+        self.figures[f"{name} {state} known"] = time.monotonic() - began
+
+    async def fails(
+        self, kind: str, state: str, reason: str, within_s: float = BLOCK_S, **changes: Any
+    ) -> None:
+        """Dial a line that does not come up, and see that it is told why."""
+        name = await self.dial(kind, **changes)
+        try:
+            await self.told(name, state, reason, within_s)
+        finally:
+            await self.drop(name)
+            self.server.reset()
+
+
+@contextmanager
+def ruled(namespace: str, hook: str, *rules: str) -> Iterator[None]:
+    """Have rules of nftables in a namespace."""
+    added = "; ".join(f"add rule ip odd {hook} {rule}" for rule in rules)
+    sh(
+        f"ip netns exec {namespace} nft 'add table ip odd; add chain ip odd {hook} "
+        f"{{ type filter hook {hook} priority -10; }}; {added}'"
+    )
+    try:
+        yield
+    finally:
+        sh(f"ip netns exec {namespace} nft delete table ip odd")
+
+
+@contextmanager
+def optioned(server: str, file: str, changes: Mapping[str, str]) -> Iterator[None]:
+    """Have a server's pppd read other options in place of some."""
+    path = network.RUN / server / file
+    before = path.read_text()
+    path.write_text(reduce(lambda text, change: text.replace(*change), changes.items(), before))
+    try:
+        yield
+    finally:
+        path.write_text(before)
+
+
+# --- Reasons. -------------------------------------------------------------------------------
+
+
+async def an_odd_server_serves_a_line(suite: OddSuite) -> None:
+    """The positive control: what is no oddity goes well, by CHAP and by PAP."""
+    for proof in ("chap", "pap"):
+        suite.server.habits = Habits(proof=proof)
+        name = await suite.dial()
+        await suite.online([name])
+        await suite.drop(name)
+
+
+async def a_pptp_port_is_closed(suite: OddSuite) -> None:
+    """The machine is up and says that nobody is there: soon after somebody is the line is back."""
+    server = SERVERS["s1"]
+    name = await suite.dial("pptp", server=server)
+    await suite.online([name])
+    for said, words in (
+        ("with tcp reset", "Connection refused"),
+        ("with icmp type host-unreachable", "No route to host"),
+    ):
+        with ruled("s1", "input", f"tcp dport 1723 reject {said}"):
+            os.kill(leader(name), signal.SIGKILL)
+            await suite.told(name, "unreachable", f"answers at {server}: {words}", BLOCK_S)
+            closed = time.monotonic()
+            while time.monotonic() - closed < CLOSED_S:
+                status = (await suite.statuses())[name]
+                assert status.state in ("unreachable", "dialing"), status
+                await asyncio.sleep(0.5)
+        opened = time.monotonic()
+        await suite.online([name])
+        suite.figures[f"back after {words}"] = back = time.monotonic() - opened
+        assert back < RETURN_S
+    await suite.drop(name)
+
+
+async def eap_is_insisted_on(suite: OddSuite) -> None:
+    """By a server of L2TP, which begins for ever anew, and by one of PPTP."""
+    suite.server.habits = Habits(proof="eap")
+    await suite.fails("l2tp", "refused", "the server insists on EAP")
+    for wanted, reason in (
+        ("require-eap", "the server insists on EAP"),
+        ("require-chap", "the server does not ask for MS-CHAPv2"),
+    ):
+        with optioned("s1", "options.pptp", {"require-mppe-128": "", "require-mschap-v2": wanted}):
+            await suite.fails("pptp", "refused", reason, server=SERVERS["s1"])
+
+
+async def both_ends_have_one_address(suite: OddSuite) -> None:
+    """The kernel makes no such line, which would never be online."""
+    suite.server.habits = Habits(own_address=f"{access_server.POOL}.10")
+    reason = f"both ends of the line one address, {access_server.POOL}.10"
+    await suite.fails("l2tp", "refused", reason)
+
+
+async def a_tunnel_has_a_secret(suite: OddSuite) -> None:
+    """That is L2TP's own, of which lines have none."""
+    suite.server.habits = Habits(tunnel_secret=True)
+    await suite.fails("l2tp", "refused", "a secret of L2TP's own")
+
+
+async def calls_are_refused(suite: OddSuite) -> None:
+    """By a server's own words, or else by those of the standard for its code."""
+    for refusal, words in (
+        ((2, 4, b"Not on Sundays"), "closed the connection: Not on Sundays"),
+        ((4, 0, b""), "the server has no room for the call at the moment"),
+        ((3, 0, b""), "the server closed the connection for administrative reasons"),
+    ):
+        suite.server.habits = Habits(call_refusal=refusal)
+        await suite.fails("l2tp", "refused", words)
+    # Its pppd has no such secret, and ends before it says anything.
+    with optioned("s1", "options.pptp", {"require-mschap-v2": "require-pap"}):
+        reason = "the PPTP server ended the call"
+        await suite.fails("pptp", "refused", reason, server=SERVERS["s1"])
+
+
+async def mppe_is_required_in_l2tp(suite: OddSuite) -> None:
+    """It is not PPTP that the server does not encrypt."""
+    with optioned("s1", "options.l2tp", {"noccp": "require-mppe-128"}):
+        reason = "the server wants MPPE inside L2TP"
+        await suite.fails("l2tp", "refused", reason, server=SERVERS["s1"])
+
+
+async def only_control_comes_through(suite: OddSuite) -> None:
+    """GRE is dropped on the way, or L2TP's data by the server."""
+    with ruled("isp", "forward", "ip protocol gre drop"):
+        reason = "drops IP protocol 47"
+        await suite.fails("pptp", "unreachable", reason, 30, server=SERVERS["s1"])
+    with ruled(access_server.NAME, "input", "udp dport 1701 @th,64,1 0 drop"):
+        await suite.fails("l2tp", "unreachable", "no PPP comes from it", 30)
+
+
+async def an_account_is_still_in_use(suite: OddSuite) -> None:
+    """The server holds the session that a cut path left behind, and lets in no second one."""
+    for habits in (
+        Habits(hold_s=30),
+        Habits(hold_s=30, proof="pap"),
+        Habits(hold_s=30, ends_when_in_use=True),
+    ):
+        suite.server.habits = habits
+        name = await suite.dial()
+        await suite.online([name])
+        cut = time.monotonic()
+        with ruled("isp", "forward", f"ip daddr {access_server.ADDRESS} drop"):
+            await suite.until(name, lambda status: not status.is_online, BLOCK_S)
+            suite.figures[f"{name} known down"] = time.monotonic() - cut
+        reason = "the account may still be in use at the server: You are already logged in"
+        await suite.told(name, "refused", reason, BLOCK_S)
+        await suite.online([name])
+        suite.figures[f"{name} back"] = back = time.monotonic() - cut - 30
+        assert back < FREED_S, f"{name} was back {back:.1f} s after the account was free"
+        await suite.drop(name)
+        suite.server.reset()
+
+
+# --- Signs of life. -------------------------------------------------------------------------
+
+ASKED_S: Final = 30.0
+"""Longer than three times what a silent server is given."""
+ECHOES_OF_PPTP: Final = (
+    # LCP echo requests behind 12 or 16 bytes of GRE (RFC 2637, 4.1).
+    "ip protocol gre @th,112,16 0xc021 @th,128,8 9 drop",
+    "ip protocol gre @th,144,16 0xc021 @th,160,8 9 drop",
+)
+
+
+async def echoes_are_ignored(suite: OddSuite) -> None:
+    """Lines stay up by all that comes else, and without anything; a silent server is missed."""
+    suite.server.habits = Habits(answers_echoes=False)
+    odd = await suite.dial()
+    with ruled("s1", "input", *ECHOES_OF_PPTP):
+        pptp = await suite.dial("pptp", server=SERVERS["s1"])
+        lines = (odd, pptp)
+        await suite.online(lines)
+        for every in (EVERY_S, 5.0, 1e6):
+            before = leaders(lines)
+            for name in lines:
+                suite.clients[name].pace(every)
+            since = time.monotonic()
+            await asyncio.sleep(ASKED_S)
+            assert leaders(lines) == before, f"a line was dialled anew: every {every} s"
+            for name in lines:
+                answers = [asked for asked, _, _ in suite.clients[name].answers if asked > since]
+                assert len(answers) >= int(ASKED_S / every) - 1, f"{name}, every {every} s"
+        assert suite.server.peers[-1].echoes
+        for name in lines:
+            suite.clients[name].pace(5)
+        await suite.online(lines)
+    await suite.is_missed(lines)
+    await suite.drop(*lines)
+
+
+async def a_server_falls_silent(suite: OddSuite) -> None:
+    """An idle line to a server that answers echoes ends soon, whichever kind it is of."""
+    lines = (await suite.dial(), await suite.dial("pptp", server=SERVERS["s1"]))
+    await suite.online(lines)
+    for name in lines:
+        suite.clients[name].pace(1e6)
+    await asyncio.sleep(ASKED_S)
+    await suite.is_missed(lines)
+    await suite.drop(*lines)
+
+
+# --- Ways. ----------------------------------------------------------------------------------
+
+
+async def a_line_carries_a_pptp_line(suite: OddSuite) -> None:
+    """The server's GRE comes by the carrier; that of anybody else there does not."""
+    carrier = await suite.dial(server=SERVERS["s1"])
+    await suite.online([carrier])
+    name = await suite.dial("pptp", server=SERVERS["s1"], interface=carrier, username="pptp_a")
+    await suite.online([name])
+    assert suite.clients[name].seen_since(time.monotonic() - 1) == {users("s1")["pptp_a"]}
+    address = (await suite.statuses())[carrier].ip
+    sh(f"ip -n s1 address add {STRANGER}/32 dev lo")
+    stranger = netns.inside("s1", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, GRE))
+    with stranger, socket.socket(socket.AF_INET, socket.SOCK_RAW, GRE) as heard:
+        heard.setblocking(False)
+        stranger.bind((STRANGER, 0))
+        stranger.sendto(struct.pack("!HHHH", 0x3001, 0x880B, 0, 1), (address, 0))
+        await suite.clients[name].answered(5)
+        assert {source for source, _ in _received(heard)} == {SERVERS["s1"]}
+    await suite.drop(name, carrier)
+
+
+def _received(heard: socket.socket) -> Iterator[tuple[str, int]]:
+    """Where what has come to a socket is from."""
+    with suppress(BlockingIOError):
+        while True:
+            yield heard.recvfrom(4096)[1]
+
+
+async def a_path_is_short(suite: OddSuite) -> None:
+    """Uploads that fill a PPTP line go through, whether the path says that it is short or not."""
+    name = await suite.dial("pptp", server=SERVERS["s1"])
+    await suite.online([name])
+    before = leaders([name])
+    # By a route: a device would not take longer packets from the server either.
+    sh(f"ip -n isp route add {SERVERS['s1']}/32 dev to-s1 mtu 1400")
+    try:
+        await suite.uploads(name)
+        with ruled("isp", "output", "icmp type destination-unreachable drop"):
+            await suite.uploads(name)
+    finally:
+        sh(f"ip -n isp route del {SERVERS['s1']}/32")
+    assert leaders([name]) == before, "the line was dialled anew"
+    await suite.drop(name)
+
+
+SCENARIOS: Final[tuple[Callable[[OddSuite], Awaitable[None]], ...]] = (
+    an_odd_server_serves_a_line,
+    a_pptp_port_is_closed,
+    eap_is_insisted_on,
+    both_ends_have_one_address,
+    a_tunnel_has_a_secret,
+    calls_are_refused,
+    mppe_is_required_in_l2tp,
+    only_control_comes_through,
+    an_account_is_still_in_use,
+    echoes_are_ignored,
+    a_server_falls_silent,
+    a_line_carries_a_pptp_line,
+    a_path_is_short,
+)
+
+
+async def main(shared: Path, chosen: Collection[str]) -> None:
+    PROCESSES.set_forkserver_preload(["tests.vm.inside.router"])
+    network.build()
+    suite = OddSuite(shared)
+    for tap in suite.taps.values():
+        tap.start()
+    suite.server.build()
+    suite.server.start()
+    await asyncio.gather(
+        suite.start_router(),
+        asyncio.to_thread(network.start_server, "s1", users("s1") | {ACCOUNT: "192.168.101.99"}),
+    )
+    await Web().open()
+    for scenario in SCENARIOS:
+        if not chosen or scenario.__name__ in chosen:
+            await suite.run(scenario)
+            suite.server.reset()
+    (shared / "done").touch()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2:]))

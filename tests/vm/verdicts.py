@@ -1,0 +1,62 @@
+"""One boot of the machine for the scenarios of a module, and their verdicts."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import msgspec
+import pytest
+
+from tests.vm import boot
+from tests.vm.inside.suite import Verdict
+
+TIMEOUT_S: Final = 1500.0
+
+# An emulated machine's clock counts its instructions, so nothing in it notices how busy this one
+# is. One with KVM would.
+MARKS: Final = [
+    pytest.mark.vm,
+    pytest.mark.timeout(TIMEOUT_S + 60),
+    *([] if boot.is_emulated() else [pytest.mark.alone]),
+]
+
+
+@dataclass(frozen=True)
+class Boot:
+    """One boot of the machine: what it said, and how each scenario went."""
+
+    said: str
+    verdicts: dict[str, Verdict]
+
+    def check(self, name: str) -> None:
+        """Fail unless that scenario went well."""
+        assert name in self.verdicts, f"the machine ended before: {self.said}"
+        verdict = self.verdicts[name]
+        print(f"{name}: {verdict.took_s} s {verdict.figures}")
+        assert not verdict.problem, verdict.problem
+
+
+def booted(request: pytest.FixtureRequest, module: str) -> Boot:
+    """Run the scenarios that the tests of `request`'s module are parametrized with, in one boot."""
+    boot.kernel()
+    chosen = [
+        str(item.callspec.params["name"])
+        for item in request.session.items
+        if isinstance(item, pytest.Function)
+        and item.module is request.module
+        and "booted" in item.fixturenames
+    ]
+    with TemporaryDirectory(prefix="egressd-vm-") as shared:
+        try:
+            said = boot.run(module, Path(shared), *chosen, timeout_s=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            said = "the machine did not end in time"
+        results = Path(shared, "results.json")
+        assert results.exists(), f"no scenario was run: {said}"
+        verdicts = msgspec.json.decode(results.read_bytes(), type=dict[str, Verdict])
+    print(said)
+    return Boot(said, verdicts)
