@@ -164,6 +164,20 @@ def test_an_egress_by_which_nothing_answers_is_a_dead_end(watched: Watched) -> N
     assert watched.resolvers.dead_ends == {"wan1": reason}
 
 
+def test_a_line_whose_only_resolver_is_dead_leads_on(watched: Watched) -> None:
+    """Something else comes by it, or it would not be up; and nobody but that resolver is known."""
+    watched.plan = Plan(egresses={"l2tp_1": Egress(number=1)})
+    watched.machine.handed_out = {"l2tp_1": ("10.9.0.53",)}
+    watched.machine.facts = Facts(
+        interfaces={"l2tp_1": Interface(name="l2tp_1", index=3, is_up=True)},
+    )
+    watched.is_dead = True
+    watched.look("10.9.0.53")
+    assert watched.resolvers.dead_ends == {}
+    reason = "no resolver answers by l2tp_1 (10.9.0.53)"
+    assert watched.resolvers.nameless == {"l2tp_1": reason}
+
+
 def test_a_check_of_some_egresses_keeps_the_results_of_others(watched: Watched) -> None:
     watched.look(FIRST, ONLY)
     watched.silent, watched.questions = {FIRST, SECOND, THIRD}, []

@@ -34,7 +34,7 @@ from egressd.planner.resolvers import (
     is_inner,
     passed_over,
 )
-from egressd.planner.topology import inbound, interface_mark
+from egressd.planner.topology import inbound, interface_mark, is_line
 
 log = structlog.get_logger()
 
@@ -252,7 +252,9 @@ class ResolverChecks:
                 continue
             servers = ", ".join(asked.unanswered)
             for name in names.get(mark, ()):
-                if mark == MARK_ASKED_DIRECTLY or not asked.is_dead:
+                # A line is up only while something comes by it: see `egressd.netd.lines.pulse`.
+                leads_on = mark == MARK_ASKED_DIRECTLY or is_line(name)
+                if leads_on or not asked.is_dead:
                     nameless[name] = f"no resolver answers {_by(name)} ({servers})"
                 else:
                     dead_ends[name] = self._machine.why_unreached(name) or (
