@@ -25,7 +25,7 @@ LINES = {
         reason="the server refused the user name or password",
         next_attempt="2026-11-20T22:59:10Z",
     ),
-    "l2tp_a": LineStatus(is_online=True, ip="10.9.0.2", state="online"),
+    "l2tp_a": LineStatus(is_online=True, ip="10.9.0.2", state="online", encryption="MPPE"),
 }
 
 
@@ -67,8 +67,8 @@ def test_lines_are_printed_with_the_reason_of_their_state(config: Path, netd: No
     result = CliRunner().invoke(cli, ["lines", "--config", str(config)])
     assert result.exit_code == 0, result.output
     assert result.output == (
-        "LINE    STATE           ADDRESS   NEXT ATTEMPT          REASON\n"
-        "l2tp_a  online          10.9.0.2  -                     -\n"
+        "LINE    STATE           ADDRESS   NEXT ATTEMPT          ENCRYPTION OR REASON\n"
+        "l2tp_a  online          10.9.0.2  -                     MPPE\n"
         "pptp_b  wrong_password  -         2026-11-20T22:59:10Z  "
         "the server refused the user name or password\n"
     )

@@ -15,6 +15,8 @@ from egressd.model.nouns import Line
 from egressd.planner.lines import ipsec
 from egressd.planner.lines.daemon import daemon
 from egressd.planner.lines.dial import Dial, check, dial_key
+from egressd.planner.lines.ipsec import Manner
+from egressd.planner.lines.proposals import ESP_OFFERS, IKE_OFFERS
 from egressd.planner.registry import LINE_PORTS
 
 L2TP = Line(
@@ -138,10 +140,13 @@ def test_dial_keys_differ_if_user_name_or_password_differ(a: str, b: str, c: str
 
 def test_an_association_covers_one_port_towards_one_server() -> None:
     dial = _dial(changed(L2TP, secret="s", port=1702), LINE_PORTS[7])
-    connection = ipsec.connection(dial, 0)
-    assert list(connection) == [f"line-{LINE_PORTS[7]}"]
-    body = connection[f"line-{LINE_PORTS[7]}"]
-    child = body["children"][f"line-{LINE_PORTS[7]}"]
+    other = _dial(changed(L2TP, secret="s"), LINE_PORTS[8])
+    connection = ipsec.connection([dial, other], 3, Manner())
+    assert list(connection) == ["group-3"]
+    body = connection["group-3"]
+    names = [f"line-{LINE_PORTS[7]}", f"line-{LINE_PORTS[8]}"]
+    assert list(body["children"]) == names, "charon looks in there when the server renews one"
+    child = body["children"][names[0]]
     assert child["mode"] == "transport"
     assert child["local_ts"] == [f"dynamic[udp/{LINE_PORTS[7]}]"]
     assert child["rekey_time"] == "2400s", "before the server does, mostly after an hour"
@@ -152,16 +157,26 @@ def test_an_association_covers_one_port_towards_one_server() -> None:
 
 
 def test_only_lines_of_one_group_share_an_ike_association() -> None:
-    """charon shares one among IKEv1 connections that are equal except for their children."""
+    """charon shares one among IKEv1 connections that are equal but for names and children."""
     line = changed(L2TP, secret="s")
 
     def body(port: int, group: int) -> dict[str, Any]:
-        _, made = ipsec.connection(_dial(line, port), group).popitem()
+        _, made = ipsec.connection([_dial(line, port)], group, Manner()).popitem()
         return {key: value for key, value in made.items() if key != "children"}
 
     assert body(LINE_PORTS[0], 5) == body(LINE_PORTS[9], 5)
     groups = range(len(LINE_PORTS))
     assert len({body(LINE_PORTS[0], group)["rekey_time"] for group in groups}) == len(groups)
+
+
+def test_an_association_is_asked_for_in_the_manner_that_is_due() -> None:
+    dial = _dial(changed(L2TP, secret="s"), LINE_PORTS[0])
+    for manner, encap in ((Manner(), "no"), (Manner(ike=2, esp=3, is_in_udp=True), "yes")):
+        body = ipsec.connection([dial], 0, manner)["group-0"]
+        assert body["proposals"] == list(IKE_OFFERS[manner.ike])
+        assert body["encap"] == encap
+        (child,) = body["children"].values()
+        assert child["esp_proposals"] == list(ESP_OFFERS[manner.esp])
 
 
 @given(st.text())
@@ -173,7 +188,7 @@ def test_a_secret_is_sent_as_bytes(secret: str) -> None:
 
 def test_a_port_outside_the_guarded_range_has_no_association() -> None:
     with pytest.raises(ValueError, match="1701 is not guarded"):
-        ipsec.connection(_dial(changed(L2TP, secret="s"), 1701), 0)
+        ipsec.connection([_dial(changed(L2TP, secret="s"), 1701)], 0, Manner())
 
 
 def test_charon_runs_nothing_and_routes_nothing() -> None:

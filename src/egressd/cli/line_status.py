@@ -17,8 +17,8 @@ _CONNECT_S: Final = 5.0
 
 
 def show_status(path: Path | None) -> None:
-    """Print each enabled VPN line: its state and address, or the reason why it is down and the time
-    of its next attempt. `path` is the configuration file.
+    """Print each enabled VPN line: its state, address and encryption, or the reason why it is down
+    and the time of its next attempt. `path` is the configuration file.
     """
     from egressd.app import config
 
@@ -47,11 +47,10 @@ async def _ask(socket: Path) -> Mapping[str, LineStatus]:
 
 def table(found: Mapping[str, LineStatus]) -> Iterator[str]:
     """Yield a heading, and a line of text for each VPN line; columns are aligned."""
-    rows = [("LINE", "STATE", "ADDRESS", "NEXT ATTEMPT", "REASON")]
+    rows = [("LINE", "STATE", "ADDRESS", "NEXT ATTEMPT", "ENCRYPTION OR REASON")]
     for name, status in sorted(found.items()):
-        rows.append(
-            (name, status.state, status.ip or "-", status.next_attempt or "-", status.reason or "-")
-        )
+        told = status.reason or status.encryption or "-"
+        rows.append((name, status.state, status.ip or "-", status.next_attempt or "-", told))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))

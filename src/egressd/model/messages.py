@@ -194,6 +194,9 @@ class LineStatus(msgspec.Struct, frozen=True, kw_only=True):
     """``online``, or the line's current step or wait (``docs/lines.md`` has the list)."""
     reason: str = ""
     next_attempt: str = ""
+    encryption: str = ""
+    """By what the line is encrypted while it is online, with what of it is weak; empty of L2TP
+    without a secret."""
 
 
 class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):

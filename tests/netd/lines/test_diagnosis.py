@@ -9,7 +9,8 @@ import pytest
 
 from egressd.model.nouns import Line
 from egressd.netd.lines import diagnosis
-from egressd.netd.lines.failure import Cause, Failure
+from egressd.netd.lines.diagnosis import IkeTalk
+from egressd.netd.lines.failure import AccountInUse, Cause, Declined, Failure, Stage, Unproved
 from egressd.planner.lines.dial import Dial
 
 DIAL = Dial(
@@ -313,9 +314,24 @@ def test_xl2tpd_messages_become_a_cause_and_a_reason(daemon: str, cause: Cause, 
 def test_a_server_may_say_that_an_account_is_in_use(said: str, is_in_use: bool) -> None:
     for cause in (Cause.WRONG_PASSWORD, Cause.REFUSED):
         failure = Failure(cause, "the server says so", said)
-        assert diagnosis.is_in_use(failure, is_proven=False) is is_in_use
-    assert diagnosis.is_in_use(Failure(Cause.WRONG_PASSWORD, "", said), is_proven=True)
-    assert not diagnosis.is_in_use(Failure(Cause.LOST, "", said), is_proven=True)
+        found = diagnosis.reconsidered(failure, "203.0.113.9", is_proven=False)
+        assert isinstance(found, AccountInUse) is is_in_use
+
+
+def test_what_has_worked_is_not_wrong() -> None:
+    def found(failure: Failure) -> tuple[Cause, str]:
+        made = diagnosis.reconsidered(failure, "203.0.113.9", is_proven=True)
+        return made.cause, str(made)
+
+    in_use = (Cause.REFUSED, "the account may still be in use at the server")
+    assert found(Failure(Cause.WRONG_PASSWORD, "told")) == in_use
+    assert found(Unproved("told")) == (Cause.UNREACHABLE, SILENT)
+    for failure in (
+        Failure(Cause.LOST, "told", "already logged in"),
+        Failure(Cause.WRONG_SECRET, "told"),
+        Failure(Cause.REFUSED, "told"),
+    ):
+        assert found(failure) == (failure.cause, "told")
 
 
 def test_the_cause_from_pppd_takes_precedence() -> None:
@@ -397,6 +413,7 @@ AGREED = [
     "parsed ID_PROT response 0 [ KE No NAT-D NAT-D ]",
 ]
 PROVING = [*AGREED, "generating ID_PROT request 0 [ ID HASH ]"]
+QUICK = "generating QUICK_MODE request 1234567 [ HASH SA No ID ID ]"
 GIVEN_UP = ["giving up after 3 retransmits", "establishing IKE_SA failed, peer not responding"]
 
 
@@ -405,24 +422,72 @@ def retransmits(seq: int, message: str = "0") -> list[str]:
     return [*told, *GIVEN_UP]
 
 
-@pytest.mark.parametrize("said", [[], FIRST, AGREED, PROVING, [*FIRST, *retransmits(1)[:2]]])
+def heard(*said: str) -> Failure | None:
+    """What comes of it, when charon says this of one attempt."""
+    talk = IkeTalk(DIAL)
+    return next((failure for message in said if (failure := talk.hear(message))), None)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [],
+        FIRST,
+        AGREED,
+        PROVING,
+        [*FIRST, *retransmits(1)[:2]],
+        ["could not decrypt payloads"],
+        [*FIRST, "received DELETE for IKE_SA group-0[77]"],
+    ],
+)
 def test_ike_messages_of_a_pending_negotiation_give_no_verdict(said: list[str]) -> None:
-    assert diagnosis.ike_verdict(DIAL, said) is None
+    assert heard(*said) is None
+
+
+NONE_TAKEN = "the server accepts none of the IPsec encryptions offered"
+SILENT = "no IPsec server answers at 203.0.113.9"
+NO_PROPOSAL = "received NO_PROPOSAL_CHOSEN error notify"
+BY_NAT = "sending packet: from 198.51.100.2[4500] to 203.0.113.9[4500] (108 bytes)"
+ENDED = "received DELETE for IKE_SA line-1[1]"
+
+
+@pytest.mark.parametrize(
+    ("said", "stage", "is_said", "reason"),
+    [
+        ([*FIRST, NO_PROPOSAL], Stage.IKE, True, NONE_TAKEN),
+        ([*PROVING, QUICK, NO_PROPOSAL], Stage.ESP, True, NONE_TAKEN),
+        ([*PROVING, QUICK, ENDED], Stage.ESP, True, NONE_TAKEN),
+        ([*FIRST, *retransmits(1)], Stage.IKE, False, SILENT),
+        ([*PROVING, QUICK, *retransmits(4, "1234567")], Stage.ESP, False, SILENT),
+    ],
+)
+def test_a_server_that_takes_nothing_of_an_offer_gets_the_next(
+    said: list[str], stage: Stage, is_said: bool, reason: str
+) -> None:
+    found = heard(*said)
+    assert isinstance(found, Declined)
+    assert (found.stage, found.is_said, str(found)) == (stage, is_said, reason)
+    assert found.cause is (Cause.REFUSED if is_said else Cause.UNREACHABLE)
+
+
+def test_a_secret_that_is_met_by_silence_is_not_surely_wrong() -> None:
+    for way, reason in (
+        ([], "the server refused the IPsec secret"),
+        (
+            [BY_NAT],
+            "the server does not answer once the IPsec secret is used: it is wrong, or something "
+            "on the way drops UDP port 4500",
+        ),
+    ):
+        found = heard(*PROVING, *way, *retransmits(3))
+        assert isinstance(found, Unproved)
+        assert (found.cause, str(found)) == (Cause.WRONG_SECRET, reason)
 
 
 @pytest.mark.parametrize(
     ("said", "cause", "reason"),
     [
-        (
-            [*FIRST, *retransmits(1)],
-            Cause.UNREACHABLE,
-            "no IPsec server answers at 203.0.113.9",
-        ),
-        (
-            [*AGREED, *retransmits(2)],
-            Cause.UNREACHABLE,
-            "no IPsec server answers at 203.0.113.9",
-        ),
+        ([*AGREED, *retransmits(2)], Cause.UNREACHABLE, SILENT),
         (
             [*PROVING, "invalid HASH_V1 payload length, decryption failed?",
              "could not decrypt payloads"],
@@ -430,25 +495,26 @@ def test_ike_messages_of_a_pending_negotiation_give_no_verdict(said: list[str]) 
             "the server refused the IPsec secret",
         ),
         (
-            [*PROVING, *retransmits(3)],
-            Cause.WRONG_SECRET,
-            "the server refused the IPsec secret",
-        ),
-        (
-            [*PROVING, *retransmits(4, "1234567")],
-            Cause.UNREACHABLE,
-            "no IPsec server answers at 203.0.113.9",
-        ),
-        (
             [*PROVING, "received AUTHENTICATION_FAILED error notify"],
             Cause.WRONG_SECRET,
             "the server refused the IPsec secret",
         ),
         (
-            [*FIRST, "received NO_PROPOSAL_CHOSEN error notify"],
+            [*PROVING, QUICK, "received INVALID_ID_INFORMATION error notify"],
             Cause.REFUSED,
-            "the server accepts none of the IPsec encryptions offered",
+            "the server does not let this address use L2TP over IPsec",
         ),
+        (
+            [*FIRST, "received INVALID_MAJOR_VERSION error notify"],
+            Cause.REFUSED,
+            "the server refused IPsec: INVALID_MAJOR_VERSION",
+        ),
+        (
+            [*FIRST, "received proposals unacceptable"],
+            Cause.REFUSED,
+            "the server answers with an IPsec encryption that was not offered",
+        ),
+        ([*PROVING, ENDED], Cause.REFUSED, "the server ended the IPsec association"),
         (
             [*PROVING, "unable to install inbound and outbound IPsec SA (SAD) in kernel"],
             Cause.MISSING,
@@ -457,9 +523,28 @@ def test_ike_messages_of_a_pending_negotiation_give_no_verdict(said: list[str]) 
         ),
     ],
 )  # fmt: skip
-def test_ike_messages_become_a_cause_and_a_reason(
-    said: list[str], cause: Cause, reason: str
-) -> None:
-    found = diagnosis.ike_verdict(DIAL, said)
+def test_ike_messages_become_a_cause_and_a_reason(said: list[str], cause: Cause, reason: str) -> None:
+    found = heard(*said)
     assert found is not None
     assert (found.cause, str(found)) == (cause, reason)
+
+
+@pytest.mark.parametrize(
+    ("in_udp", "was_tried", "end"),
+    [
+        (
+            False,
+            False,
+            " through IPsec: something on the way may drop ESP (IP protocol 50), and UDP is tried "
+            "in its place",
+        ),
+        (True, False, " through IPsec"),
+        (True, True, ", neither by ESP nor by ESP in UDP"),
+    ],
+)
+def test_what_does_not_come_through_an_association_is_told(
+    in_udp: bool, was_tried: bool, end: str
+) -> None:
+    found = diagnosis.unheard(DIAL, in_udp=in_udp, was_tried=was_tried)
+    assert found.cause is Cause.UNREACHABLE
+    assert str(found) == f"no L2TP server answers at 203.0.113.9 port 1702{end}"

@@ -70,6 +70,7 @@ export interface LineState {
   state: string;
   reason: string;
   next_attempt: string;
+  encryption: string;
 }
 
 export interface Interface {

@@ -112,12 +112,23 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "no L2TP server answers at {server} port {port}": "L2TP 服务器 {server} 端口 {port} 无响应",
   "no PPTP server answers at {server}: {words}": "PPTP 服务器 {server} 无响应：{words}",
   "no PPTP server answers at {server}": "PPTP 服务器 {server} 无响应",
+  "no L2TP server answers at {server} port {port} through IPsec: something on the way may drop ESP (IP protocol 50), and UDP is tried in its place":
+    "IPsec 已建立，但 L2TP 服务器 {server} 端口 {port} 无响应：途中可能有设备丢弃 ESP（IP 协议 50），下次改用 UDP 封装",
+  "no L2TP server answers at {server} port {port}, neither by ESP nor by ESP in UDP":
+    "IPsec 已建立，但 L2TP 服务器 {server} 端口 {port} 无响应，ESP 和 UDP 封装的 ESP 都不通",
+  "no L2TP server answers at {server} port {port} through IPsec":
+    "IPsec 已建立，但 L2TP 服务器 {server} 端口 {port} 无响应",
   "no IPsec server answers at {server}": "IPsec 服务器 {server} 无响应",
   "IPsec with {server} took too long": "与 {server} 的 IPsec 协商超时",
   "the server refused the IPsec secret": "服务器拒绝了 IPsec 密钥",
   "the server accepts none of the IPsec encryptions offered": "服务器不接受任何可用的 IPsec 加密方式",
   "the server does not let this address use L2TP over IPsec":
     "服务器不允许此地址使用 L2TP over IPsec",
+  "the server does not answer once the IPsec secret is used: it is wrong, or something on the way drops UDP port 4500":
+    "使用 IPsec 密钥后服务器无响应：密钥错误，或途中有设备丢弃 UDP 端口 4500",
+  "the server answers with an IPsec encryption that was not offered": "服务器选择了未提供的 IPsec 加密方式",
+  "the server ended the IPsec association": "服务器断开了 IPsec 连接",
+  "{encryption}; weak: {parts}": "{encryption}；较弱：{parts}",
   "the server refused IPsec: {words}": "服务器拒绝了 IPsec：{words}",
   "the IPsec association ended": "IPsec 连接已断开",
   "{server} took too long to set the line up": "{server} 建立线路超时",

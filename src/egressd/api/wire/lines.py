@@ -192,6 +192,13 @@ class LineState(Answer, frozen=True, kw_only=True):
     state: Annotated[str, Meta(description="One word for programs: online, dialing, lost, …")]
     reason: Annotated[str, Meta(description="Why it is not online, in plain words.")]
     next_attempt: Annotated[str, Meta(description="When it is dialled next, in UTC; or empty.")]
+    encryption: Annotated[
+        str,
+        Meta(
+            description="By what it is encrypted while it is online, with what of it is weak; "
+            "empty for L2TP without a secret."
+        ),
+    ]
 
 
 class LineStates(Answer, frozen=True, kw_only=True):
@@ -211,4 +218,5 @@ def line_state(line: Line, status: LineStatus) -> LineState:
         state=status.state,
         reason=status.reason,
         next_attempt=status.next_attempt,
+        encryption=status.encryption,
     )

@@ -4,8 +4,8 @@
   has a local UDP port, which is what the guard in `planner` goes by.
 - `keeper`: one line: dial, watch, end, wait, again. `backoff` says how long.
 - `unit`: a daemon with all its children, in a folder and mount namespace of its own.
-- `charon`: strongSwan's IKE daemon, for lines with a secret; `vici` speaks its protocol, and
-  `shared_secrets` hands it one secret a server.
+- `charon`: strongSwan's IKE daemon, for lines with a secret; `vici` speaks its protocol,
+  `shared_secrets` hands it one secret a server, and `manners` says what to try next.
 - `pulse`: whether the server of a line that is up is alive.
 - `diagnosis`: what the daemons' logs say, by the sentences of `reasons`; `failure`: what comes of
   it. `logins` remembers those that have worked. `news`: what is told.

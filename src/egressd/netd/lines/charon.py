@@ -1,8 +1,8 @@
 """charon, strongSwan's IKE daemon: one for all lines that have a secret.
 
 A line's association (a CHILD_SA) covers one UDP port of ours towards its server, and is known by
-that port (`ipsec.connection_name`). Lines from one address to one server with one secret
-are a group: their associations hang on one IKE_SA, which bears the name of any of them.
+that port (`ipsec.association_name`). Lines from one address to one server with one secret
+are a group: their associations hang on one IKE_SA (`ipsec.group_name`).
 
 charon is started with the first such line and outlives netd. When it dies, its associations would
 last until they expire, with nobody to renew them: the lines are told that they are lost. One that
@@ -17,17 +17,20 @@ import socket
 from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
 from egressd.netd.lines import diagnosis
-from egressd.netd.lines.failure import Cause, Failure
+from egressd.netd.lines.diagnosis import IkeTalk
+from egressd.netd.lines.failure import Cause, Declined, Failure, Unproved
+from egressd.netd.lines.manners import Manners, way_of
 from egressd.netd.lines.shared_secrets import SharedSecrets
 from egressd.netd.lines.unit import LOG, Unit, prepare
 from egressd.netd.lines.vici import CharonRefusal, Connection, Values
-from egressd.planner.lines import ipsec
+from egressd.planner.lines import ipsec, proposals
 from egressd.planner.lines.dial import Dial
+from egressd.planner.lines.ipsec import Manner
 from egressd.planner.registry import LINE_PORTS
 
 log = structlog.get_logger()
@@ -38,20 +41,53 @@ _ESTABLISH_S: Final = 25.0
 _END_MS: Final = 1000
 """How long charon may take to tell the server that an association ends."""
 
+_ORDINARY: Final = Manner()
+
 _IKE_PORT: Final = 500
 _EVENTS: Final = ("log", "child-updown")
 
 
-class _Association:
-    """What is heard of one association."""
+class Secured(NamedTuple):
+    """How a line is secured."""
 
-    def __init__(self, dial: Dial, group: int, on_loss: Callable[[], None]) -> None:
+    group: int
+    manner: Manner
+    encryption: str
+    """In words: see `proposals.in_use`."""
+
+
+class _Found(NamedTuple):
+    """An association as charon lists it."""
+
+    sa: Values
+    """The IKE_SA that it hangs on."""
+    child: Values
+
+
+class _Association:
+    """An association, and what is heard of it while it is asked for."""
+
+    def __init__(
+        self, dial: Dial, group: int, on_loss: Callable[[], None], manner: Manner = _ORDINARY
+    ) -> None:
         self.dial = dial
         self.group = group
         self.on_loss = on_loss
-        self.said: list[str] = []
+        self.begin(manner)
+
+    def begin(self, manner: Manner) -> None:
+        """Ask for it, in that manner."""
+        self.manner = manner
+        self.has_carried = False
+        """Whether the line was online by it."""
+        self._talk = IkeTalk(self.dial)
         self.settled: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
         """None once it is up."""
+
+    def hear(self, message: str) -> None:
+        """Take what charon says of its IKE_SA."""
+        if not self.settled.done() and (failure := self._talk.hear(message)):
+            self.settle(failure)
 
     def settle(self, failure: Failure | None) -> None:
         if not self.settled.done():
@@ -71,8 +107,7 @@ class Charon:
         self._unit: Unit | None = None
         self._connection: Connection | None = None
         self._associations: dict[str, _Association] = {}
-        self._groups: dict[str, int] = {}
-        """Name of a connection, and so perhaps of an IKE_SA -> its group."""
+        self._manners = Manners()
         self._starting = asyncio.Lock()
         self._secrets = SharedSecrets()
         self._checks: set[asyncio.Task[None]] = set()
@@ -107,51 +142,94 @@ class Charon:
 
     # --- Associations. ----------------------------------------------------------------------
 
-    async def establish(self, dial: Dial, on_loss: Callable[[], None]) -> int:
-        """Have what `dial` sends carried by IPsec; the line's group. Raises Failure.
+    async def establish(self, dial: Dial, on_loss: Callable[[], None]) -> Secured:
+        """Have what `dial` sends carried by IPsec. Raises Failure.
 
         `on_loss` is called when the association ends later without `end` being called.
         """
-        name = ipsec.connection_name(dial.local_port)
+        name = ipsec.association_name(dial.local_port)
+        encryption = ""
         try:
             connection = await self._running()
-            group = self._group_of(dial)
-            association = self._associations[name] = _Association(dial, group, on_loss)
-            self._groups[name] = group
-            await self._forget(connection, name)
+            association = _Association(dial, self._group_of(dial), on_loss)
+            self._associations[name] = association
+            await self._terminate(connection, name)
             async with self._secrets.lent(dial.server, dial.line.secret):
-                failure = await self._negotiate(connection, name, association)
+                failure = await self._negotiate(connection, association)
                 if failure is not None:
                     await self._put_back_secret(connection, association)
+            if failure is None:
+                encryption = await self._encryption(connection, name, association.manner)
         except (OSError, CharonRefusal) as error:
             self._associations.pop(name, None)
             raise Failure(Cause.FAILED, f"the IKE daemon failed: {error}") from error
         if failure is not None:
             await self.end(dial.local_port)
             raise failure
-        return group
+        return Secured(association.group, association.manner, encryption)
 
     def _group_of(self, dial: Dial) -> int:
         """The group of lines that `dial` shares an IKE_SA with; one of its own if there is none."""
         for association in self._associations.values():
-            if _is_alike(association.dial, dial):
+            if way_of(association.dial) == way_of(dial):
                 return association.group
         taken = {association.group for association in self._associations.values()}
         return next(group for group in range(len(LINE_PORTS)) if group not in taken)
 
-    async def _negotiate(
-        self, connection: Connection, name: str, association: _Association
-    ) -> Failure | None:
-        dial = association.dial
+    async def _negotiate(self, connection: Connection, association: _Association) -> Failure | None:
+        """Ask in one manner after the other, as long as the server says at once that it takes
+        nothing of that.
+        """
+        dial, failure = association.dial, None
         await connection.ask("load-shared", ipsec.shared_secret(dial.server, dial.line.secret))
-        await connection.ask("load-conn", ipsec.connection(dial, association.group))
-        # With a timeout of -1 charon answers at once; what comes of it is told by events.
-        await connection.ask("initiate", {"child": name, "ike": name, "timeout": "-1"})
+        tried: set[Manner] = set()
         try:
             async with asyncio.timeout(_ESTABLISH_S):
-                return await association.settled
+                while (manner := self._manners.of(dial)) not in tried:
+                    tried.add(manner)
+                    failure = await self._ask(connection, association, manner)
+                    if failure is None:
+                        self._manners.established(dial, manner)
+                        return None
+                    self._learn(association, failure)
+                    if not (isinstance(failure, Declined) and failure.is_said):
+                        break
         except TimeoutError:
             return Failure(Cause.UNREACHABLE, f"IPsec with {dial.server} took too long")
+        return failure
+
+    async def _ask(
+        self, connection: Connection, association: _Association, manner: Manner
+    ) -> Failure | None:
+        association.begin(manner)
+        await self._tell(connection, association.group, manner)
+        asked = {
+            "child": ipsec.association_name(association.dial.local_port),
+            "ike": ipsec.group_name(association.group),
+            # charon answers at once; what comes of it is told by events.
+            "timeout": "-1",
+        }
+        await connection.ask("initiate", asked)
+        return await association.settled
+
+    def _learn(self, association: _Association, failure: Failure) -> None:
+        """Have the next attempt made in another manner, if that may help."""
+        dial, manner = association.dial, association.manner
+        if isinstance(failure, Declined) and failure.is_said:
+            self._manners.refused(dial, manner, failure.stage)
+        elif isinstance(failure, Declined):
+            self._manners.unanswered(dial, manner, failure.stage)
+        elif isinstance(failure, Unproved) and manner.is_in_udp:
+            self._manners.unheard(dial, manner)
+
+    async def _tell(self, connection: Connection, group: int, manner: Manner) -> None:
+        """Tell charon of the lines of a group."""
+        dials = [each.dial for each in self._associations.values() if each.group == group]
+        if dials:
+            await connection.ask("load-conn", ipsec.connection(dials, group, manner))
+        else:
+            with suppress(CharonRefusal):  # it knows of none
+                await connection.ask("unload-conn", {"name": ipsec.group_name(group)})
 
     async def _put_back_secret(self, connection: Connection, failed: _Association) -> None:
         """Have what is up with that server renewed by the secret that it came up by."""
@@ -163,52 +241,89 @@ class Charon:
                 )
                 return
 
-    async def resume(self, dial: Dial, group: int, on_loss: Callable[[], None]) -> bool:
-        """Whether the association that an earlier netd made still stands; it is watched then.
+    async def resume(
+        self, dial: Dial, group: int, manner: Manner, on_loss: Callable[[], None]
+    ) -> Secured | None:
+        """Watch the association that an earlier netd made, if it still stands.
 
-        `group` is what `establish` gave.
+        `group` and `manner` are what `establish` gave.
         """
-        name = ipsec.connection_name(dial.local_port)
+        name = ipsec.association_name(dial.local_port)
         if self._connection is None:
-            return False
+            return None
         try:
-            is_up = await self._is_up(self._connection, name)
+            if not await self._find(self._connection, name):
+                return None
+            encryption = await self._encryption(self._connection, name, manner)
         except (OSError, CharonRefusal):
-            return False
-        if is_up:
-            association = self._associations[name] = _Association(dial, group, on_loss)
-            self._groups[name] = group
-            association.settle(None)
-        return is_up
+            return None
+        association = self._associations[name] = _Association(dial, group, on_loss, manner)
+        association.settle(None)
+        self._manners.established(dial, manner)
+        return Secured(group, manner, encryption)
 
-    async def keep_only(self, local_ports: Container[int]) -> None:
-        """End the associations that an earlier netd left, but for those of these ports."""
+    def carries(self, local_port: int) -> None:
+        """Take note that the line of that port is online by its association."""
+        association = self._associations.get(ipsec.association_name(local_port))
+        if association is not None and not association.has_carried:
+            association.has_carried = True
+            self._manners.carried(association.dial, association.manner)
+
+    async def unheard(self, local_port: int) -> Failure | None:
+        """Why the line of that port, by whose association nothing has come, has no answer; None
+        when it has another reason. The next attempt may be made in another manner.
+        """
+        name = ipsec.association_name(local_port)
+        association = self._associations.get(name)
+        if association is None or self._connection is None:
+            return None
+        try:
+            found = await self._find(self._connection, name)
+        except (OSError, CharonRefusal):
+            return None
+        if found is None or int(found.child.get("packets-in", b"0")):
+            return None
+        group = [a for a in self._associations.values() if a.group == association.group]
+        if not any(other.has_carried for other in group):
+            self._manners.unheard(association.dial, association.manner)
+        in_udp = found.child.get("encap") == b"yes"
+        was_tried = association.manner.is_in_udp
+        return diagnosis.unheard(association.dial, in_udp=in_udp, was_tried=was_tried)
+
+    async def keep_only(self, local_ports: Container[int], groups: Container[int]) -> None:
+        """End associations that an earlier netd left, but for those of these ports and groups."""
         if self._connection is None:
             return
-        kept = {ipsec.connection_name(port) for port in LINE_PORTS if port in local_ports}
+        ports = (port for port in LINE_PORTS if port in local_ports)
+        kept = {ipsec.association_name(port) for port in ports}
+        kept_groups = {ipsec.group_name(g) for g in range(len(LINE_PORTS)) if g in groups}
         with suppress(OSError, CharonRefusal):
+            for found in await self._list(self._connection):
+                if (name := found.child["name"].decode()) not in kept:
+                    await self._terminate(self._connection, name)
             known = await self._connection.ask("get-conns")
-            for name in {conn.decode() for conn in known.get("conns", [])} - kept:
-                await self._forget(self._connection, name)
+            for name in {conn.decode() for conn in known.get("conns", [])} - kept_groups:
+                await self._connection.ask("unload-conn", {"name": name})
             await self._sweep(self._connection)
 
     async def end(self, local_port: int) -> None:
-        """End the association of that port, if there is one."""
-        name = ipsec.connection_name(local_port)
-        self._associations.pop(name, None)
-        if self._connection is not None:
-            with suppress(OSError, CharonRefusal):
-                await self._forget(self._connection, name)
-                await self._sweep(self._connection)
+        """End the association of that port, if there is one; others of its group go on."""
+        name = ipsec.association_name(local_port)
+        ended = self._associations.pop(name, None)
+        if self._connection is None:
+            return
+        with suppress(OSError, CharonRefusal):
+            await self._terminate(self._connection, name)
+            if ended is not None:
+                group = [a for a in self._associations.values() if a.group == ended.group]
+                manner = group[-1].manner if group else ended.manner
+                await self._tell(self._connection, ended.group, manner)
+            await self._sweep(self._connection)
 
-    async def _forget(self, connection: Connection, name: str) -> None:
-        """End the association and forget the connection; others of the group go on."""
-        for command, values in (
-            ("terminate", {"child": name, "force": "yes", "timeout": str(_END_MS)}),
-            ("unload-conn", {"name": name}),
-        ):
-            with suppress(CharonRefusal):  # there is none
-                await connection.ask(command, values)
+    async def _terminate(self, connection: Connection, name: str) -> None:
+        with suppress(CharonRefusal):  # there is none
+            values = {"child": name, "force": "yes", "timeout": str(_END_MS)}
+            await connection.ask("terminate", values)
 
     async def _sweep(self, connection: Connection) -> None:
         """End each IKE_SA that none of our lines uses, nor tries to."""
@@ -221,23 +336,37 @@ class Charon:
                     with suppress(CharonRefusal):  # it ended by itself
                         await connection.ask("terminate", ended)
 
-    async def _is_up(self, connection: Connection, name: str) -> bool:
-        for found in await connection.collect("list-sas", "list-sa", {}):
-            for child in _children(found):
-                if (child.get("name"), child.get("state")) == (name.encode(), b"INSTALLED"):
-                    return True
-        return False
+    async def _list(self, connection: Connection) -> list[_Found]:
+        listed = await connection.collect("list-sas", "list-sa", {})
+        return [
+            _Found(sa, child)
+            for values in listed
+            for sa in values.values()
+            for child in sa.get("child-sas", {}).values()
+        ]
+
+    async def _find(self, connection: Connection, name: str) -> _Found | None:
+        """The association of that name that is up."""
+        wanted = name.encode(), b"INSTALLED"
+        for found in await self._list(connection):
+            if (found.child.get("name"), found.child.get("state")) == wanted:
+                return found
+        return None
+
+    async def _encryption(self, connection: Connection, name: str, manner: Manner) -> str:
+        found = await self._find(connection, name)
+        if found is None:
+            return ""
+        return proposals.in_use(found.sa, found.child, is_forced=manner.is_in_udp)
 
     # --- Events. ----------------------------------------------------------------------------
 
     def _hear(self, event: str, values: Values) -> None:
         if event == "log":
-            group = self._groups.get(values["ikesa-name"].decode())
+            name = values["ikesa-name"].decode()
             for association in self._associations.values():
-                if association.group == group and not association.settled.done():
-                    association.said.append(values["msg"].decode(errors="replace"))
-                    if failure := diagnosis.ike_verdict(association.dial, association.said):
-                        association.settle(failure)
+                if ipsec.group_name(association.group) == name:
+                    association.hear(values["msg"].decode(errors="replace"))
             return
         names = {child["name"].decode() for child in _children(values)}
         for name in names & self._associations.keys():
@@ -253,7 +382,7 @@ class Charon:
             is_up = False
             if self._connection is not None:
                 with suppress(OSError, CharonRefusal):
-                    is_up = await self._is_up(self._connection, name)
+                    is_up = await self._find(self._connection, name) is not None
             association = self._associations.get(name)
             # While an attempt goes on, what ends is what an earlier one left.
             if association is not None and association.settled.done() and not is_up:
@@ -318,15 +447,6 @@ class Charon:
             self._unit.on_end = lambda: None
             await self._unit.end(polite=polite)
             self._unit = None
-
-
-def _is_alike(one: Dial, other: Dial) -> bool:
-    """Whether charon may take the two for users of one IKE_SA."""
-    return (one.local, one.server, one.line.secret) == (
-        other.local,
-        other.server,
-        other.line.secret,
-    )
 
 
 def _children(values: Values) -> Iterator[Values]:

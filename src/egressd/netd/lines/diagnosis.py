@@ -7,11 +7,11 @@ is not known is told in the daemon's own last words.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from egressd.netd.lines import reasons
-from egressd.netd.lines.failure import Cause, Failure
+from egressd.netd.lines.failure import AccountInUse, Cause, Declined, Failure, Stage, Unproved
 from egressd.netd.lines.reasons import Rule
 from egressd.planner.lines.dial import Dial
 
@@ -70,13 +70,21 @@ def _first(dial: Dial, text: str, rules: Sequence[Rule]) -> Failure | None:
     return Failure(rule.cause, told, "".join(words))
 
 
-def is_in_use(failure: Failure, *, is_proven: bool) -> bool:
-    """Whether a refusal of the login may be due to an earlier session of the account: it
-    is for a login that has worked, or the server says so."""
+def reconsidered(failure: Failure, server: object, *, is_proven: bool) -> Failure:
+    """What a failure is when it is known that the line has been online as it is configured.
+
+    A refusal of the login may be due to an earlier session of the account: it is for a login that
+    has worked, or where the server says so. A server that falls silent over a secret that has
+    worked is gone.
+    """
+    if is_proven and isinstance(failure, Unproved):
+        return Failure(Cause.UNREACHABLE, f"no IPsec server answers at {server}")
     if failure.cause not in (Cause.WRONG_PASSWORD, Cause.REFUSED):
-        return False
+        return failure
     is_said = reasons.IN_USE.search(failure.words) is not None
-    return is_said or (is_proven and failure.cause is Cause.WRONG_PASSWORD)
+    if is_said or (is_proven and failure.cause is Cause.WRONG_PASSWORD):
+        return AccountInUse(failure.words)
+    return failure
 
 
 def _unsaid(dial: Dial, ppp_log: str) -> Failure | None:
@@ -123,50 +131,122 @@ def resolvers(ppp_log: str) -> tuple[str, ...] | None:
 
 # --- IPsec. -------------------------------------------------------------------------------
 
+_NONE_TAKEN: Final = "the server accepts none of the IPsec encryptions offered"
+_NO_ACCESS: Final = "the server does not let this address use L2TP over IPsec"
+_SILENT: Final = (
+    "the server does not answer once the IPsec secret is used: it is wrong, or something on the "
+    "way drops UDP port 4500"
+)
 _REFUSALS: Final = {
-    "NO_PROPOSAL_CHOSEN": "the server accepts none of the IPsec encryptions offered",
-    "NO_PROP": "the server accepts none of the IPsec encryptions offered",
-    "INVALID_ID_INFORMATION": "the server does not let this address use L2TP over IPsec",
-    "INVAL_ID": "the server does not let this address use L2TP over IPsec",
+    "INVALID_ID_INFORMATION": _NO_ACCESS,
+    "INVAL_ID": _NO_ACCESS,
 }
+_NOT_TAKEN: Final = ("NO_PROPOSAL_CHOSEN", "NO_PROP")
 _BAD_SECRETS: Final = ("AUTHENTICATION_FAILED", "AUTH_FAILED", "INVALID_HASH_INFORMATION")
 _NOTIFY: Final = re.compile(r"received (\w+) error notify")
+_BEGUN: Final = re.compile(r"initiating Main Mode IKE_SA \S+\[(\d+)\] to ")
+_DELETED: Final = re.compile(r"received DELETE for IKE_SA \S+\[(\d+)\]")
 _RETRANSMIT: Final = re.compile(r"sending retransmit \d+ of request message ID (\d+), seq (\d+)")
-_SECRET_SENT: Final = re.compile(r"generating ID_PROT request 0 \[ ID HASH")
 _PROVING: Final = 3
 """Our third message of Main Mode is the first one encrypted with keys made of the secret."""
-
+_NAT_PORT: Final = re.compile(r"sending packet: from \S+\[4500\] ")
 _KERNEL: Final = re.compile(r"unable to (?:add SAD entry|install|add policy).*|^error installing.*")
+_UNASKED: Final = ("received proposals unacceptable", "no matching proposal found")
 
 
-def ike_verdict(dial: Dial, messages: Sequence[str]) -> Failure | None:
-    """Why IPsec cannot be had, from what charon said about this line since the attempt began.
+class IkeTalk:
+    """What charon says of one attempt at the association of a line."""
 
-    None while there is hope. A server that does not understand our third message does not
-    share our secret: it answers with what we can't decrypt, or not at all.
-    """
-    wrong_secret = Failure(Cause.WRONG_SECRET, "the server refused the IPsec secret")
-    for message in messages:
+    def __init__(self, dial: Dial) -> None:
+        self._server = dial.server
+        self._stage = Stage.IKE
+        self._number = ""
+        """charon's of the IKE_SA that was begun for the attempt."""
+        self._is_proving = False
+        """Whether the secret was used."""
+        self._is_by_nat_port = False
+        self._unanswered = ("0", 1)
+        """The message that was repeated: 0 for Main Mode, and which of ours it is."""
+
+    def hear(self, message: str) -> Failure | None:
+        """Why IPsec cannot be had, with what charon says now; None while there is hope.
+
+        A server that does not understand our third message does not share our secret: it answers
+        with what we can't decrypt, or not at all.
+        """
         if notified := _NOTIFY.search(message):
-            if notified[1] in _BAD_SECRETS:
-                return wrong_secret
-            reason = _REFUSALS.get(notified[1], f"the server refused IPsec: {notified[1]}")
-            return Failure(Cause.REFUSED, reason)
+            return self._notified(notified[1])
         if _KERNEL.search(message):
-            return Failure(
-                Cause.MISSING, f"the kernel cannot do IPsec (module esp4): {_plain(message)}"
-            )
-    if any(map(_SECRET_SENT.search, messages)) and "could not decrypt payloads" in messages:
-        return wrong_secret
-    if not any(message.startswith("giving up after") for message in messages):
+            told = f"the kernel cannot do IPsec (module esp4): {_plain(message)}"
+            return Failure(Cause.MISSING, told)
+        if message in _UNASKED:
+            told = "the server answers with an IPsec encryption that was not offered"
+            return Failure(Cause.REFUSED, told)
+        if message == "could not decrypt payloads" and self._is_proving:
+            return _wrong_secret()
+        if ended := _DELETED.search(message):
+            return self._ended() if ended[1] == self._number else None
+        if message.startswith("giving up after"):
+            return self._given_up()
+        self._note(message)
         return None
-    is_in_main_mode, sent = _last_retransmit(messages)
-    if is_in_main_mode and sent >= _PROVING:
-        return wrong_secret
-    return Failure(Cause.UNREACHABLE, f"no IPsec server answers at {dial.server}")
+
+    def _note(self, message: str) -> None:
+        if begun := _BEGUN.search(message):
+            self._number = begun[1]
+        elif repeated := _RETRANSMIT.search(message):
+            self._unanswered = (repeated[1], int(repeated[2]))
+        elif message.startswith("generating ID_PROT request 0 [ ID HASH"):
+            self._is_proving = True
+        elif message.startswith("generating QUICK_MODE request"):
+            self._stage = Stage.ESP
+        elif _NAT_PORT.search(message):
+            self._is_by_nat_port = True
+
+    def _notified(self, what: str) -> Failure:
+        if what in _BAD_SECRETS:
+            return _wrong_secret()
+        if what in _NOT_TAKEN:
+            return Declined(Cause.REFUSED, _NONE_TAKEN, self._stage, is_said=True)
+        reason = _REFUSALS.get(what, f"the server refused IPsec: {what}")
+        return Failure(Cause.REFUSED, reason)
+
+    def _ended(self) -> Failure:
+        """The server ended the IKE_SA that it had let us in to."""
+        if self._stage is Stage.ESP:
+            return Declined(Cause.REFUSED, _NONE_TAKEN, Stage.ESP, is_said=True)
+        return Failure(Cause.REFUSED, "the server ended the IPsec association")
+
+    def _given_up(self) -> Failure:
+        exchange, which = self._unanswered
+        silent = f"no IPsec server answers at {self._server}"
+        if exchange != "0":
+            return Declined(Cause.UNREACHABLE, silent, Stage.ESP, is_said=False)
+        if which >= _PROVING:
+            return Unproved(_SILENT if self._is_by_nat_port else str(_wrong_secret()))
+        if which > 1:
+            return Failure(Cause.UNREACHABLE, silent)
+        return Declined(Cause.UNREACHABLE, silent, Stage.IKE, is_said=False)
 
 
-def _last_retransmit(messages: Iterable[str]) -> tuple[bool, int]:
-    """Whether the message that found no answer was Main Mode's, and which of ours it was."""
-    numbers = [found for message in messages if (found := _RETRANSMIT.search(message))]
-    return (numbers[-1][1] == "0", int(numbers[-1][2])) if numbers else (True, 0)
+def _wrong_secret() -> Failure:
+    return Failure(Cause.WRONG_SECRET, "the server refused the IPsec secret")
+
+
+def unheard(dial: Dial, *, in_udp: bool, was_tried: bool) -> Failure:
+    """Why L2TP has no answer by an association that stands and by which nothing came.
+
+    `in_udp` says how ESP went, `was_tried` whether it went in UDP since it does not come through
+    otherwise.
+    """
+    server, port = dial.server, dial.line.port
+    if was_tried:
+        told = f"no L2TP server answers at {server} port {port}, neither by ESP nor by ESP in UDP"
+    elif in_udp:
+        told = f"no L2TP server answers at {server} port {port} through IPsec"
+    else:
+        told = (
+            f"no L2TP server answers at {server} port {port} through IPsec: something on the way "
+            "may drop ESP (IP protocol 50), and UDP is tried in its place"
+        )
+    return Failure(Cause.UNREACHABLE, told)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum, StrEnum
 
 
 class Cause(StrEnum):
@@ -39,3 +39,30 @@ class AccountInUse(Failure):
         if words:
             told = f"the account may still be in use at the server: {words}"
         super().__init__(Cause.REFUSED, told, words)
+
+
+class Stage(Enum):
+    """The part of IKE in which a server refuses an offer, or does not answer it."""
+
+    IKE = "ike"
+    ESP = "esp"
+
+
+class Declined(Failure):
+    """A server took nothing of what it was offered at that stage. One that ``is_said`` to it
+    without delay, so that the next offer may follow; others are silent.
+    """
+
+    def __init__(self, cause: Cause, reason: str, stage: Stage, *, is_said: bool) -> None:
+        super().__init__(cause, reason)
+        self.stage = stage
+        self.is_said = is_said
+
+
+class Unproved(Failure):
+    """A server fell silent when it was to be shown the secret. It is wrong, or else the way broke
+    in that moment.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(Cause.WRONG_SECRET, reason)

@@ -29,7 +29,7 @@ from egressd.model.times import utc_text
 from egressd.netd.kernel import sockets
 from egressd.netd.lines import diagnosis, unit
 from egressd.netd.lines.backoff import Backoff
-from egressd.netd.lines.charon import Charon
+from egressd.netd.lines.charon import Charon, Secured
 from egressd.netd.lines.failure import AccountInUse, Cause, Failure
 from egressd.netd.lines.logins import Logins
 from egressd.netd.lines.pulse import LOOK_S, EchoLog, Pulse, packets, ping
@@ -40,6 +40,7 @@ from egressd.planner.lines import pppd
 from egressd.planner.lines.carrier import Carrier, carrier
 from egressd.planner.lines.daemon import daemon
 from egressd.planner.lines.dial import PPTP_PORT, Dial, check, dial_key
+from egressd.planner.lines.ipsec import Manner
 
 log = structlog.get_logger()
 
@@ -73,6 +74,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     carrier: str
     local_port: int
     ike_group: int = 0
+    ike_manner: Manner = Manner()
     """What `Charon.establish` gave; of no meaning without a secret."""
     begun: float
     """Seconds of CLOCK_BOOTTIME, which goes on across restarts of netd."""
@@ -120,6 +122,7 @@ class LineKeeper:
         self._answers_echoes = False
         """Whether the server has answered an LCP echo of the line."""
         self._is_secured = True
+        self._encryption = ""
         self._has_told = False
         self._task: asyncio.Task[None] | None = None
 
@@ -238,8 +241,7 @@ class LineKeeper:
         loop = asyncio.get_running_loop()
         online_s = loop.time() - self._online_since if self._online_since else 0.0
         is_proven = self._logins.has_worked(dial_key(self.line))
-        if diagnosis.is_in_use(failure, is_proven=is_proven):
-            failure = AccountInUse(failure.words)
+        failure = diagnosis.reconsidered(failure, self._server, is_proven=is_proven)
         delay = self._backoff.delay(
             failure.cause,
             online_s,
@@ -292,14 +294,18 @@ class LineKeeper:
                 raise Failure(Cause.FAILED, str(error)) from None
         dial = Dial(line=line, server=server, local=way.address, local_port=self._local_port)
         what = daemon(dial)
-        group = await self._charon.establish(dial, self._lost_security) if line.secret else 0
+        secured = None
+        if line.secret:
+            secured = await self._charon.establish(dial, self._lost_security)
+        self._encryption = encryption(line, secured)
         note = Note(
             key=dial_key(line),
             server=str(server),
             local=str(way.address),
             carrier=way.interface,
             local_port=self._local_port,
-            ike_group=group,
+            ike_group=secured.group if secured else 0,
+            ike_manner=secured.manner if secured else Manner(),
             begun=time.clock_gettime(time.CLOCK_BOOTTIME),
         )
         unit.prepare(self._folder, what.files)
@@ -320,10 +326,14 @@ class LineKeeper:
             local=IPv4Address(note.local),
             local_port=note.local_port,
         )
+        secured = None
         if self.line.secret:
-            is_up = await self._charon.resume(dial, note.ike_group, self._lost_security)
-            if not is_up:
+            secured = await self._charon.resume(
+                dial, note.ike_group, note.ike_manner, self._lost_security
+            )
+            if secured is None:
                 raise Failure(Cause.LOST, "the IPsec association ended")
+        self._encryption = encryption(self.line, secured)
         return dial
 
     def _lost_security(self) -> None:
@@ -389,7 +399,8 @@ class LineKeeper:
         if not self._online_since:
             self._online_since = now
             self._logins.note(dial_key(self.line))
-            log.info("line up", line=self.line.name, ip=ip)
+            self._charon.carries(self._local_port)
+            log.info("line up", line=self.line.name, ip=ip, encryption=self._encryption)
         is_news = False
         if not self._has_told:
             found = diagnosis.resolvers(running.read(pppd.LOG))
@@ -397,7 +408,8 @@ class LineKeeper:
             # An empty list may become longer: pppd writes one address after the other.
             self._has_told = bool(found) or now - self._online_since > _RESOLVERS_S
             is_news = bool(self.resolvers)
-        self._tell_of(LineStatus(is_online=True, ip=ip, state="online"), is_news)
+        status = LineStatus(is_online=True, ip=ip, state="online", encryption=self._encryption)
+        self._tell_of(status, is_news)
 
     def _feel(self, pulse: Pulse, echoes: EchoLog, link: Interface) -> None:
         """Look for signs of life. Raises Failure when there were none for too long."""
@@ -419,6 +431,8 @@ class LineKeeper:
             ppp_log=running.read(pppd.LOG),
             daemon_log=running.read(unit.LOG),
         )
+        if failure.cause is Cause.UNREACHABLE and dial.line.secret:
+            return await self._charon.unheard(dial.local_port) or failure
         if failure.cause in (Cause.FAILED, Cause.LOST) and running.how:
             return Failure(failure.cause, f"{failure} ({running.how})")
         return failure
@@ -444,6 +458,13 @@ _OF_THE_WAY: Final = (Cause.NO_CARRIER, Cause.UNREACHABLE, Cause.LOST)
 
 def _address(link: Interface) -> str:
     return str(link.addresses[0].ip)
+
+
+def encryption(line: Line, secured: Secured | None) -> str:
+    """What a line is encrypted by, with what of it is weak."""
+    if line.type == "pptp":
+        return "MPPE (RC4, 128 bits); weak: MPPE"
+    return "" if secured is None else secured.encryption
 
 
 def _moved(dial: Dial, before: Carrier, now: Carrier) -> str:

@@ -193,7 +193,10 @@ class DialledLines:
             unit.remove(found.folder)
             del self._found[name]
             self._on_change(name)
-        await self._charon.keep_only({note_of(f).local_port for f in self._found.values()})
+        notes = [note_of(found) for found in self._found.values()]
+        secured = [note for note in notes if note.local_port in LINE_PORTS]
+        ports = {note.local_port for note in secured}
+        await self._charon.keep_only(ports, {note.ike_group for note in secured})
 
     def _unwanted(self, wanted: Mapping[str, Line]) -> list[str]:
         """Units of an earlier netd that are not those of `wanted`, by name."""

@@ -7,10 +7,14 @@ lists and dictionaries.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from ipaddress import IPv4Address
 from typing import Any, Final
 
+import msgspec
+
 from egressd.planner.lines.dial import Dial
+from egressd.planner.lines.proposals import ESP_OFFERS, IKE_OFFERS
 from egressd.planner.registry import LINE_PORTS
 
 DAEMON: Final = "/usr/sbin/charon-systemd"
@@ -43,68 +47,81 @@ charon-systemd {{
 """
 """charon's own file. Its paths are relative to its folder, which is its working directory."""
 
-_IKE: Final = [
-    "aes256-sha256-modp2048",
-    "aes256-sha1-modp2048",
-    "aes128-sha1-modp2048",
-    "aes256-sha1-modp1024",
-    "aes128-sha1-modp1024",
-    "3des-sha1-modp1024",
-]
-_ESP: Final = ["aes256-sha256", "aes256-sha1", "aes128-sha1", "3des-sha1"]
-"""Proposals, best first. The last ones are for old servers."""
-
 _IKE_LIFETIME_S: Final = 3 * 3600
 _CHILD_LIFETIME_S: Final = 2400
-"""Seconds until the child SA is renewed. They are less than the usual hour: if the server renews
-the child of a shared IKE_SA first, charon searches the settings of only one of the lines for it,
-and refuses those of the others.
-"""
+"""Seconds until the child SA is renewed. They are less than the usual hour."""
 
 
-def connection_name(local_port: int) -> str:
-    """Return charon's name for the line of that port, as in its events."""
+class Manner(msgspec.Struct, frozen=True):
+    """How IPsec with a server is asked for. The defaults are right for most servers."""
+
+    ike: int = 0
+    """The number of the offer, in `IKE_OFFERS`."""
+    esp: int = 0
+    """The same in `ESP_OFFERS`."""
+    is_in_udp: bool = False
+    """Send ESP in UDP though no NAT is on the way (``encap``, RFC 3948), since ESP is dropped."""
+
+
+def association_name(local_port: int) -> str:
+    """Return charon's name for the association (CHILD_SA) of the line of that port, as in its
+    events.
+    """
     return f"line-{local_port}"
 
 
-def connection(dial: Dial, group: int) -> dict[str, Any]:
-    """Return the message of ``load-conn``: transport mode for one UDP port towards one server (RFC
-    3193).
+def group_name(group: int) -> str:
+    """Return charon's name for the IKE_SA of a group of lines."""
+    return f"group-{group}"
+
+
+def connection(dials: Collection[Dial], group: int, manner: Manner) -> dict[str, Any]:
+    """Return the message of ``load-conn``: transport mode for one UDP port of each line towards one
+    server (RFC 3193).
 
     Lines of one `group` (0 to 255) share an IKE_SA. They must: a strongSwan server takes a second
     one from the same address for the first one's successor, and ends the first ten seconds later
     (``adopt_children_job.c``). Only lines with the same address, server and secret may share one.
 
+    One message has all lines of a group: if the server is the first to renew a child, charon
+    searches the settings by which the IKE_SA was made for it (``quick_mode.c``). A new message with
+    other lines, but in the same `manner`, keeps these up to date (``vici_config.c``).
+
     The server may use any identity (behind NAT it gives a private address); its knowledge of the
     secret authenticates it.
     """
-    if dial.local_port not in LINE_PORTS:
-        raise ValueError(f"port {dial.local_port} is not guarded")
-    name = connection_name(dial.local_port)
-    # charon shares an IKE_SA among connections that are equal except for their children's names.
+    for dial in dials:
+        if dial.local_port not in LINE_PORTS:
+            raise ValueError(f"port {dial.local_port} is not guarded")
+    one = next(iter(dials))
+    # charon shares an IKE_SA among connections that are equal except for names and children.
     lifetime = _IKE_LIFETIME_S + group
-    child = {
-        "mode": "transport",
-        "local_ts": [f"dynamic[udp/{dial.local_port}]"],
-        "remote_ts": [f"dynamic[udp/{dial.line.port}]"],
-        "esp_proposals": _ESP,
-        "rekey_time": f"{_CHILD_LIFETIME_S}s",
-        "start_action": "none",
-        "dpd_action": "clear",
-    }
     return {
-        name: {
+        group_name(group): {
             "version": "1",
-            "local_addrs": [str(dial.local)],
-            "remote_addrs": [str(dial.server)],
-            "proposals": _IKE,
+            "local_addrs": [str(one.local)],
+            "remote_addrs": [str(one.server)],
+            "proposals": list(IKE_OFFERS[manner.ike]),
+            "encap": "yes" if manner.is_in_udp else "no",
             "unique": "never",
             "rekey_time": f"{lifetime}s",
             "dpd_delay": "10s",
             "local": {"auth": "psk"},
             "remote": {"auth": "psk", "id": "%any"},
-            "children": {name: child},
+            "children": {association_name(d.local_port): _child(d, manner) for d in dials},
         }
+    }
+
+
+def _child(dial: Dial, manner: Manner) -> dict[str, Any]:
+    return {
+        "mode": "transport",
+        "local_ts": [f"dynamic[udp/{dial.local_port}]"],
+        "remote_ts": [f"dynamic[udp/{dial.line.port}]"],
+        "esp_proposals": list(ESP_OFFERS[manner.esp]),
+        "rekey_time": f"{_CHILD_LIFETIME_S}s",
+        "start_action": "none",
+        "dpd_action": "clear",
     }
 
 

@@ -1,0 +1,103 @@
+"""The manner in which IPsec with each server is asked for: the one that worked, or else another
+with each attempt. Pure.
+
+Those who share an IKE_SA share their manner. Several attempts with one manner, made at the same
+time, count once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Final
+
+from egressd.netd.lines.failure import Stage
+from egressd.planner.lines.dial import Dial
+from egressd.planner.lines.ipsec import Manner
+from egressd.planner.lines.proposals import ESP_OFFERS, IKE_OFFERS
+
+_REMEMBERED: Final = 256
+"""Pairs of addresses, at least one of which changes with each of a server's names and a WAN's
+leases."""
+_PATIENCE: Final = 3
+"""A server with which ESP has worked as it is gets it otherwise in every third attempt: it is
+rather L2TP that does not answer there, or the path that is cut."""
+
+Way = tuple[IPv4Address, IPv4Address, str]
+
+
+@dataclass
+class _Known:
+    """What is known of the way to a server."""
+
+    ike: int = 0
+    esp: int = 0
+    has_worked: bool = False
+    """Whether there was an association in that manner."""
+    is_in_udp: bool = False
+    """Whether ESP came through in UDP, and not as it is, when something did last."""
+    has_carried: bool = False
+    misses: int = 0
+    """Attempts since then in which nothing came by ESP."""
+
+    @property
+    def manner(self) -> Manner:
+        every = _PATIENCE if self.has_carried else 2
+        is_other = self.misses % every == every - 1
+        return Manner(self.ike, self.esp, is_in_udp=self.is_in_udp != is_other)
+
+
+class Manners:
+    """What netd has found out; a later one learns it from associations that are up."""
+
+    def __init__(self) -> None:
+        self._known: dict[Way, _Known] = {}
+
+    def of(self, dial: Dial) -> Manner:
+        """Return the manner for the next attempt."""
+        return self._of(dial).manner
+
+    def refused(self, dial: Dial, tried: Manner, stage: Stage) -> None:
+        """Note that the server takes nothing of an offer. After the last one the first is due."""
+        known = self._of(dial)
+        if known.manner != tried:
+            return
+        if stage is Stage.IKE:
+            known.ike = (known.ike + 1) % len(IKE_OFFERS)
+        else:
+            known.esp = (known.esp + 1) % len(ESP_OFFERS)
+
+    def unanswered(self, dial: Dial, tried: Manner, stage: Stage) -> None:
+        """Note that there was no answer to an offer, as servers do that take nothing of it."""
+        if not self._of(dial).has_worked:
+            self.refused(dial, tried, stage)
+
+    def unheard(self, dial: Dial, tried: Manner) -> None:
+        """Note that nothing came by ESP."""
+        known = self._of(dial)
+        if known.manner == tried:
+            known.misses += 1
+
+    def established(self, dial: Dial, manner: Manner) -> None:
+        """Note that there is an association in that manner."""
+        known = self._of(dial)
+        known.ike, known.esp, known.has_worked = manner.ike, manner.esp, True
+
+    def carried(self, dial: Dial, manner: Manner) -> None:
+        """Note that a line is online by it."""
+        self.established(dial, manner)
+        known = self._of(dial)
+        known.is_in_udp, known.has_carried, known.misses = manner.is_in_udp, True, 0
+
+    def _of(self, dial: Dial) -> _Known:
+        way = way_of(dial)
+        # The one that was asked for last stands last.
+        known = self._known[way] = self._known.pop(way, _Known())
+        if len(self._known) > _REMEMBERED:
+            del self._known[next(iter(self._known))]
+        return known
+
+
+def way_of(dial: Dial) -> Way:
+    """Equal for lines that charon may take for users of one IKE_SA."""
+    return dial.local, dial.server, dial.line.secret
