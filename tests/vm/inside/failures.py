@@ -29,6 +29,7 @@ from tests.vm.inside.suite import (
     leaders,
     local_port,
     replaced,
+    spis,
     users,
 )
 
@@ -74,13 +75,13 @@ async def keys_are_renewed(suite: Suite) -> None:
     others = suite.bystanders()
     before = leaders(suite.lines)
     ours, theirs = f"unix://{RUN_DIR}/charon/vici", f"unix://{network.RUN}/s2/vici"
-    keys = await asyncio.to_thread(_keys)
+    keys = await asyncio.to_thread(spis)
     children = re.findall(r"uniqueid=(\d+) reqid=", await asyncio.to_thread(_listed, ours))
     assert len(children) == sum(has_secret for _, has_secret, _ in PLACES.values())
     for number in children:
         await asyncio.to_thread(sh, f"swanctl --rekey --child-id {number} --uri {ours}")
     await asyncio.sleep(2)
-    assert len(_keys() - keys) == 2 * len(children), "not every association has new keys"
+    assert len(spis() - keys) == 2 * len(children), "not every association has new keys"
     for uri in (ours, theirs):
         known = await asyncio.to_thread(_ike_numbers, uri)
         for number in known:
@@ -92,11 +93,6 @@ async def keys_are_renewed(suite: Suite) -> None:
     await suite.online()
     assert leaders(suite.lines) == before, "a line was dialled anew"
     suite.figures["longest silence"] = others.check()
-
-
-def _keys() -> set[str]:
-    """Return the numbers (SPI) of the router's IPsec associations, one for each direction."""
-    return set(re.findall(r"spi (0x[0-9a-f]+)", sh("ip xfrm state")))
 
 
 def _ike_numbers(uri: str) -> set[str]:
@@ -150,7 +146,7 @@ async def charon_is_killed(suite: Suite) -> None:
     others = suite.bystanders(*hit)
     since = time.monotonic()
     record = msgspec.json.decode((RUN_DIR / "charon" / "unit.json").read_bytes())
-    suite.orphans = _keys()
+    suite.orphans = spis()
     os.kill(record["pid"], signal.SIGKILL)
     await asyncio.sleep(1)
     await suite.online(hit)
@@ -329,7 +325,7 @@ async def all_is_ended(suite: Suite) -> None:
     assert "ppp" not in sh("ip -o link"), sh("ip -o link")
     assert not [path for path in (RUN_DIR / "units").iterdir() if members(path)]
     assert not members(RUN_DIR / "charon")
-    assert not _keys() - suite.orphans, "an IPsec association was left"
+    assert not spis() - suite.orphans, "an IPsec association was left"
     await suite.end_router(signal.SIGTERM)
 
 

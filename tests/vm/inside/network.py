@@ -34,6 +34,10 @@ SECRET: Final = "se\"cret 'with\\ all#$ of;ü{}"
 
 RUN: Final = Path("/run/vm")
 
+_IKE: Final = "aes256-sha256-modp2048,aes128-sha1-modp1024"
+_ESP: Final = "aes256-sha256,aes128-sha1"
+"""The encryptions that servers take."""
+
 _MODULES: Final = (
     *("l2tp_ppp", "ppp_generic", "ppp_async", "ppp_mppe", "esp4", "xfrm_user", "veth"),
     # charon uses these at the first association, which loading them would delay.
@@ -166,6 +170,13 @@ def let_in(name: str, accounts: Iterable[Account], secret: str) -> None:
     sh(f"swanctl --load-creds --clear --file {folder}/swanctl.conf --uri unix://{folder}/vici")
 
 
+def take(name: str, ike: str = _IKE, esp: str = _ESP, *, renewed_s: int = 0) -> None:
+    """From now on a server takes these encryptions, and renews its keys first after some time."""
+    path = RUN / name / "swanctl.conf"
+    path.write_text(_swanctl(name, SECRET, ike, esp, renewed_s))
+    sh(f"swanctl --load-conns --file {path} --uri unix://{RUN / name}/vici")
+
+
 def _accounts(accounts: Iterable[Account]) -> str:
     def word(text: str) -> str:
         return '"' + "".join(f"\\{byte:03o}" for byte in text.encode()) + '"'
@@ -175,14 +186,15 @@ def _accounts(accounts: Iterable[Account]) -> str:
     )
 
 
-def _swanctl(name: str, secret: str) -> str:
+def _swanctl(name: str, secret: str, ike: str = _IKE, esp: str = _ESP, renewed_s: int = 0) -> str:
     address = SERVERS[name]
+    renewed = f" rekey_time = {renewed_s}s\n life_time = 1h\n rand_time = 0s\n" if renewed_s else ""
     return (
         f"connections {{\n l2tp {{\n version = 1\n local_addrs = {address}\n"
-        " proposals = aes256-sha256-modp2048,aes128-sha1-modp1024\n unique = never\n"
+        f" proposals = {ike}\n unique = never\n"
         f" local {{\n auth = psk\n id = {address}\n }}\n remote {{\n auth = psk\n }}\n"
         " children {\n l2tp {\n mode = transport\n local_ts = dynamic[udp/1701]\n"
-        " remote_ts = dynamic[udp]\n esp_proposals = aes256-sha256,aes128-sha1\n"
+        f" remote_ts = dynamic[udp]\n esp_proposals = {esp}\n{renewed}"
         " dpd_action = clear\n }\n }\n dpd_delay = 10s\n }\n}\n"
         f"secrets {{\n ike-1 {{\n secret = 0x{secret.encode().hex()}\n }}\n}}\n"
     )

@@ -24,7 +24,7 @@ from egressd.model.nouns import Line
 from tests.vm.inside import access_server, netns, network
 from tests.vm.inside.access_server import AccessServer
 from tests.vm.inside.netns import sh
-from tests.vm.inside.network import PASSWORD, SERVERS
+from tests.vm.inside.network import PASSWORD, SECRET, SERVERS
 from tests.vm.inside.ppp_peer import Habits
 from tests.vm.inside.probes import EVERY_S, PORT, Client, Web
 from tests.vm.inside.suite import (
@@ -35,6 +35,7 @@ from tests.vm.inside.suite import (
     has_state,
     leader,
     leaders,
+    spis,
     users,
 )
 
@@ -375,6 +376,97 @@ async def a_path_is_short(suite: OddSuite) -> None:
     await suite.drop(name)
 
 
+# --- IPsec. ---------------------------------------------------------------------------------
+
+SECRETS: Final[dict[str, Any]] = {"server": SERVERS["s1"], "secret": SECRET}
+ESP_DROPPED_S: Final = 15.0
+"""Until a line is online where ESP is dropped: an association, 7 s in which L2TP gets no answer, a
+second's pause, and an association with ESP in UDP."""
+
+RENEWED_S: Final = 12
+
+_INFORMATIONAL: Final = "udp sport 500 @th,208,8 5 drop"
+"""IKE's notifies, by the exchange type (RFC 2408, 3.1)."""
+
+
+async def esp_is_dropped(suite: OddSuite) -> None:
+    """It goes in UDP then, and goes on so after an outage; the line says so."""
+    with ruled("isp", "forward", "ip protocol esp drop"):
+        before = suite.taps["wan1"].encapsulated
+        began = time.monotonic()
+        name = await suite.dial(**SECRETS)
+        await suite.told(name, "unreachable", "may drop ESP (IP protocol 50)", BLOCK_S)
+        await suite.online([name])
+        suite.figures["online"] = took = time.monotonic() - began
+        assert took < ESP_DROPPED_S
+        told = (await suite.statuses())[name].encryption
+        assert "ESP in UDP (by itself it does not come through)" in told
+        assert suite.taps["wan1"].encapsulated > before
+        await suite.is_missed([name])
+        back = time.monotonic()
+        await suite.online([name])
+        suite.figures["back after an outage"] = took = time.monotonic() - back
+        assert took < RETURN_S
+    await suite.drop(name)
+    # What worked last is kept.
+    name = await suite.dial(**SECRETS)
+    await suite.online([name])
+    assert "in UDP" in (await suite.statuses())[name].encryption
+    await suite.drop(name)
+
+
+async def one_proposal_is_taken(suite: OddSuite) -> None:
+    """Servers that take one IKE and one ESP proposal get it; what is weak of it is told."""
+    try:
+        for ike, esp, told in (
+            ("3des-md5-modp1024", "3des-md5", "weak: 3DES_CBC, HMAC_MD5_96, MODP_1024"),
+            ("aes256-sha256-ecp256", "aes128gcm16", "AES_GCM_16_128"),
+            ("aes256-sha256-modp1024", "aes192-sha1", "weak: MODP_1024"),
+            ("aes256-sha1-modp1536", "aes256-sha1-modp1024", "weak: MODP_1536, MODP_1024"),
+            ("aes192-sha1-modp1024", "aes256-sha512", "AES_CBC_192"),
+            ("aes128-sha512-modp3072", "aes256-sha256-ecp256", "MODP_3072"),
+        ):
+            network.take("s1", ike, esp)
+            began = time.monotonic()
+            name = await suite.dial(**SECRETS)
+            await suite.online([name])
+            suite.figures[f"{ike}, {esp}"] = time.monotonic() - began
+            encryption = (await suite.statuses())[name].encryption
+            assert told in encryption, encryption
+            await suite.drop(name)
+        network.take("s1", "aes256-sha512-modp3072")
+        with ruled("s1", "output", _INFORMATIONAL):
+            began = time.monotonic()
+            # By a way on which nothing has worked.
+            name = await suite.dial(**SECRETS, interface="wan2")
+            await suite.online([name])
+            suite.figures["online, silent about offers"] = time.monotonic() - began
+            await suite.drop(name)
+        network.take("s1", "camellia256-sha512-modp8192")
+        await suite.fails("l2tp", "refused", "none of the IPsec encryptions offered", **SECRETS)
+    finally:
+        network.take("s1")
+
+
+async def a_server_renews_first(suite: OddSuite) -> None:
+    """Three lines on one IKE association, whose children the server is the first to renew."""
+    network.take("s1", renewed_s=RENEWED_S)
+    try:
+        names = [
+            await suite.dial(**SECRETS, username=user) for user in ("l2tp_a", "l2tp_c", ACCOUNT)
+        ]
+        await suite.online(names)
+        before, keys = leaders(names), spis()
+        others = suite.bystanders()
+        await asyncio.sleep(3 * RENEWED_S)
+        assert leaders(names) == before, "a line was dialled anew"
+        assert len(spis() & keys) == 0, "not all keys were renewed"
+        suite.figures["longest silence"] = others.check()
+    finally:
+        network.take("s1")
+    await suite.drop(*names)
+
+
 SCENARIOS: Final[tuple[Callable[[OddSuite], Awaitable[None]], ...]] = (
     an_odd_server_serves_a_line,
     a_pptp_port_is_closed,
@@ -389,6 +481,9 @@ SCENARIOS: Final[tuple[Callable[[OddSuite], Awaitable[None]], ...]] = (
     a_server_falls_silent,
     a_line_carries_a_pptp_line,
     a_path_is_short,
+    esp_is_dropped,
+    one_proposal_is_taken,
+    a_server_renews_first,
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import re
 import signal
 import time
 import traceback
@@ -250,6 +251,11 @@ def local_port(name: str) -> int:
 
 def leaders(names: Collection[str]) -> dict[str, int]:
     return {name: leader(name) for name in names}
+
+
+def spis() -> set[str]:
+    """The numbers (SPI) of the router's IPsec associations, one a direction."""
+    return set(re.findall(r"spi (0x[0-9a-f]+)", sh("ip xfrm state")))
 
 
 def has_state(state: str, status: LineStatus) -> bool:
