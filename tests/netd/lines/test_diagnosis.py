@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from ipaddress import IPv4Address
 
 import msgspec
@@ -361,6 +362,29 @@ def test_an_unknown_message_is_quoted_as_the_reason() -> None:
 def test_messages_of_a_server_are_sanitised() -> None:
     _, reason = verdict(f"LCP terminated by peer (\x1b[2J{'x' * 500})\n")
     assert reason == f"the server ended the line: [2J{'x' * 117}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rcvd [CCP ConfReq id=0x1 <mppe +H -M +S -L -D -C>]\n",
+        "xl2tpd[1]: message_type_avp: message type 14 (Call-Disconnect-Notify)\n",
+        "xl2tpd[1]: Connection established to 203.0.113.9, 1702.\n",
+        'rcvd [LCP TermReq id=0xa "again"]\n',
+        "local  IP address 10.9.9.1\n",
+        "\n",
+        "MS-CHAP authentication failed: \n",
+    ],
+)
+def test_a_server_that_goes_on_and_on_does_not_hold_netd_up(line: str) -> None:
+    """It can have its daemons log any of these as often as it likes."""
+    log = line * (65536 // len(line))
+    began = time.process_time()
+    for dial in (DIAL, PPTP):
+        verdict(log, log, dial=dial)
+        diagnosis.is_over(log, log)
+        diagnosis.resolvers(log)
+    assert time.process_time() - began < 1.0
 
 
 @pytest.mark.parametrize(

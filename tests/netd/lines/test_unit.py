@@ -102,6 +102,24 @@ def test_logs_have_a_size_limit(
     inside(body)
 
 
+def test_no_more_of_a_log_is_read_than_its_last_words(
+    run_dir: Path, inside: Callable[[Body], None]
+) -> None:
+    async def body() -> None:
+        folder = run_dir / "a"
+        started = start(folder, "echo ready > ready; sleep 60")
+        await ready(folder)
+        assert started.read("ready") == "ready\n"
+        assert started.read("none") == ""
+        (folder / "ppp.log").write_text("é" * 500_000 + "the last words\n")
+        said = started.read("ppp.log")
+        assert len(said.encode()) <= 65_536 + 2, "half a character may become another"
+        assert said.endswith("éthe last words\n")
+        await started.end(polite=False)
+
+    inside(body)
+
+
 def test_other_processes_are_not_ended(run_dir: Path, inside: Callable[[Body], None]) -> None:
     async def body() -> None:
         one, two = start(run_dir / "a", FAMILY), start(run_dir / "b", FAMILY)

@@ -2,7 +2,8 @@
 
 - `lines`: the one door for the reconciler: what is wanted, how each line is doing. Each L2TP line
   has a local UDP port, which is what the guard in `planner` goes by.
-- `keeper`: one line: dial, watch, end, wait, again. `backoff` says how long.
+- `keeper`: one line: dial, watch, end, wait, again. `backoff` says how long, and `turns` who goes
+  first of many.
 - `unit`: a daemon with all its children, in a folder and mount namespace of its own.
 - `charon`: strongSwan's IKE daemon, for lines with a secret; `vici` speaks its protocol,
   `shared_secrets` hands it one secret a server, and `manners` says what to try next.

@@ -89,6 +89,11 @@ class Backoff:
             most = PROVEN_MAX_S
         return float(min(first * 2 ** min(doubled, 16), most))
 
+    @property
+    def streak(self) -> int:
+        """How often the line has failed since it was up, or what led to that changed."""
+        return self._streak
+
     def reset(self) -> None:
         """Forget the failures: what led to them has changed."""
         self._streak, self._cause = 0, None

@@ -34,6 +34,7 @@ from egressd.netd.lines.failure import AccountInUse, Cause, Failure
 from egressd.netd.lines.logins import Logins
 from egressd.netd.lines.pulse import LOOK_S, EchoLog, Pulse, packets, ping
 from egressd.netd.lines.surroundings import Surroundings
+from egressd.netd.lines.turns import Turns
 from egressd.netd.lines.unit import Unit
 from egressd.netd.port_range import PortRange
 from egressd.planner.lines import pppd
@@ -95,6 +96,7 @@ class LineKeeper:
         charon: Charon,
         ports: PortRange,
         logins: Logins,
+        turns: Turns,
         on_change: Callable[[], None],
     ) -> None:
         self.line = line
@@ -105,6 +107,7 @@ class LineKeeper:
         self._charon = charon
         self._ports = ports
         self._logins = logins
+        self._turns = turns
         self._on_change = on_change
         self._status = LineStatus(is_online=False, state="waiting")
         self._backoff = Backoff()
@@ -213,6 +216,7 @@ class LineKeeper:
         self._is_secured, self._has_told = True, False
         try:
             if found is None:
+                await self._turns.take(self._backoff.streak)
                 dial, self._unit = await self._dial()
             else:
                 self._unit = found

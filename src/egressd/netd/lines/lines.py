@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from ipaddress import IPv4Address
@@ -22,6 +23,7 @@ from egressd.netd.lines.charon import Charon
 from egressd.netd.lines.keeper import LineKeeper, note_of
 from egressd.netd.lines.logins import Logins
 from egressd.netd.lines.surroundings import Surroundings
+from egressd.netd.lines.turns import Turns
 from egressd.netd.lines.unit import Unit
 from egressd.netd.port_range import PortRange
 from egressd.planner.lines import pppd
@@ -61,6 +63,7 @@ class DialledLines:
         self._leaving: dict[str, Line] = {}
         self._strange: set[str] = set()
         """Lines whose interfaces another program has made."""
+        self._turns = Turns(time.monotonic)
         self._turn = asyncio.Lock()
         self._is_open = False
         """Whether what an earlier netd left has been seen to."""
@@ -227,6 +230,7 @@ class DialledLines:
             surroundings=self._surroundings,
             charon=self._charon,
             logins=self._logins,
+            turns=self._turns,
             ports=self._secret_ports if line.secret else self._clear_ports,
             on_change=lambda: self._on_change(line.name),
         )

@@ -37,6 +37,9 @@ _NO_MPPE: Final = "the kernel cannot encrypt PPTP: it has no module ppp_mppe"
 _L2TP_MPPE: Final = "the server wants MPPE inside L2TP, which egressd does not do"
 _NO_PPTP: Final = "no PPTP server answers at {server}"
 _PPTP: Final = r"pptp \w+\[[^]]*\]: "
+_SOON: Final = r"(?:.*\n){0,99}?"
+"""Lines until another sentence. A log that is full of the first one would be read over and over, if
+there were no bound."""
 _XL2TPD: Final = r"xl2tpd\[\d+\]: (?:\w+ ?: )?"
 
 _CDN: Final = 14
@@ -156,7 +159,7 @@ PPP_LOG: Final[tuple[Rule, ...]] = (
 
 UNIT_LOG: Final[tuple[Rule, ...]] = (
     _rule(
-        rf"{_XL2TPD}Connection established to (?:.*\n)*?{_XL2TPD}Maximum retries exceeded",
+        rf"{_XL2TPD}Connection established to {_SOON}{_XL2TPD}Maximum retries exceeded",
         Cause.UNREACHABLE,
         "the L2TP server does not answer the call",
     ),
@@ -178,7 +181,7 @@ UNIT_LOG: Final[tuple[Rule, ...]] = (
     ),
     *(
         _rule(
-            rf"{_XL2TPD}message type {kind} (?:.*\n)*?"
+            rf"{_XL2TPD}message type {kind} {_SOON}"
             rf"{_XL2TPD}peer closing for reason {code} \(.*\), error = \d+ \(\)$",
             Cause.REFUSED,
             meaning,
@@ -197,7 +200,7 @@ LOGGED_IN: Final = re.compile(r"^(?:\w+-)?(?:CHAP|PAP) authentication ", re.MULT
 PROOF_ASKED: Final = re.compile(r"^rcvd \[LCP ConfReq [^\n]*<auth ([^>\n]+)>", re.MULTILINE)
 """The kind of proof that a server asks for, as pppd tells it with ``debug``."""
 MPPE_ASKED: Final = re.compile(
-    r"^rcvd \[CCP ConfReq [^\n]*<mppe(?:.*\n)*?LCP terminated by peer$", re.MULTILINE
+    rf"^rcvd \[CCP ConfReq [^\n]*<mppe{_SOON}LCP terminated by peer$", re.MULTILINE
 )
 EAP: Final = "the server insists on EAP, by which lines do not log in"
 NO_MS_CHAP: Final = "the server does not ask for MS-CHAPv2, without which PPTP is not encrypted"

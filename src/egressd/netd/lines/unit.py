@@ -39,6 +39,9 @@ _KILL_ROUNDS: Final = 5
 
 _LOG_MAX: Final = 1 << 20
 """Bytes of a log after which it is emptied."""
+_READ_MAX: Final = 1 << 16
+"""Bytes of a log that are read at once: how many there are is up to a server, and netd has other
+things to do than to look for sentences in all of them."""
 _LOOK_S: Final = 2.0
 """How often that is looked at: the folder lies in memory, and how much a daemon logs is up to who
 sends it packets. A limit of the kernel's (RLIMIT_FSIZE) would end it."""
@@ -147,9 +150,12 @@ class Unit:
         return self._gone.is_set()
 
     def read(self, name: str) -> str:
-        """A file that the daemon writes; "" if there is none."""
+        """The last 64 KiB of a file that the daemon writes; "" if there is none."""
         try:
-            return (self.folder / name).read_text(errors="replace")
+            with (self.folder / name).open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(size - _READ_MAX, 0))
+                return file.read(_READ_MAX).decode(errors="replace")
         except OSError:
             return ""
 
