@@ -36,6 +36,7 @@ remote IP address 192.168.101.1
 XL2TPD = """\
 xl2tpd[850]: Connecting to host 203.0.113.9, port 1702
 """
+ESTABLISHED = "xl2tpd[850]: Connection established to 203.0.113.9, 1702.  Local: 1, Remote: 2\n"
 
 
 PPTP = msgspec.structs.replace(
@@ -414,6 +415,25 @@ def test_the_end_of_a_line_is_recognised_while_xl2tpd_continues(log: str, is_ove
 )
 def test_the_end_of_a_line_is_recognised_while_pppd_continues(log: str, is_over: bool) -> None:
     assert diagnosis.is_over(log, XL2TPD) is is_over
+
+
+@pytest.mark.parametrize(
+    ("ppp", "daemon", "reason"),
+    [
+        ("", "", "203.0.113.9 took too long to set the line up"),
+        ("", ESTABLISHED, "the L2TP server does not answer the call"),
+        (BEGINNING, ESTABLISHED, "203.0.113.9 took too long to set the line up"),
+        (
+            f'{BEGINNING}sent [CHAP Response id=0x1 <00>, name = "u"]\n',
+            ESTABLISHED,
+            "the server does not answer the login",
+        ),
+        (f"{BEGINNING}CHAP authentication succeeded\n", "", "the server gave no IP address"),
+    ],
+)
+def test_how_far_a_line_came_is_told(ppp: str, daemon: str, reason: str) -> None:
+    found = diagnosis.unfinished(DIAL, ppp, XL2TPD + daemon)
+    assert (found.cause, str(found)) == (Cause.UNREACHABLE, reason)
 
 
 def test_resolvers_are_known_once_the_address_is_known() -> None:

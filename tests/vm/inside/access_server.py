@@ -52,6 +52,8 @@ class AccessServer:
 
     def __init__(self, accounts: Mapping[str, str]) -> None:
         self.habits = Habits()
+        self.calls = 0
+        """Sessions that callers asked for."""
         self.refused: list[float] = []
         """When callers were turned away since their account was in use."""
         self._accounts = accounts
@@ -91,7 +93,7 @@ class AccessServer:
     def _objection(self, name: str) -> bytes:
         hold_s = self.habits.hold_s
         if hold_s is None:
-            return b""
+            return self.habits.refusal
         for tunnel in self._tunnels.values():
             is_held = time.monotonic() - tunnel.heard < hold_s
             if tunnel.session and tunnel.peer.name == name and is_held:
@@ -143,10 +145,14 @@ class AccessServer:
             return
         tunnel.taken += 1
         match kind:
+            case 1 if self.habits.stalls == "tunnel":
+                self._tell(tunnel)
             case 1:
                 values = {_VERSION: b"\1\0", _FRAMING: b"\0\0\0\3", _HOST: b"odd"}
                 values |= {_CHALLENGE: b"x" * 16} if self.habits.tunnel_secret else {}
                 self._tell(tunnel, SCCRP, values | {_TUNNEL: struct.pack("!H", tunnel.number)})
+            case 10 if self.habits.stalls == "call":
+                self._tell(tunnel)
             case 10 if self.habits.call_refusal is not None:
                 result, error, words = self.habits.call_refusal
                 tunnel.session = int.from_bytes(told[_SESSION], "big")
@@ -155,6 +161,7 @@ class AccessServer:
                 self._tell(tunnel, CDN, {_RESULT: why, _SESSION: own})
                 tunnel.session = 0
             case 10:
+                self.calls += 1
                 tunnel.session = int.from_bytes(told[_SESSION], "big")
                 tunnel.peer = PppPeer(
                     self.habits,

@@ -17,7 +17,7 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -96,7 +96,7 @@ def pool(server: str) -> str:
     return f"192.168.10{server[-1]}"
 
 
-def start_server(name: str, users: dict[str, str]) -> None:
+def start_server(name: str, users: Mapping[str, str]) -> None:
     """Start a server's daemons. `users`: user name -> the address it gets."""
     folder = RUN / name
     (folder / "ppp").mkdir(parents=True, exist_ok=True)
@@ -200,7 +200,7 @@ def _swanctl(name: str, secret: str, ike: str = _IKE, esp: str = _ESP, renewed_s
     )
 
 
-def _files(name: str, users: dict[str, str]) -> dict[str, str]:
+def _files(name: str, users: Mapping[str, str]) -> dict[str, str]:
     folder, address = RUN / name, SERVERS[name]
     common = (
         "name vpn\nauth\nnodefaultroute\nrequire-mschap-v2\nlcp-echo-interval 10\n"

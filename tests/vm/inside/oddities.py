@@ -8,6 +8,7 @@ of `access_server`.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import socket
@@ -20,6 +21,9 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
+from egressd.model.messages import LineStatus
 from egressd.model.nouns import Line
 from tests.vm.inside import access_server, netns, network
 from tests.vm.inside.access_server import AccessServer
@@ -56,6 +60,7 @@ _UPLOAD: Final = 100_000
 UPLOAD_S: Final = 10.0
 
 ACCOUNT: Final = "office"
+OTHERS: Final = ("shop", "store", "home")
 
 
 class OddSuite(Suite):
@@ -63,7 +68,7 @@ class OddSuite(Suite):
 
     def __init__(self, shared: Path) -> None:
         super().__init__(shared, {})
-        self.server = AccessServer({ACCOUNT: PASSWORD})
+        self.server = AccessServer({ACCOUNT: PASSWORD, **dict.fromkeys(OTHERS, PASSWORD)})
         self._numbers = iter(range(1, 200))
 
     async def dial(self, kind: str = "l2tp", **changes: Any) -> str:
@@ -128,6 +133,19 @@ class OddSuite(Suite):
         status = await self.until(name, partial(has_state, state), within_s)
         assert reason in status.reason, f"{status}\n{self.logs(name)}"
         self.figures[f"{name} {state} known"] = time.monotonic() - began
+        self._keep(name, status)
+
+    def _keep(self, name: str, status: LineStatus) -> None:
+        """Keep what the daemons of a line said before it was told to be down so."""
+        folder = RUN_DIR / "units" / name
+        logs = {log: folder / log for log in ("ppp.log", "log")}
+        said = {log: file.read_text("latin-1") for log, file in logs.items() if file.exists()}
+        line = self.lines[name]
+        kept = {"kind": line.type, "server": line.server, "state": status.state}
+        (self.shared / "said").mkdir(exist_ok=True)
+        number = len(list((self.shared / "said").iterdir()))
+        path = self.shared / "said" / f"{number:02}.json"
+        path.write_bytes(msgspec.json.encode({**kept, "reason": status.reason, "said": said}))
 
     async def fails(
         self, kind: str, state: str, reason: str, within_s: float = BLOCK_S, **changes: Any
@@ -141,18 +159,22 @@ class OddSuite(Suite):
             self.server.reset()
 
 
+_tables = itertools.count()
+
+
 @contextmanager
 def ruled(namespace: str, hook: str, *rules: str) -> Iterator[None]:
     """Have rules of nftables in a namespace."""
-    added = "; ".join(f"add rule ip odd {hook} {rule}" for rule in rules)
+    table = f"odd{next(_tables)}"
+    added = "; ".join(f"add rule ip {table} {hook} {rule}" for rule in rules)
     sh(
-        f"ip netns exec {namespace} nft 'add table ip odd; add chain ip odd {hook} "
+        f"ip netns exec {namespace} nft 'add table ip {table}; add chain ip {table} {hook} "
         f"{{ type filter hook {hook} priority -10; }}; {added}'"
     )
     try:
         yield
     finally:
-        sh(f"ip netns exec {namespace} nft delete table ip odd")
+        sh(f"ip netns exec {namespace} nft delete table ip {table}")
 
 
 @contextmanager
@@ -467,6 +489,91 @@ async def a_server_renews_first(suite: OddSuite) -> None:
     await suite.drop(*names)
 
 
+# --- What no server has reason to do. -------------------------------------------------------
+
+ESCAPES: Final = b"\x1b]0;owned\x07\x1b[2J\r\n\0\xff\xe2\x80\xae"
+"""A terminal's title, and its screen cleared; a line's end, and what is no character."""
+LOOPED_S: Final = 60.0
+LOOPS_MAX: Final = 20
+"""Sessions in that time: at most one after 0.2 s, and then one every 2 to 6 s."""
+STALLED_S: Final = 60.0
+LOG_MAX: Final = 3 << 20
+"""Bytes of a log that may be there before it is emptied."""
+
+
+async def words_are_bad(suite: OddSuite) -> None:
+    """Control characters, escapes and 64 KB are told as a few printable characters."""
+    words = ESCAPES + b"x" * 60_000
+    for habits, state, reason in (
+        (Habits(farewell=words, proof="eap"), "refused", "the server insists on EAP"),
+        (Habits(call_refusal=(2, 6, ESCAPES + b"y" * 900)), "refused", "closed the connection:"),
+        (Habits(refusal=words[:1400]), "wrong_password", "user name or password: "),
+        (Habits(refusal=words[:250], proof="pap"), "wrong_password", "or password: "),
+    ):
+        suite.server.habits = habits
+        name = await suite.dial()
+        status = await suite.until(name, partial(has_state, state), BLOCK_S)
+        assert reason in status.reason, status
+        assert status.reason.isascii(), status
+        assert status.reason.isprintable(), status
+        assert len(status.reason) < 200, status
+        await suite.drop(name)
+        suite.server.reset()
+    events = (await suite.ask("status"))["events"]
+    assert all(text.isprintable() and len(text) < 300 for text in events), events
+
+
+async def a_server_never_finishes(suite: OddSuite) -> None:
+    """It answers for ever: the line is given up and told, and others notice nothing."""
+    good = await suite.dial(server=SERVERS["s1"])
+    await suite.online([good])
+    for stalls, reason in (
+        ("tunnel", "took too long to set the line up"),
+        ("call", "took too long to set the line up"),
+        ("lcp", "took too long to set the line up"),
+        ("login", "the server does not answer the login"),
+        ("ipcp", "the server gave no IP address"),
+    ):
+        suite.server.habits = Habits(stalls=stalls)
+        others = suite.bystanders()
+        name = await suite.dial()
+        began = time.monotonic()
+        status = await suite.until(
+            name, lambda status: status.state not in ("dialing", "waiting"), STALLED_S
+        )
+        suite.figures[f"{stalls}: given up after"] = time.monotonic() - began
+        assert reason in status.reason, f"{stalls}: {status}"
+        logs = [RUN_DIR / "units" / name / log for log in ("log", "ppp.log")]
+        assert max(log.stat().st_size for log in logs if log.exists()) < LOG_MAX
+        await suite.drop(name)
+        suite.figures[f"{stalls}: longest silence of others"] = others.check()
+        suite.server.reset()
+    await suite.drop(good)
+
+
+async def a_server_ends_what_has_just_begun(suite: OddSuite) -> None:
+    """A session is over as soon as it is there: the line is not dialled in a tight loop."""
+    good, name = await suite.dial(server=SERVERS["s1"]), await suite.dial()
+    await suite.online([good, name])
+    others = suite.bystanders(name)
+    suite.server.habits = Habits(ends_at_once=True)
+    before = suite.server.calls
+    suite.server.peers[-1].end(b"Enough")
+    await asyncio.sleep(LOOPED_S)
+    suite.figures["sessions in a minute"] = calls = suite.server.calls - before
+    assert 5 < calls < LOOPS_MAX
+    status = await suite.until(name, lambda status: status.reason != "", BLOCK_S)
+    assert status.state in ("lost", "refused"), status
+    assert "the server ended the line: Enough" in status.reason
+    suite.figures["longest silence of others"] = others.check()
+    suite.server.reset()
+    ended = time.monotonic()
+    await suite.online([name])
+    suite.figures["back after"] = back = time.monotonic() - ended
+    assert back < RETURN_S
+    await suite.drop(name, good)
+
+
 SCENARIOS: Final[tuple[Callable[[OddSuite], Awaitable[None]], ...]] = (
     an_odd_server_serves_a_line,
     a_pptp_port_is_closed,
@@ -484,10 +591,16 @@ SCENARIOS: Final[tuple[Callable[[OddSuite], Awaitable[None]], ...]] = (
     esp_is_dropped,
     one_proposal_is_taken,
     a_server_renews_first,
+    words_are_bad,
+    a_server_never_finishes,
+    a_server_ends_what_has_just_begun,
 )
 
 
-async def main(shared: Path, chosen: Collection[str]) -> None:
+async def opened(shared: Path, accounts: Mapping[str, Mapping[str, str]]) -> OddSuite:
+    """Build the network and start the router, the odd server, and those of `accounts`: for each
+    the address of each of its users.
+    """
     PROCESSES.set_forkserver_preload(["tests.vm.inside.router"])
     network.build()
     suite = OddSuite(shared)
@@ -497,9 +610,14 @@ async def main(shared: Path, chosen: Collection[str]) -> None:
     suite.server.start()
     await asyncio.gather(
         suite.start_router(),
-        asyncio.to_thread(network.start_server, "s1", users("s1") | {ACCOUNT: "192.168.101.99"}),
+        *(asyncio.to_thread(network.start_server, *each) for each in accounts.items()),
     )
     await Web().open()
+    return suite
+
+
+async def main(shared: Path, chosen: Collection[str]) -> None:
+    suite = await opened(shared, {"s1": users("s1") | {ACCOUNT: "192.168.101.99"}})
     for scenario in SCENARIOS:
         if not chosen or scenario.__name__ in chosen:
             await suite.run(scenario)

@@ -50,6 +50,13 @@ class Habits:
     None: an account may have any number of sessions."""
     in_use: bytes = b"You are already logged in"
     """What it says to a caller whose account is in use."""
+    stalls: str = ""
+    """At this it goes on answering, and nothing ever comes of it: ``tunnel`` and ``call`` (of
+    L2TP), ``lcp``, ``login`` or ``ipcp``."""
+    refusal: bytes = b""
+    """It lets nobody in, and says that."""
+    ends_at_once: bool = False
+    """It ends each session as soon as that is there."""
     ends_when_in_use: bool = False
     """It ends the session of a caller whose account is in use once the login was right, rather than
     refuse the login."""
@@ -124,7 +131,9 @@ class PppPeer:
             case 1:
                 if (LCP, "ours") not in self._agreed:
                     self._request_lcp()  # ours may have come before anybody was there to take it
-                if self._take_request(LCP, number, data, {_MRU, _ACCM, _MAGIC}):
+                if self._habits.stalls == "lcp":
+                    self._send(LCP, NAK, _encoded({_MRU: os.urandom(2)}), number)
+                elif self._take_request(LCP, number, data, {_MRU, _ACCM, _MAGIC}):
                     self._agree(LCP, "theirs")
             case 2:
                 self._agree(LCP, "ours")
@@ -172,7 +181,7 @@ class PppPeer:
     def _judge(
         self, protocol: int, codes: tuple[int, int], number: int, name: str, *, is_right: bool
     ) -> None:
-        if self.name:
+        if self.name or self._habits.stalls == "login":
             return  # the caller proved it twice
         words = self._objection(name) if is_right else b"Access denied"
         is_let_in = is_right and (not words or self._habits.ends_when_in_use)
@@ -191,6 +200,9 @@ class PppPeer:
         if code != REQUEST or not self.name:
             return
         options = dict(_options(data))
+        if self._habits.stalls == "ipcp":
+            self._send(IPCP, NAK, _encoded({_ADDRESS: os.urandom(4)}), number)
+            return
         right = {_ADDRESS: _packed(self._address_of(self.name))}
         wrong = {kind: right[kind] for kind in options if right.get(kind, b"") != options[kind]
                  and kind in right}  # fmt: skip
@@ -200,6 +212,8 @@ class PppPeer:
             self._send(IPCP, NAK, _encoded(wrong), number)
         else:
             self._send(IPCP, ACK, data, number)
+            if self._habits.ends_at_once:
+                self.end(b"Enough")
 
 
 def _encoded(options: dict[int, bytes]) -> bytes:

@@ -58,6 +58,18 @@ def verdict(dial: Dial, *, was_online: bool, ppp_log: str, daemon_log: str) -> F
     return Failure(Cause.FAILED, f"its daemon ended: {said}" if said else _ENDED)
 
 
+def unfinished(dial: Dial, ppp_log: str, daemon_log: str) -> Failure:
+    """How far a line came that is given up: its server goes on answering."""
+    told = f"{dial.server} took too long to set the line up"
+    if reasons.LOGGED_IN.search(ppp_log):
+        told = reasons.NO_ADDRESS
+    elif reasons.PROOF_SENT.search(ppp_log):
+        told = reasons.NO_LOGIN
+    elif dial.line.type == "l2tp" and not ppp_log and reasons.TUNNEL.search(daemon_log):
+        told = reasons.NO_CALL
+    return Failure(Cause.UNREACHABLE, told)
+
+
 def _first(dial: Dial, text: str, rules: Sequence[Rule]) -> Failure | None:
     """What the first sentence that is known says."""
     mine = [rule for rule in rules if dial.line.type in rule.kinds]

@@ -394,7 +394,7 @@ class LineKeeper:
             if loop.time() - began > _CONNECT_S and _is_unanswered(dial):
                 raise Failure(Cause.UNREACHABLE, f"no PPTP server answers at {dial.server}")
             if loop.time() - began > _DIAL_S:
-                raise Failure(Cause.UNREACHABLE, f"{dial.server} took too long to set the line up")
+                raise diagnosis.unfinished(dial, running.read(pppd.LOG), running.read(unit.LOG))
             await self._hear(_LOOK_S)
 
     def _online(self, link: Interface, running: Unit) -> None:

@@ -30,6 +30,9 @@ def _rule(pattern: str, cause: Cause, reason: str, kinds: tuple[str, ...] = _ALL
     return Rule(re.compile(f"^{pattern}", re.MULTILINE), cause, reason, kinds)
 
 
+NO_LOGIN: Final = "the server does not answer the login"
+NO_ADDRESS: Final = "the server gave no IP address"
+NO_CALL: Final = "the L2TP server does not answer the call"
 _WRONG: Final = "the server refused the user name or password"
 _WRONG_SAYING: Final = "the server refused the user name or password: {}"
 _NO_WAY_IN: Final = "the server takes no kind of password that this line may use"
@@ -75,7 +78,7 @@ PPP_LOG: Final[tuple[Rule, ...]] = (
     _rule(
         r"(?:No response to PAP authenticate-requests|CHAP authentication timed out)",
         Cause.UNREACHABLE,
-        "the server does not answer the login",
+        NO_LOGIN,
     ),
     _rule(
         r"MPPE required, but MS-CHAP",
@@ -98,7 +101,7 @@ PPP_LOG: Final[tuple[Rule, ...]] = (
         r"(?:Could not determine local IP address|Peer refused to agree to our IP"
         r"|IPCP: timeout sending Config-Requests)",
         Cause.REFUSED,
-        "the server gave no IP address",
+        NO_ADDRESS,
     ),
     _rule(
         r"local  IP address (\S+)\nremote IP address \1$",
@@ -161,7 +164,7 @@ UNIT_LOG: Final[tuple[Rule, ...]] = (
     _rule(
         rf"{_XL2TPD}Connection established to {_SOON}{_XL2TPD}Maximum retries exceeded",
         Cause.UNREACHABLE,
-        "the L2TP server does not answer the call",
+        NO_CALL,
     ),
     _rule(
         f"{_XL2TPD}(?:Maximum retries exceeded for tunnel|recvfrom returned error)",
@@ -197,6 +200,8 @@ UNIT_LOG: Final[tuple[Rule, ...]] = (
 ENDED: Final = re.compile(r"^rcvd \[LCP TermReq", re.MULTILINE)
 TIMED_OUT: Final = re.compile(r"^LCP: timeout sending Config-Requests", re.MULTILINE)
 LOGGED_IN: Final = re.compile(r"^(?:\w+-)?(?:CHAP|PAP) authentication ", re.MULTILINE)
+PROOF_SENT: Final = re.compile(r"^sent \[(?:CHAP Response|PAP AuthReq)", re.MULTILINE)
+TUNNEL: Final = re.compile(f"^{_XL2TPD}Connection established to", re.MULTILINE)
 PROOF_ASKED: Final = re.compile(r"^rcvd \[LCP ConfReq [^\n]*<auth ([^>\n]+)>", re.MULTILINE)
 """The kind of proof that a server asks for, as pppd tells it with ``debug``."""
 MPPE_ASKED: Final = re.compile(

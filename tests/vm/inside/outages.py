@@ -1,0 +1,267 @@
+"""Twelve lines of all kinds through outages at random, and many at once: how soon they are back.
+
+``python -m tests.vm.inside.outages SHARED SECONDS [SCENARIO...]``. A figure is the longest time
+from the moment in which a server could be had again until a client had an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import wraps
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from tests.vm.inside import network
+from tests.vm.inside.access_server import ADDRESS
+from tests.vm.inside.netns import sh
+from tests.vm.inside.network import SECRET, SERVERS, pool
+from tests.vm.inside.oddities import (
+    ACCOUNT,
+    FREED_S,
+    OTHERS,
+    RETURN_S,
+    OddSuite,
+    opened,
+    ruled,
+)
+from tests.vm.inside.ppp_peer import Habits
+
+HELD_S: Final = 30.0
+"""For so long the odd server holds a session that fell silent."""
+OUTAGE_S: Final = (1.0, 60.0)
+PAUSE_S: Final = (2.0, 20.0)
+PACE_S: Final = 0.5
+MANY: Final = 48
+MANY_S: Final = 20.0
+CUT_S: Final = 15.0
+
+SEED: Final = 20261126
+
+LINES: Final = {
+    # server: of each line its kind, its WAN, and whether it has a secret
+    "s1": (("l2tp", "wan1", False), ("l2tp", "wan2", True), ("pptp", "wan1", False),
+           ("pptp", "wan2", False)),
+    "s2": (("l2tp", "wan2", False), ("l2tp", "wan1", True), ("l2tp", "wan1", True),
+           ("pptp", "wan2", False)),
+    "odd": (("l2tp", "wan1", False), ("l2tp", "wan2", False), ("l2tp", "wan1", False),
+            ("l2tp", "wan2", False)),
+}  # fmt: skip
+PLACES: Final = {**SERVERS, "odd": ADDRESS}
+
+
+def _users(server: str, count: int) -> dict[str, str]:
+    return {f"user{n}": f"{pool(server)}.{n + 10}" for n in range(count)}
+
+
+class Outages:
+    """What fails, at one server; `suite` has its lines up."""
+
+    def __init__(self, suite: OddSuite, server: str, names: Collection[str]) -> None:
+        self.suite = suite
+        self.server = server
+        self.names = names
+        self.took: defaultdict[str, list[float]] = defaultdict(list)
+        """Cause -> how long each line took to be back."""
+        self._chance = random.Random(f"{SEED} {server}")
+
+    async def happen(self, until: float) -> None:
+        """Have one after the other, until a moment."""
+        if self.server == "odd":
+            causes = (
+                self.path_is_cut,
+                self.server_is_gone,
+                self.sessions_end,
+                self.account_is_held,
+            )
+        else:
+            causes = (
+                self.path_is_cut,
+                self.server_is_gone,
+                self.sessions_end,
+                self.ports_are_closed,
+            )
+        while time.monotonic() < until:
+            await asyncio.sleep(self._chance.uniform(*PAUSE_S))
+            cause = self._chance.choice(causes)
+            freed = await cause(self._chance.uniform(*OUTAGE_S))
+            most = FREED_S if cause == self.account_is_held else RETURN_S
+            await asyncio.gather(
+                *(self._is_back(n, cause.__name__, freed, most) for n in self.names)
+            )
+
+    async def _is_back(self, name: str, cause: str, freed: float, most: float) -> None:
+        with suppress(TimeoutError):
+            await self.suite.clients[name].answered(4 * most)
+        took = time.monotonic() - freed
+        kind = "L2TP/IPsec" if self.suite.lines[name].secret else self.suite.lines[name].type
+        self.took[f"{cause}, {kind}"].append(took)
+        if took > most:
+            status = (await self.suite.statuses())[name]
+            print(f"LATE {name} {cause} {took:.1f} {status}\n{self.suite.logs(name)}", flush=True)
+
+    # --- Causes: each returns when the server could be had again. ----------------------------
+
+    async def path_is_cut(self, outage_s: float) -> float:
+        with self._cut():
+            await asyncio.sleep(outage_s)
+        return time.monotonic()
+
+    @contextmanager
+    def _cut(self) -> Iterator[None]:
+        address = PLACES[self.server]
+        with ruled("isp", "forward", f"ip daddr {address} drop", f"ip saddr {address} drop"):
+            yield
+
+    async def server_is_gone(self, outage_s: float) -> float:
+        if self.server == "odd":
+            self.suite.server.stop()
+            await asyncio.sleep(outage_s)
+            self.suite.server.start()
+        else:
+            await asyncio.to_thread(network.stop_server, self.server)
+            await asyncio.sleep(outage_s)
+            users = _users(self.server, len(self.names))
+            await asyncio.to_thread(network.start_server, self.server, users)
+        return time.monotonic()
+
+    async def ports_are_closed(self, outage_s: float) -> float:
+        with ruled(
+            self.server,
+            "input",
+            "udp dport { 500, 1701, 4500 } reject",
+            "tcp dport 1723 reject with tcp reset",
+            "ip protocol gre drop",
+        ):
+            await asyncio.sleep(outage_s)
+        return time.monotonic()
+
+    async def sessions_end(self, outage_s: float) -> float:
+        if self.server == "odd":
+            for peer in self.suite.server.peers:
+                peer.end(b"Goodbye")
+        else:
+            sh(
+                f"for pid in $(ip netns pids {self.server}); do "
+                'if [ "$(cat /proc/$pid/comm)" = pppd ]; then kill $pid; fi; done'
+            )
+        await asyncio.sleep(1)  # until it is noticed
+        return time.monotonic()
+
+    async def account_is_held(self, outage_s: float) -> float:
+        cut = time.monotonic()
+        self.suite.server.habits = Habits(hold_s=HELD_S)
+        with self._cut():
+            await asyncio.sleep(outage_s)
+        freed = max(cut + HELD_S, time.monotonic())
+        await asyncio.sleep(freed - time.monotonic())
+        return freed
+
+
+async def lines_outlast_outages(suite: OddSuite, seconds: float) -> None:
+    """No line is down for long after its server can be had."""
+    outages = []
+    for server, lines in LINES.items():
+        names = []
+        accounts = (ACCOUNT, *OTHERS) if server == "odd" else _users(server, len(lines))
+        for username, (kind, wan, has_secret) in zip(accounts, lines, strict=True):
+            names.append(
+                await suite.dial(
+                    kind,
+                    server=PLACES[server],
+                    username=username,
+                    interface=wan,
+                    secret=SECRET if has_secret else "",
+                )
+            )
+        outages.append(Outages(suite, server, names))
+    for client in suite.clients.values():
+        client.pace(PACE_S)
+    await suite.online()
+    until = time.monotonic() + seconds
+    await asyncio.gather(*(each.happen(until) for each in outages))
+    late = []
+    every: Counter[str] = Counter()
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for each in outages:
+        for cause, took in each.took.items():
+            found[cause] += took
+            every[cause] += len(took)
+            most = FREED_S if cause.startswith("account") else RETURN_S
+            late += [f"{cause}: {one:.1f} s" for one in took if one > most]
+    for cause, took in sorted(found.items()):
+        suite.figures |= {
+            f"{cause}: count": float(every[cause]),
+            f"{cause}: median": median(took),
+            f"{cause}: longest": max(took),
+        }
+    assert not late, late
+    await suite.drop(*suite.lines)
+
+
+async def many_lines_come_back(suite: OddSuite, seconds: float) -> None:
+    """Forty-eight lines are lost at once, and are back soon after the path is."""
+    names = []
+    for n in range(MANY):
+        server = "s1" if n % 2 else "s2"
+        kind = "pptp" if n % 4 == 3 else "l2tp"
+        has_secret = n % 4 == 2
+        names.append(
+            await suite.dial(
+                kind,
+                server=SERVERS[server],
+                username=f"user{n // 2}",
+                interface="wan1" if n % 8 < 4 else "wan2",
+                secret=SECRET if has_secret else "",
+            )
+        )
+        suite.clients[names[-1]].pace(1.0)
+    await suite.online()
+    with ruled("isp", "forward", "drop"):
+        await asyncio.sleep(CUT_S)
+    back = time.monotonic()
+    took = []
+
+    async def is_back(name: str) -> None:
+        await suite.clients[name].answered(4 * MANY_S)
+        took.append(time.monotonic() - back)
+
+    await asyncio.gather(*map(is_back, names))
+    suite.figures |= {"first back": min(took), "median": median(took), "last back": max(took)}
+    assert max(took) < MANY_S
+    await suite.drop(*names)
+
+
+Scenario = Callable[[OddSuite, float], Awaitable[None]]
+SCENARIOS: Final[tuple[Scenario, ...]] = (lines_outlast_outages, many_lines_come_back)
+
+
+def _lasting(scenario: Scenario, seconds: float) -> Callable[[OddSuite], Awaitable[None]]:
+    """Return the scenario with its length, by its own name."""
+
+    @wraps(scenario)
+    async def run(suite: OddSuite) -> None:
+        await scenario(suite, seconds)
+
+    return run
+
+
+async def main(shared: Path, seconds: float, chosen: Collection[str]) -> None:
+    accounts: Mapping[str, Mapping[str, str]] = {name: _users(name, MANY // 2) for name in SERVERS}
+    suite = await opened(shared, accounts)
+    for scenario in SCENARIOS:
+        name = scenario.__name__
+        if not chosen or name in chosen:
+            await suite.run(_lasting(scenario, seconds))
+            suite.server.reset()
+    (shared / "done").touch()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]))
