@@ -147,6 +147,9 @@ class AccessServer:
         match kind:
             case 1 if self.habits.stalls == "tunnel":
                 self._tell(tunnel)
+            case 1 if self.habits.tunnel_refusal is not None:
+                own = struct.pack("!H", tunnel.number)
+                self._tell(tunnel, STOP, {_TUNNEL: own, _RESULT: _why(self.habits.tunnel_refusal)})
             case 1:
                 values = {_VERSION: b"\1\0", _FRAMING: b"\0\0\0\3", _HOST: b"odd"}
                 values |= {_CHALLENGE: b"x" * 16} if self.habits.tunnel_secret else {}
@@ -154,11 +157,9 @@ class AccessServer:
             case 10 if self.habits.stalls == "call":
                 self._tell(tunnel)
             case 10 if self.habits.call_refusal is not None:
-                result, error, words = self.habits.call_refusal
                 tunnel.session = int.from_bytes(told[_SESSION], "big")
                 own = struct.pack("!H", tunnel.number)
-                why = struct.pack("!HH", result, error) + words
-                self._tell(tunnel, CDN, {_RESULT: why, _SESSION: own})
+                self._tell(tunnel, CDN, {_RESULT: _why(self.habits.call_refusal), _SESSION: own})
                 tunnel.session = 0
             case 10:
                 self.calls += 1
@@ -194,6 +195,12 @@ class AccessServer:
         head = struct.pack("!HHH", 2, tunnel.theirs, tunnel.session)
         with suppress(OSError):
             self._socket.sendto(head + frame, tunnel.place)
+
+
+def _why(refusal: tuple[int, int, bytes]) -> bytes:
+    """Return the value of a Result Code AVP (RFC 2661, 4.4.2)."""
+    result, error, words = refusal
+    return struct.pack("!HH", result, error) + words
 
 
 def _avps(data: bytes) -> dict[int, bytes]:

@@ -59,6 +59,7 @@ STRANGER: Final = "198.51.101.77"
 _UPLOAD: Final = 100_000
 UPLOAD_S: Final = 10.0
 
+SECRETS: Final[dict[str, Any]] = {"server": SERVERS["s1"], "secret": SECRET}
 ACCOUNT: Final = "office"
 OTHERS: Final = ("shop", "store", "home")
 
@@ -123,9 +124,7 @@ class OddSuite(Suite):
 
     def logs(self, name: str) -> str:
         """What the daemons of a line have logged."""
-        folder = RUN_DIR / "units" / name
-        files = [folder / "log", folder / "ppp.log"]
-        return "\n".join(f"{file}:\n{file.read_text()}" for file in files if file.exists())
+        return "\n".join(f"{log}:\n{self._log(name, log)}" for log in ("log", "ppp.log"))
 
     async def told(self, name: str, state: str, reason: str, within_s: float) -> None:
         """Wait until a line is down in that state for that reason."""
@@ -137,15 +136,19 @@ class OddSuite(Suite):
 
     def _keep(self, name: str, status: LineStatus) -> None:
         """Keep what the daemons of a line said before it was told to be down so."""
-        folder = RUN_DIR / "units" / name
-        logs = {log: folder / log for log in ("ppp.log", "log")}
-        said = {log: file.read_text("latin-1") for log, file in logs.items() if file.exists()}
         line = self.lines[name]
-        kept = {"kind": line.type, "server": line.server, "state": status.state}
-        (self.shared / "said").mkdir(exist_ok=True)
-        number = len(list((self.shared / "said").iterdir()))
-        path = self.shared / "said" / f"{number:02}.json"
-        path.write_bytes(msgspec.json.encode({**kept, "reason": status.reason, "said": said}))
+        ppp, daemon = self._log(name, "ppp.log"), self._log(name, "log")
+        said = {"kind": line.type, "server": line.server, "ppp": ppp, "daemon": daemon}
+        folder = self.shared / "said"
+        folder.mkdir(exist_ok=True)
+        path = folder / f"{len(list(folder.iterdir())):02}.json"
+        told = {"state": status.state, "reason": status.reason}
+        path.write_bytes(msgspec.json.encode({**said, **told}))
+
+    def _log(self, name: str, log: str) -> str:
+        with suppress(FileNotFoundError):
+            return (RUN_DIR / "units" / name / log).read_text(errors="replace")
+        return ""
 
     async def fails(
         self, kind: str, state: str, reason: str, within_s: float = BLOCK_S, **changes: Any
@@ -263,6 +266,44 @@ async def calls_are_refused(suite: OddSuite) -> None:
     with optioned("s1", "options.pptp", {"require-mschap-v2": "require-pap"}):
         reason = "the PPTP server ended the call"
         await suite.fails("pptp", "refused", reason, server=SERVERS["s1"])
+
+
+async def reasons_are_told(suite: OddSuite) -> None:
+    """Each that is told by a code, by the daemons or by silence."""
+    for code, words in (
+        (3, "the server has a tunnel of this line already"),
+        (4, "the server does not let this line have a tunnel"),
+        (5, "the server speaks another version of L2TP"),
+        (6, "the server is being shut down"),
+    ):
+        suite.server.habits = Habits(tunnel_refusal=(code, 0, b""))
+        await suite.fails("l2tp", "refused", words)
+    for code, words in (
+        (5, "the server has no room for the call"),
+        (10, "the call was not set up in the time that the server gives"),
+    ):
+        suite.server.habits = Habits(call_refusal=(code, 0, b""))
+        await suite.fails("l2tp", "refused", words)
+    suite.server.habits = Habits(reflects=True)
+    await suite.fails("l2tp", "refused", "what is sent to the server comes back unchanged")
+    for proof in ("chap", "pap"):
+        suite.server.habits = Habits(proof=proof)
+        await suite.fails("l2tp", "wrong_password", "Access denied", password="wrong")
+    s1 = SERVERS["s1"]
+    await suite.fails(
+        "pptp", "wrong_password", "refused the user name", server=s1, password="wrong"
+    )
+    with optioned("s1", "options.pptp", {"require-mppe-128": "require-mppe-40"}):
+        reason = "the server does not encrypt PPTP with 128 bits (MPPE)"
+        await suite.fails("pptp", "refused", reason, server=s1)
+    with ruled(access_server.NAME, "input", "udp dport 1701 reject"):
+        await suite.fails("l2tp", "unreachable", "no L2TP server answers at")
+    with ruled(access_server.NAME, "input", "udp dport 1701 drop"):
+        await suite.fails("l2tp", "unreachable", "no L2TP server answers at")
+    with ruled("s1", "input", "tcp dport 1723 drop"):
+        await suite.fails("pptp", "unreachable", "no PPTP server answers at", server=s1)
+    with ruled("s1", "input", "udp dport 500 drop"):
+        await suite.fails("l2tp", "unreachable", "no IPsec server answers at", **SECRETS)
 
 
 async def mppe_is_required_in_l2tp(suite: OddSuite) -> None:
@@ -400,7 +441,6 @@ async def a_path_is_short(suite: OddSuite) -> None:
 
 # --- IPsec. ---------------------------------------------------------------------------------
 
-SECRETS: Final[dict[str, Any]] = {"server": SERVERS["s1"], "secret": SECRET}
 ESP_DROPPED_S: Final = 15.0
 """Until a line is online where ESP is dropped: an association, 7 s in which L2TP gets no answer, a
 second's pause, and an association with ESP in UDP."""
@@ -581,6 +621,7 @@ SCENARIOS: Final[tuple[Callable[[OddSuite], Awaitable[None]], ...]] = (
     both_ends_have_one_address,
     a_tunnel_has_a_secret,
     calls_are_refused,
+    reasons_are_told,
     mppe_is_required_in_l2tp,
     only_control_comes_through,
     an_account_is_still_in_use,

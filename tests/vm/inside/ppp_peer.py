@@ -45,6 +45,10 @@ class Habits:
     """It has callers prove that they know a secret of the tunnel's (RFC 2661, 5.1.1)."""
     call_refusal: tuple[int, int, bytes] | None = None
     """The result code, error code and words by which it takes no calls (RFC 2661, 4.4.2)."""
+    tunnel_refusal: tuple[int, int, bytes] | None = None
+    """The same, by which it takes no tunnel."""
+    reflects: bool = False
+    """It sends back whatever comes in a session."""
     hold_s: float | None = None
     """For how long it holds a session that fell silent, and lets nobody else use the account.
     None: an account may have any number of sessions."""
@@ -102,6 +106,9 @@ class PppPeer:
 
     def receive(self, frame: bytes) -> None:
         """Take a frame from the caller."""
+        if self._habits.reflects:
+            self._send_frame(frame)
+            return
         frame = frame.removeprefix(b"\xff\x03")
         protocol, packet = int.from_bytes(frame[:2], "big"), frame[2:]
         if protocol == IP:
