@@ -6,11 +6,13 @@ The daemon is a stand-in, which grants everything; tests/vm tests the real one.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
 from ipaddress import IPv4Address
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,15 +20,18 @@ from egressd.netd.lines.charon import Charon
 from egressd.netd.lines.failure import Failure
 from egressd.planner.lines import ipsec
 from egressd.planner.lines.dial import Dial
+from egressd.planner.lines.proposals import IKE_OFFERS
 from egressd.planner.registry import LINE_PORTS
 from tests.netd.lines.rig import SERVER, exists, line, sh
 from tests.netd.lines.test_lines import Inside
 
 STAND_IN = f"""#!{sys.executable}
-import socket, struct
+import json, socket, struct
 from vici.protocol import Message, Packet
 
 secret = b""
+conn = {{}}
+up = []
 listener = socket.socket(socket.AF_UNIX)
 listener.bind("vici")
 listener.listen()
@@ -36,26 +41,55 @@ def send(kind, body=b""):
     connection.sendall(struct.pack("!IB", 1 + len(body), kind) + body)
 
 while header := connection.recv(4, socket.MSG_WAITALL):
-    packet = Packet.parse(connection.recv(struct.unpack("!I", header)[0], socket.MSG_WAITALL))
+    data = connection.recv(struct.unpack("!I", header)[0], socket.MSG_WAITALL)
+    packet, command = Packet.parse(data), data[2 : 2 + data[1]].decode()
     if packet.response_type != Packet.CMD_REQUEST:
         send(Packet.EVENT_CONFIRM)
         continue
-    send(Packet.CMD_RESPONSE)
     values = Message.deserialize(packet.payload)
+    if command == "terminate" and (ended := values.get("child", b"").decode()) in up:
+        up.remove(ended)
+    if command == "list-sas":
+        for name in up:
+            child = {{"name": name, "state": "INSTALLED", "packets-in": "0"}}
+            sa = Message.serialize({{"group": {{"child-sas": {{name: child}}}}}})
+            send(Packet.EVENT, b"\x07list-sa" + sa)
+    send(Packet.CMD_RESPONSE)
     secret = values.get("data", secret)
     with open("secret", "wb") as shown:
         shown.write(secret)
+    if command == "load-conn":
+        (group, conn), = values.items()
+        told = {{
+            "group": group,
+            "proposals": [each.decode() for each in conn["proposals"]],
+            "encap": conn["encap"].decode(),
+            "children": list(conn["children"]),
+        }}
+        with open("conns", "a") as shown:
+            shown.write(json.dumps(told) + "\\n")
     if "child" in values and "ike" in values and secret != b"wrong":
         name = values["child"].decode()
-        up = {{"up": "yes", name: {{"child-sas": {{name: {{"name": name}}}}}}}}
-        send(Packet.EVENT, b"\x0cchild-updown" + Message.serialize(up))
+        if secret == b"picky" and b"aes128-sha512-modp3072" not in conn["proposals"]:
+            no = {{"ikesa-name": values["ike"], "msg": "received NO_PROPOSAL_CHOSEN error notify"}}
+            send(Packet.EVENT, b"\x03log" + Message.serialize(no))
+            continue
+        up.append(name)
+        told = {{"up": "yes", name: {{"child-sas": {{name: {{"name": name}}}}}}}}
+        send(Packet.EVENT, b"\x0cchild-updown" + Message.serialize(told))
 """
 
 
+def conns(run_dir: Path) -> list[dict[str, Any]]:
+    """What the stand-in was told of connections."""
+    (told,) = (run_dir / "charon").rglob("conns")
+    return [json.loads(line) for line in told.read_text().splitlines()]
+
+
 def stand_in(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run a stand-in in place of charon: it keeps the secret that it received last, and accepts any
-    but "wrong".
-    """
+    """Have it run in place of charon: it knows which secret it was told last, and any but "wrong"
+    is right; with "picky" the server takes one proposal, which is a rare one. By no association
+    anything comes."""
     script = run_dir / "stand-in"
     script.write_text(STAND_IN)
     script.chmod(0o700)
@@ -87,6 +121,81 @@ def test_p3_a_wrong_secret_of_a_line_is_not_kept_for_lines_to_its_server(
             await charon.establish(dial_from(LINE_PORTS[1], "wrong"), lambda: None)
         (told,) = (run_dir / "charon").rglob("secret")
         assert told.read_text() == "right"
+        await charon.close()
+
+    inside(body)
+
+
+@pytest.mark.lab
+def test_a_server_that_takes_one_proposal_is_asked_for_it_at_once(
+    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(run_dir, monkeypatch)
+
+    async def body() -> None:
+        sh("ip link set lo up")
+        charon = Charon(run_dir / "charon")
+        await charon.open()
+        dials = [dial_from(port, "picky") for port in LINE_PORTS[:2]]
+        secured = await charon.establish(dials[0], lambda: None)
+        assert "aes128-sha512-modp3072" in IKE_OFFERS[secured.manner.ike]
+        told = conns(run_dir)
+        offers = [each["proposals"] for each in told]
+        assert offers == [list(offer) for offer in IKE_OFFERS[: secured.manner.ike + 1]]
+        await charon.establish(dials[1], lambda: None)
+        (last,) = conns(run_dir)[len(told) :]
+        assert last["proposals"] == offers[-1], "what worked comes first"
+        await charon.close()
+
+    inside(body)
+
+
+@pytest.mark.lab
+def test_where_nothing_comes_by_esp_it_goes_in_udp_next(
+    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(run_dir, monkeypatch)
+
+    async def body() -> None:
+        sh("ip link set lo up")
+        charon = Charon(run_dir / "charon")
+        await charon.open()
+        dial = dial_from(LINE_PORTS[0], "right")
+        for encap, told in (
+            ("no", "may drop ESP"),
+            ("yes", "neither by ESP nor by ESP in UDP"),
+            ("no", "may drop ESP"),
+        ):
+            await charon.establish(dial, lambda: None)
+            assert conns(run_dir)[-1]["encap"] == encap
+            failure = await charon.unheard(dial.local_port)
+            assert failure is not None
+            assert told in str(failure)
+            await charon.end(dial.local_port)
+        await charon.close()
+
+    inside(body)
+
+
+@pytest.mark.lab
+def test_lines_that_share_an_ike_association_share_a_connection(
+    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(run_dir, monkeypatch)
+
+    async def body() -> None:
+        sh("ip link set lo up")
+        charon = Charon(run_dir / "charon")
+        await charon.open()
+        dials = [dial_from(port, secret) for port, secret in zip(LINE_PORTS, "aab", strict=False)]
+        for dial in dials:
+            await charon.establish(dial, lambda: None)
+        names = [f"line-{dial.local_port}" for dial in dials]
+        told = [(each["group"], each["children"]) for each in conns(run_dir)]
+        assert told == [("group-0", names[:1]), ("group-0", names[:2]), ("group-1", names[2:])]
+        await charon.end(dials[0].local_port)
+        last = conns(run_dir)[-1]
+        assert (last["group"], last["children"]) == ("group-0", names[1:2])
         await charon.close()
 
     inside(body)
