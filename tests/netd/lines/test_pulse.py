@@ -53,11 +53,12 @@ def test_a_server_that_answers_no_echoes_is_missed_when_it_does_not_answer_what_
 def test_it_is_pinged_before() -> None:
     pulse = Pulse(0, answers_echoes=False)
     pulse.look(0, Packets(1, 1), b"")
+    assert not pulse.is_doubtful(5)
+    pulse.look(5, Packets(1, 2), b"")
+    assert pulse.is_doubtful(5)
+    assert not pulse.is_silent(5)
+    pulse.look(6, Packets(2, 2), b"")
     assert not pulse.is_doubtful(6)
-    pulse.look(6, Packets(1, 2), b"")
-    assert pulse.is_doubtful(6)
-    pulse.look(7, Packets(2, 2), b"")
-    assert not pulse.is_doubtful(7)
 
 
 def test_what_was_known_of_a_server_counts_from_the_first() -> None:

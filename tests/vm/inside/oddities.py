@@ -48,7 +48,7 @@ RETURN_S: Final = 10.0
 
 FREED_S: Final = 20.0
 """After a server has freed an account."""
-MISSED_S: Final = 10.5
+MISSED_S: Final = 7.5
 """After a server fell silent; half a second of it is the test's own."""
 CLOSED_S: Final = 16.0
 """After so long pauses that double would be longer than `RETURN_S`."""

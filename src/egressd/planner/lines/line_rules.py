@@ -45,7 +45,7 @@ SETS: Final = {
         "type ipv4_addr . inet_service; size 65535; flags dynamic,timeout; timeout 1m",
         "L2TP server and local port, called lately; filled by packets",
     ),
-    # The rules of OUTPUT fill it. pppd sends at least every 2 s.
+    # The rules of OUTPUT fill it. pppd sends at least every second.
     "called_gre": SetSpec(
         "type ipv4_addr . ifname; size 4096; flags dynamic,timeout; timeout 1m",
         "PPTP server and line that carries the call; filled by packets",

@@ -44,7 +44,7 @@ _COMMON: Final = (
     # pppd tries once, then the supervisor decides.
     "maxfail 1",
     # netd judges the answers. No echo is sent on a line that receives traffic.
-    "lcp-echo-interval 2",
+    "lcp-echo-interval 1",
     "lcp-echo-adaptive",
     "lcp-restart 2",
     "lcp-max-terminate 1",
