@@ -40,8 +40,13 @@ class Boot:
         assert not verdict.problem, verdict.problem
 
 
-def booted(request: pytest.FixtureRequest, module: str) -> Boot:
-    """Run the scenarios that the tests of `request`'s module are parametrized with, in one boot."""
+def booted(
+    request: pytest.FixtureRequest, module: str, *arguments: str, timeout_s: float = TIMEOUT_S
+) -> Boot:
+    """Run the scenarios that the tests of `request`'s module are parametrized with, in one boot.
+
+    `arguments` come before their names.
+    """
     boot.kernel()
     chosen = [
         str(item.callspec.params["name"])
@@ -52,7 +57,7 @@ def booted(request: pytest.FixtureRequest, module: str) -> Boot:
     ]
     with TemporaryDirectory(prefix="egressd-vm-") as shared:
         try:
-            said = boot.run(module, Path(shared), *chosen, timeout_s=TIMEOUT_S)
+            said = boot.run(module, Path(shared), *arguments, *chosen, timeout_s=timeout_s)
         except subprocess.TimeoutExpired:
             said = "the machine did not end in time"
         results = Path(shared, "results.json")

@@ -54,8 +54,8 @@ class AccessServer:
         self.habits = Habits()
         self.calls = 0
         """Sessions that callers asked for."""
-        self.refused: list[float] = []
-        """When callers were turned away since their account was in use."""
+        self.turned_away = 0
+        """Calls that were refused."""
         self._accounts = accounts
         self._tunnels: dict[int, Tunnel] = {}
         self._last = 0
@@ -97,7 +97,6 @@ class AccessServer:
         for tunnel in self._tunnels.values():
             is_held = time.monotonic() - tunnel.heard < hold_s
             if tunnel.session and tunnel.peer.name == name and is_held:
-                self.refused.append(time.monotonic())
                 return self.habits.in_use
         return b""
 
@@ -159,6 +158,7 @@ class AccessServer:
             case 10 if self.habits.call_refusal is not None:
                 tunnel.session = int.from_bytes(told[_SESSION], "big")
                 own = struct.pack("!H", tunnel.number)
+                self.turned_away += 1
                 self._tell(tunnel, CDN, {_RESULT: _why(self.habits.call_refusal), _SESSION: own})
                 tunnel.session = 0
             case 10:

@@ -57,8 +57,8 @@ async def many_lines_start(suite: Suite) -> None:
     suite.figures["busy of all, servers too"] = took - (_idle_s() - idle)
     daemons = set().union(*(members(folder) for folder in (RUN_DIR / "units").iterdir()))
     for who, pids in (("daemons", daemons), ("charon", members(RUN_DIR / "charon"))):
-        suite.figures |= {f"CPU of {who}": _cpu_s(pids), f"MB of {who}": _megabytes(pids)}
-    suite.figures["CPU of netd"] = _cpu_s([suite.router.pid or 0])
+        suite.figures |= {f"CPU of {who}": cpu_s(pids), f"MB of {who}": _megabytes(pids)}
+    suite.figures["CPU of netd"] = cpu_s([suite.router.pid or 0])
 
     for client in fresh.values():
         client.start()
@@ -106,7 +106,7 @@ async def _switch_off(suite: Suite) -> None:
     assert not re.search(r"(l2tp|pptp)_", sh("ip -o link")), "a line outlived its processes"
 
 
-def _cpu_s(pids: Iterable[int]) -> float:
+def cpu_s(pids: Iterable[int]) -> float:
     """Return the seconds of CPU of these processes, and of their ended children."""
     ticks = 0
     for pid in pids:

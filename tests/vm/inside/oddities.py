@@ -94,6 +94,13 @@ class OddSuite(Suite):
         for name in names:
             self.clients.pop(name).close()
 
+    async def drop_all(self) -> None:
+        """Remove all lines and their clients."""
+        await self.apply(**dict.fromkeys(self.lines))
+        for client in self.clients.values():
+            client.close()
+        self.clients.clear()
+
     async def is_missed(self, names: Collection[str]) -> None:
         """Cut the path to all servers; within ten seconds the lines know."""
         with ruled("isp", "forward", "drop"):

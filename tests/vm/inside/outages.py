@@ -18,10 +18,12 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from egressd.model.nouns import Line
 from tests.vm.inside import network
 from tests.vm.inside.access_server import ADDRESS
+from tests.vm.inside.many import cpu_s
 from tests.vm.inside.netns import sh
-from tests.vm.inside.network import SECRET, SERVERS, pool
+from tests.vm.inside.network import PASSWORD, SECRET, SERVERS, pool
 from tests.vm.inside.oddities import (
     ACCOUNT,
     FREED_S,
@@ -32,6 +34,7 @@ from tests.vm.inside.oddities import (
     ruled,
 )
 from tests.vm.inside.ppp_peer import Habits
+from tests.vm.inside.suite import leaders
 
 HELD_S: Final = 30.0
 """For so long the odd server holds a session that fell silent."""
@@ -41,6 +44,9 @@ PACE_S: Final = 0.5
 MANY: Final = 48
 MANY_S: Final = 20.0
 CUT_S: Final = 15.0
+GOOD: Final = 56
+FAILING: Final = 200
+FAILING_S: Final = 90.0
 
 SEED: Final = 20261126
 
@@ -202,13 +208,13 @@ async def lines_outlast_outages(suite: OddSuite, seconds: float) -> None:
             f"{cause}: longest": max(took),
         }
     assert not late, late
-    await suite.drop(*suite.lines)
+    await suite.drop_all()
 
 
-async def many_lines_come_back(suite: OddSuite, seconds: float) -> None:
-    """Forty-eight lines are lost at once, and are back soon after the path is."""
+async def _many(suite: OddSuite, count: int) -> list[str]:
+    """Have so many lines of all kinds online, over both WANs, to both servers."""
     names = []
-    for n in range(MANY):
+    for n in range(count):
         server = "s1" if n % 2 else "s2"
         kind = "pptp" if n % 4 == 3 else "l2tp"
         has_secret = n % 4 == 2
@@ -223,6 +229,12 @@ async def many_lines_come_back(suite: OddSuite, seconds: float) -> None:
         )
         suite.clients[names[-1]].pace(1.0)
     await suite.online()
+    return names
+
+
+async def many_lines_come_back(suite: OddSuite, seconds: float) -> None:
+    """Forty-eight lines are lost at once, and are back soon after the path is."""
+    names = await _many(suite, MANY)
     with ruled("isp", "forward", "drop"):
         await asyncio.sleep(CUT_S)
     back = time.monotonic()
@@ -235,11 +247,62 @@ async def many_lines_come_back(suite: OddSuite, seconds: float) -> None:
     await asyncio.gather(*map(is_back, names))
     suite.figures |= {"first back": min(took), "median": median(took), "last back": max(took)}
     assert max(took) < MANY_S
-    await suite.drop(*names)
+    await suite.drop_all()
+
+
+async def most_lines_fail(suite: OddSuite, seconds: float) -> None:
+    """Of 256 lines 200 are refused, again and again: the others do not notice."""
+    names = await _many(suite, GOOD)
+    suite.server.habits = Habits(call_refusal=(2, 4, b"Not on Sundays"))
+    failing = {
+        f"l2tp_f{n}": Line(
+            id=1000 + n,
+            type="l2tp",
+            name=f"l2tp_f{n}",
+            server=ADDRESS,
+            port=1701,
+            username=ACCOUNT,
+            password=PASSWORD,
+            interface="wan1" if n % 2 else "wan2",
+        )
+        for n in range(FAILING)
+    }
+    others = suite.bystanders()
+    before = leaders(names)
+    refused = suite.server.turned_away
+    busy = cpu_s([suite.router.pid or 0])
+    began = time.monotonic()
+    await suite.apply(**failing)
+    applied = time.monotonic() - began
+    told: set[str] = set()
+    slowest = 0.0
+    while time.monotonic() - began < FAILING_S:
+        asked = time.monotonic()
+        statuses = await suite.statuses()
+        slowest = max(slowest, time.monotonic() - asked)
+        told |= {n for n in failing if n in statuses and "Not on Sundays" in statuses[n].reason}
+        if len(told) == FAILING:
+            suite.figures.setdefault("all told", time.monotonic() - began)
+        await asyncio.sleep(1)
+    took = time.monotonic() - began
+    assert len(told) == FAILING, f"only {len(told)} were told"
+    assert leaders(names) == before, "a line that was up was dialled anew"
+    suite.figures |= {
+        "applied": applied,
+        "longest silence of others": others.check(),
+        "slowest answer of netd": slowest,
+        "calls a second": (suite.server.turned_away - refused) / took,
+        "share of a processor for netd": (cpu_s([suite.router.pid or 0]) - busy) / took,
+    }
+    await suite.drop_all()
 
 
 Scenario = Callable[[OddSuite, float], Awaitable[None]]
-SCENARIOS: Final[tuple[Scenario, ...]] = (lines_outlast_outages, many_lines_come_back)
+SCENARIOS: Final[tuple[Scenario, ...]] = (
+    lines_outlast_outages,
+    many_lines_come_back,
+    most_lines_fail,
+)
 
 
 def _lasting(scenario: Scenario, seconds: float) -> Callable[[OddSuite], Awaitable[None]]:
@@ -253,7 +316,7 @@ def _lasting(scenario: Scenario, seconds: float) -> Callable[[OddSuite], Awaitab
 
 
 async def main(shared: Path, seconds: float, chosen: Collection[str]) -> None:
-    accounts: Mapping[str, Mapping[str, str]] = {name: _users(name, MANY // 2) for name in SERVERS}
+    accounts: Mapping[str, Mapping[str, str]] = {name: _users(name, GOOD // 2) for name in SERVERS}
     suite = await opened(shared, accounts)
     for scenario in SCENARIOS:
         name = scenario.__name__
