@@ -159,7 +159,7 @@ class Charon:
                 if failure is not None:
                     await self._put_back_secret(connection, association)
             if failure is None:
-                encryption = await self._encryption(connection, name, association.manner)
+                encryption = await self._encryption(connection, association)
         except (OSError, CharonRefusal) as error:
             self._associations.pop(name, None)
             raise Failure(Cause.FAILED, f"the IKE daemon failed: {error}") from error
@@ -254,10 +254,11 @@ class Charon:
         try:
             if not await self._find(self._connection, name):
                 return None
-            encryption = await self._encryption(self._connection, name, manner)
+            association = _Association(dial, group, on_loss, manner)
+            encryption = await self._encryption(self._connection, association)
         except (OSError, CharonRefusal):
             return None
-        association = self._associations[name] = _Association(dial, group, on_loss, manner)
+        self._associations[name] = association
         association.settle(None)
         self._manners.established(dial, manner)
         return Secured(group, manner, encryption)
@@ -278,7 +279,7 @@ class Charon:
         if association is None or self._connection is None:
             return None
         try:
-            found = await self._find(self._connection, name)
+            found = await self._find(self._connection, name, association.group)
         except (OSError, CharonRefusal):
             return None
         if found is None or int(found.child.get("packets-in", b"0")):
@@ -336,8 +337,10 @@ class Charon:
                     with suppress(CharonRefusal):  # it ended by itself
                         await connection.ask("terminate", ended)
 
-    async def _list(self, connection: Connection) -> list[_Found]:
-        listed = await connection.collect("list-sas", "list-sa", {})
+    async def _list(self, connection: Connection, group: int | None = None) -> list[_Found]:
+        """The associations of a group, or all."""
+        asked = {} if group is None else {"ike": ipsec.group_name(group)}
+        listed = await connection.collect("list-sas", "list-sa", asked)
         return [
             _Found(sa, child)
             for values in listed
@@ -345,19 +348,22 @@ class Charon:
             for child in sa.get("child-sas", {}).values()
         ]
 
-    async def _find(self, connection: Connection, name: str) -> _Found | None:
-        """The association of that name that is up."""
+    async def _find(
+        self, connection: Connection, name: str, group: int | None = None
+    ) -> _Found | None:
+        """The association of that name that is up; of an earlier netd, it may be in no group."""
         wanted = name.encode(), b"INSTALLED"
-        for found in await self._list(connection):
+        for found in await self._list(connection, group):
             if (found.child.get("name"), found.child.get("state")) == wanted:
                 return found
         return None
 
-    async def _encryption(self, connection: Connection, name: str, manner: Manner) -> str:
-        found = await self._find(connection, name)
+    async def _encryption(self, connection: Connection, association: _Association) -> str:
+        name = ipsec.association_name(association.dial.local_port)
+        found = await self._find(connection, name, association.group)
         if found is None:
             return ""
-        return proposals.in_use(found.sa, found.child, is_forced=manner.is_in_udp)
+        return proposals.in_use(found.sa, found.child, is_forced=association.manner.is_in_udp)
 
     # --- Events. ----------------------------------------------------------------------------
 
