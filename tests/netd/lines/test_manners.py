@@ -18,7 +18,7 @@ OTHER = msgspec.structs.replace(DIAL, server=IPv4Address("203.0.113.10"))
 
 
 def in_udp(manners: Manners, attempts: int) -> list[bool]:
-    """Whether ESP goes in UDP, in attempts by which nothing comes."""
+    """Return for each attempt, by which no packet comes, True if ESP goes in UDP."""
     found = []
     for _ in range(attempts):
         manner = manners.of(DIAL)

@@ -16,7 +16,7 @@ from tests.netd.lines.test_diagnosis import DIAL
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 SAID: Final = Path(__file__).with_name("said")
-"""What daemons logged in tests/vm/inside/oddities.py, by release."""
+"""Logs of daemons in tests/vm/inside/oddities.py, by release."""
 ROOMS: Final = ("netd/lines", "planner/lines")
 
 
@@ -39,7 +39,7 @@ def table() -> list[Row]:
 
 
 class Said(msgspec.Struct):
-    """What the daemons of a line said, and what was told of it."""
+    """The logs of a line, and the state and reason that it had."""
 
     kind: str
     server: str
@@ -50,7 +50,7 @@ class Said(msgspec.Struct):
 
 
 def said(release: str) -> list[Said]:
-    """What was said in the tests of a release."""
+    """Return the logs of a release."""
     return msgspec.json.decode((SAID / f"{release}.json").read_bytes(), type=list[Said])
 
 

@@ -1,4 +1,4 @@
-"""Whose turn it is to dial."""
+"""The order in which lines dial."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Clock(asyncio.SelectorEventLoop):
 
 
 def dialled(lines: Iterable[tuple[str, int, float]]) -> list[tuple[str, float]]:
-    """When each line dials, of those that want to from a time on after so many failures."""
+    """Return when each line dials: its name, its failures, and the time at which it wants to."""
     found: list[tuple[str, float]] = []
 
     async def dial(turns: Turns, name: str, failures: int, begin: float) -> None:

@@ -71,7 +71,7 @@ class AccessServer:
         asyncio.get_running_loop().add_reader(self._socket, self._hear)
 
     def stop(self) -> None:
-        """Answer nothing. The port is closed, so that the kernel tells callers."""
+        """Answer nothing. The port is closed, and the kernel says so to callers."""
         asyncio.get_running_loop().remove_reader(self._socket)
         self._socket.close()
 
@@ -138,7 +138,7 @@ class AccessServer:
         else:
             return
         if not kind:
-            return  # it only tells what it got
+            return  # a mere acknowledgement
         if ns != tunnel.taken:
             self._tell(tunnel)  # it came before
             return
@@ -182,7 +182,7 @@ class AccessServer:
                 self._tell(tunnel)
 
     def _tell(self, tunnel: Tunnel, kind: int = 0, values: Mapping[int, bytes] = {}) -> None:
-        """Send a control message, or only tell what came when there is no `kind`."""
+        """Send a control message, or only acknowledge when there is no `kind`."""
         avps = {_TYPE: struct.pack("!H", kind), **values} if kind else {}
         body = b"".join(struct.pack("!HHH", 0x8000 | len(v) + 6, 0, k) + v for k, v in avps.items())
         session = tunnel.session if kind in (ICRP, CDN) else 0

@@ -130,7 +130,7 @@ class OddSuite(Suite):
         assert got == sent
 
     def logs(self, name: str) -> str:
-        """What the daemons of a line have logged."""
+        """Return the logs of the daemons of a line."""
         return "\n".join(f"{log}:\n{self._log(name, log)}" for log in ("log", "ppp.log"))
 
     async def told(self, name: str, state: str, reason: str, within_s: float) -> None:
@@ -142,7 +142,7 @@ class OddSuite(Suite):
         self._keep(name, status)
 
     def _keep(self, name: str, status: LineStatus) -> None:
-        """Keep what the daemons of a line said before it was told to be down so."""
+        """Keep the logs of a line that is down, with its state and reason."""
         line = self.lines[name]
         ppp, daemon = self._log(name, "ppp.log"), self._log(name, "log")
         said = {"kind": line.type, "server": line.server, "ppp": ppp, "daemon": daemon}
@@ -160,7 +160,7 @@ class OddSuite(Suite):
     async def fails(
         self, kind: str, state: str, reason: str, within_s: float = BLOCK_S, **changes: Any
     ) -> None:
-        """Dial a line that does not come up, and see that it is told why."""
+        """Dial a line that does not come up, and check the reason."""
         name = await self.dial(kind, **changes)
         try:
             await self.told(name, state, reason, within_s)
@@ -212,7 +212,7 @@ async def an_odd_server_serves_a_line(suite: OddSuite) -> None:
 
 
 async def a_pptp_port_is_closed(suite: OddSuite) -> None:
-    """The machine is up and says that nobody is there: soon after somebody is the line is back."""
+    """The machine is up and its port closed: the line is back soon after the port is open."""
     server = SERVERS["s1"]
     name = await suite.dial("pptp", server=server)
     await suite.online([name])
@@ -255,7 +255,7 @@ async def both_ends_have_one_address(suite: OddSuite) -> None:
 
 
 async def a_tunnel_has_a_secret(suite: OddSuite) -> None:
-    """That is L2TP's own, of which lines have none."""
+    """The secret is L2TP's own, which lines do not have."""
     suite.server.habits = Habits(tunnel_secret=True)
     await suite.fails("l2tp", "refused", "a secret of L2TP's own")
 
@@ -276,7 +276,7 @@ async def calls_are_refused(suite: OddSuite) -> None:
 
 
 async def reasons_are_told(suite: OddSuite) -> None:
-    """Each that is told by a code, by the daemons or by silence."""
+    """Reasons that follow from a code, from the daemons or from silence."""
     for code, words in (
         (3, "the server has a tunnel of this line already"),
         (4, "the server does not let this line have a tunnel"),
@@ -390,7 +390,7 @@ async def echoes_are_ignored(suite: OddSuite) -> None:
 
 
 async def a_server_falls_silent(suite: OddSuite) -> None:
-    """An idle line to a server that answers echoes ends soon, whichever kind it is of."""
+    """An idle line to a server that answers echoes ends soon, of either kind."""
     lines = (await suite.dial(), await suite.dial("pptp", server=SERVERS["s1"]))
     await suite.online(lines)
     for name in lines:
@@ -423,7 +423,7 @@ async def a_line_carries_a_pptp_line(suite: OddSuite) -> None:
 
 
 def _received(heard: socket.socket) -> Iterator[tuple[str, int]]:
-    """Where what has come to a socket is from."""
+    """Yield the senders of the packets that have come to a socket."""
     with suppress(BlockingIOError):
         while True:
             yield heard.recvfrom(4096)[1]
@@ -485,7 +485,7 @@ async def esp_is_dropped(suite: OddSuite) -> None:
 
 
 async def one_proposal_is_taken(suite: OddSuite) -> None:
-    """Servers that take one IKE and one ESP proposal get it; what is weak of it is told."""
+    """Servers that take one IKE and one ESP proposal get it, and its weak parts are named."""
     try:
         for ike, esp, told in (
             ("3des-md5-modp1024", "3des-md5", "weak: 3DES_CBC, HMAC_MD5_96, MODP_1024"),
@@ -549,7 +549,7 @@ LOG_MAX: Final = 3 << 20
 
 
 async def words_are_bad(suite: OddSuite) -> None:
-    """Control characters, escapes and 64 KB are told as a few printable characters."""
+    """Control characters, escapes and 64 KB become a few printable characters."""
     words = ESCAPES + b"x" * 60_000
     for habits, state, reason in (
         (Habits(farewell=words, proof="eap"), "refused", "the server insists on EAP"),
@@ -571,7 +571,7 @@ async def words_are_bad(suite: OddSuite) -> None:
 
 
 async def a_server_never_finishes(suite: OddSuite) -> None:
-    """It answers for ever: the line is given up and told, and others notice nothing."""
+    """It answers for ever: the line is given up, and others notice nothing."""
     good = await suite.dial(server=SERVERS["s1"])
     await suite.online([good])
     for stalls, reason in (

@@ -67,7 +67,7 @@ def _users(server: str, count: int) -> dict[str, str]:
 
 
 class Outages:
-    """What fails, at one server; `suite` has its lines up."""
+    """Failures of one server; `suite` has its lines up."""
 
     def __init__(self, suite: OddSuite, server: str, names: Collection[str]) -> None:
         self.suite = suite
@@ -251,7 +251,7 @@ async def many_lines_come_back(suite: OddSuite, seconds: float) -> None:
 
 
 async def most_lines_fail(suite: OddSuite, seconds: float) -> None:
-    """Of 256 lines 200 are refused, again and again: the others do not notice."""
+    """A server refuses 200 of 256 lines, again and again: the others do not notice."""
     names = await _many(suite, GOOD)
     suite.server.habits = Habits(call_refusal=(2, 4, b"Not on Sundays"))
     failing = {

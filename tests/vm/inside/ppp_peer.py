@@ -27,18 +27,18 @@ _ADDRESS, _DNS = 3, (129, 131)
 _PROOFS: Final = {"pap": struct.pack("!H", PAP), "chap": struct.pack("!HB", CHAP, 5),
                   "eap": struct.pack("!H", EAP)}  # fmt: skip
 _INSISTS: Final = 4
-"""How often it asks for a kind of proof that the caller does not want to give."""
+"""Number of requests for a kind of proof that the caller does not want to give."""
 
 
 @dataclass
 class Habits:
-    """What a server does for its sessions. The defaults are those of an ordinary one."""
+    """The behaviour of a server. The defaults are those of an ordinary one."""
 
     proof: str = "chap"
-    """How callers prove who they are: ``pap``, ``chap`` (by MD5) or ``eap``."""
+    """Kind of proof that callers give: ``pap``, ``chap`` (by MD5) or ``eap``."""
     answers_echoes: bool = True
     farewell: bytes = b""
-    """What it says when it ends a session."""
+    """Words with which it ends a session."""
     own_address: str = "192.168.103.1"
     """Its end's of every session."""
     tunnel_secret: bool = False
@@ -48,17 +48,17 @@ class Habits:
     tunnel_refusal: tuple[int, int, bytes] | None = None
     """The same, by which it takes no tunnel."""
     reflects: bool = False
-    """It sends back whatever comes in a session."""
+    """It sends back all frames of a session."""
     hold_s: float | None = None
-    """For how long it holds a session that fell silent, and lets nobody else use the account.
+    """Seconds for which it holds a session that fell silent and refuses another of its account.
     None: an account may have any number of sessions."""
     in_use: bytes = b"You are already logged in"
-    """What it says to a caller whose account is in use."""
+    """Words for a caller whose account is in use."""
     stalls: str = ""
     """At this it goes on answering, and nothing ever comes of it: ``tunnel`` and ``call`` (of
     L2TP), ``lcp``, ``login`` or ``ipcp``."""
     refusal: bytes = b""
-    """It lets nobody in, and says that."""
+    """It refuses all callers with these words."""
     ends_at_once: bool = False
     """It ends each session as soon as that is there."""
     ends_when_in_use: bool = False
@@ -82,7 +82,7 @@ class PppPeer:
         send: Callable[[bytes], None],
     ) -> None:
         self.name = ""
-        """Whose login was right, from then on."""
+        """Name of the account, once the login was right."""
         self.echoes = 0
         """Echo requests that came."""
         self._habits = habits
@@ -158,7 +158,7 @@ class PppPeer:
                     self._send(LCP, ECHO_REPLY, self._magic + data[4:], number)
 
     def _take_request(self, protocol: int, number: int, data: bytes, known: set[int]) -> bool:
-        """Take what the caller asks for, or reject what nobody here knows."""
+        """Take what the caller asks for, or reject what is not known here."""
         options = dict(_options(data))
         if unknown := {kind: value for kind, value in options.items() if kind not in known}:
             self._send(protocol, REJECT, _encoded(unknown), number)

@@ -91,7 +91,7 @@ class Backoff:
 
     @property
     def streak(self) -> int:
-        """How often the line has failed since it was up, or what led to that changed."""
+        """Number of failures since the line was up, or since what led to them changed."""
         return self._streak
 
     def reset(self) -> None:

@@ -48,7 +48,7 @@ _EVENTS: Final = ("log", "child-updown")
 
 
 class Secured(NamedTuple):
-    """How a line is secured."""
+    """The association of a line."""
 
     group: int
     manner: Manner
@@ -79,7 +79,7 @@ class _Association:
         """Ask for it, in that manner."""
         self.manner = manner
         self.has_carried = False
-        """Whether the line was online by it."""
+        """True once the line was online by it."""
         self._talk = IkeTalk(self.dial)
         self.settled: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
         """None once it is up."""
@@ -206,7 +206,7 @@ class Charon:
         asked = {
             "child": ipsec.association_name(association.dial.local_port),
             "ike": ipsec.group_name(association.group),
-            # charon answers at once; what comes of it is told by events.
+            # charon answers at once; events report the outcome.
             "timeout": "-1",
         }
         await connection.ask("initiate", asked)
@@ -223,7 +223,7 @@ class Charon:
             self._manners.unheard(dial, manner)
 
     async def _tell(self, connection: Connection, group: int, manner: Manner) -> None:
-        """Tell charon of the lines of a group."""
+        """Load the connection of a group with the lines that it has now."""
         dials = [each.dial for each in self._associations.values() if each.group == group]
         if dials:
             await connection.ask("load-conn", ipsec.connection(dials, group, manner))
@@ -271,8 +271,8 @@ class Charon:
             self._manners.carried(association.dial, association.manner)
 
     async def unheard(self, local_port: int) -> Failure | None:
-        """Why the line of that port, by whose association nothing has come, has no answer; None
-        when it has another reason. The next attempt may be made in another manner.
+        """Return why the L2TP server does not answer the line of that port, if no packet came by
+        its association, else None. The next attempt may be made in another manner.
         """
         name = ipsec.association_name(local_port)
         association = self._associations.get(name)

@@ -1,7 +1,7 @@
-"""Why a line is not up, from what its daemons say. Pure.
+"""The reason for which a line is not up, from the words of its daemons. Pure.
 
-`reasons` has the sentences of those that carry PPP; charon's, of strongSwan 5.9.8, stand here. What
-is not known is told in the daemon's own last words.
+`reasons` has the sentences of those that carry PPP; charon's, of strongSwan 5.9.8, stand here. A
+reason that is not known is given in the last words of the daemon.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ begin anew for ever."""
 
 
 def is_over(ppp_log: str, daemon_log: str) -> bool:
-    """Whether a line that is being dialled will not come up, though its daemons go on running.
+    """True if a line that is being dialled will not come up, though its daemons go on running.
 
     xl2tpd does when pppd has ended, pppd when a server that may begin (``passive``) does not.
     """
@@ -44,7 +44,7 @@ def is_over(ppp_log: str, daemon_log: str) -> bool:
 
 
 def verdict(dial: Dial, *, was_online: bool, ppp_log: str, daemon_log: str) -> Failure:
-    """Why a line that is over is over: what was said first, and by pppd rather than around it."""
+    """Return why a line ended: the first sentence counts, and pppd's before those around it."""
     failure = None
     if not was_online:
         failure = _unsaid(dial, ppp_log)
@@ -59,7 +59,7 @@ def verdict(dial: Dial, *, was_online: bool, ppp_log: str, daemon_log: str) -> F
 
 
 def unfinished(dial: Dial, ppp_log: str, daemon_log: str) -> Failure:
-    """How far a line came that is given up: its server goes on answering."""
+    """Return how far a line came whose server goes on answering and never finishes."""
     told = f"{dial.server} took too long to set the line up"
     if reasons.LOGGED_IN.search(ppp_log):
         told = reasons.NO_ADDRESS
@@ -71,7 +71,7 @@ def unfinished(dial: Dial, ppp_log: str, daemon_log: str) -> Failure:
 
 
 def _first(dial: Dial, text: str, rules: Sequence[Rule]) -> Failure | None:
-    """What the first sentence that is known says."""
+    """Return the meaning of the first sentence that is known."""
     mine = [rule for rule in rules if dial.line.type in rule.kinds]
     found = [(match, rule) for rule in mine if (match := rule.pattern.search(text))]
     if not found:
@@ -83,7 +83,7 @@ def _first(dial: Dial, text: str, rules: Sequence[Rule]) -> Failure | None:
 
 
 def reconsidered(failure: Failure, server: object, *, is_proven: bool) -> Failure:
-    """What a failure is when it is known that the line has been online as it is configured.
+    """Return the failure as it looks once it is known whether the line has ever been online.
 
     A refusal of the login may be due to an earlier session of the account: it is for a login that
     has worked, or where the server says so. A server that falls silent over a secret that has
@@ -100,7 +100,7 @@ def reconsidered(failure: Failure, server: object, *, is_proven: bool) -> Failur
 
 
 def _unsaid(dial: Dial, ppp_log: str) -> Failure | None:
-    """Why a server ended a session before the login without saying so."""
+    """Return why a server ended a session before the login, where no sentence says it."""
     if dial.line.type == "l2tp" and reasons.MPPE_ASKED.search(ppp_log):
         return Failure(Cause.REFUSED, reasons.L2TP_MPPE)
     is_ended = any(found.search(ppp_log) for found in (reasons.ENDED, reasons.TIMED_OUT))
@@ -115,7 +115,7 @@ def _unsaid(dial: Dial, ppp_log: str) -> Failure | None:
 
 
 def _last_words(log: str) -> str:
-    """The last line that tells more than that it is over."""
+    """Return the last line that says more than that the session is over."""
     lines = [line for line in log.splitlines() if line.strip() and not _IDLE_WORDS.match(line)]
     return _plain(lines[-1]) if lines else ""
 
@@ -126,7 +126,7 @@ _IDLE_WORDS: Final = re.compile(
 
 
 def _plain(text: str) -> str:
-    """What a daemon wrote, perhaps in a server's words: printable, and not too long."""
+    """Return a daemon's words, which may be a server's, printable and shortened."""
     return _UNPRINTABLE.sub(" ", text).strip()[:_WORDS_MAX]
 
 
@@ -167,7 +167,7 @@ _UNASKED: Final = ("received proposals unacceptable", "no matching proposal foun
 
 
 class IkeTalk:
-    """What charon says of one attempt at the association of a line."""
+    """The log of charon about one attempt at the association of a line."""
 
     def __init__(self, dial: Dial) -> None:
         self._server = dial.server
@@ -175,13 +175,13 @@ class IkeTalk:
         self._number = ""
         """charon's of the IKE_SA that was begun for the attempt."""
         self._is_proving = False
-        """Whether the secret was used."""
+        """True once the secret was used."""
         self._is_by_nat_port = False
         self._unanswered = ("0", 1)
         """The message that was repeated: 0 for Main Mode, and which of ours it is."""
 
     def hear(self, message: str) -> Failure | None:
-        """Why IPsec cannot be had, with what charon says now; None while there is hope.
+        """Take a message of charon. Return why IPsec cannot be had; None while there is hope.
 
         A server that does not understand our third message does not share our secret: it answers
         with what we can't decrypt, or not at all.
@@ -246,7 +246,7 @@ def _wrong_secret() -> Failure:
 
 
 def unheard(dial: Dial, *, in_udp: bool, was_tried: bool) -> Failure:
-    """Why L2TP has no answer by an association that stands and by which nothing came.
+    """Return why L2TP has no answer, where the association stands and no packet came by it.
 
     `in_udp` says how ESP went, `was_tried` whether it went in UDP since it does not come through
     otherwise.

@@ -1,4 +1,4 @@
-"""Why a line is down: the state that it is in, and the reason in plain words."""
+"""Reasons for which a line is down: its state, and a sentence in plain words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum, StrEnum
 
 
 class Cause(StrEnum):
-    """Why a line is down: the ``state`` of its status."""
+    """The ``state`` of a line that is down."""
 
     WRONG_PASSWORD = "wrong_password"  # noqa: S105 (a state's name)
     WRONG_SECRET = "wrong_secret"  # noqa: S105

@@ -76,7 +76,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     local_port: int
     ike_group: int = 0
     ike_manner: Manner = Manner()
-    """What `Charon.establish` gave; of no meaning without a secret."""
+    """Result of `Charon.establish`, without a meaning for lines without a secret."""
     begun: float
     """Seconds of CLOCK_BOOTTIME, which goes on across restarts of netd."""
 
@@ -465,7 +465,7 @@ def _address(link: Interface) -> str:
 
 
 def encryption(line: Line, secured: Secured | None) -> str:
-    """What a line is encrypted by, with what of it is weak."""
+    """Return the name of a line's encryption, with its weak parts."""
     if line.type == "pptp":
         return "MPPE (RC4, 128 bits); weak: MPPE"
     return "" if secured is None else secured.encryption

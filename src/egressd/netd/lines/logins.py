@@ -31,7 +31,7 @@ class Logins:
             self._worked = msgspec.json.decode(self._path.read_bytes(), type=set[str])
 
     def has_worked(self, key: str) -> bool:
-        """Whether the line with that key was online."""
+        """True if the line with that key was online."""
         return key in self._worked
 
     def note(self, key: str) -> None:

@@ -28,14 +28,14 @@ Way = tuple[IPv4Address, IPv4Address, str]
 
 @dataclass
 class _Known:
-    """What is known of the way to a server."""
+    """The knowledge about the way to one server."""
 
     ike: int = 0
     esp: int = 0
     has_worked: bool = False
-    """Whether there was an association in that manner."""
+    """True once an association was made in that manner."""
     is_in_udp: bool = False
-    """Whether ESP came through in UDP, and not as it is, when something did last."""
+    """True if the last traffic came by ESP in UDP, False if by plain ESP."""
     has_carried: bool = False
     misses: int = 0
     """Attempts since then in which nothing came by ESP."""
@@ -48,7 +48,7 @@ class _Known:
 
 
 class Manners:
-    """What netd has found out; a later one learns it from associations that are up."""
+    """The manners that netd has learnt. A later netd learns them from associations that are up."""
 
     def __init__(self) -> None:
         self._known: dict[Way, _Known] = {}

@@ -1,4 +1,4 @@
-"""Whether the server of a line that is up is alive, by all that comes from it.
+"""Signs of life from the server of a line that is up.
 
 pppd asks for an LCP echo (RFC 1661, 5.8) after every second in which no packet came, and logs
 each answer. It is not left to judge: pppd 2.4.9 counts echoes without an answer over all traffic
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 LOOK_S: Final = 1.0
-"""How often a line that is up is to be looked at."""
+"""Seconds between two looks at a line that is up."""
 SILENT_S: Final = 6.0
 """After so many seconds without any sign a server is missed: six echoes went unanswered. Where one
 packet in seven gets lost, that happens by chance once in 50 minutes. A server that has begun anew
@@ -34,7 +34,7 @@ _COUNTERS: Final = Path("/sys/class/net")
 
 
 class Packets(NamedTuple):
-    """What an interface has carried; LCP is not in it."""
+    """Counts of the packets that an interface has carried, without LCP."""
 
     received: int
     sent: int
@@ -49,7 +49,7 @@ def packets(interface: str) -> Packets:
 
 
 def ping(interface: str, address: IPv4Address) -> None:
-    """Send an ICMP echo by an interface; nobody waits for the answer, which is counted there."""
+    """Send an ICMP echo by an interface. The answer is only seen in its counters."""
     head = struct.pack("!BBHHH", 8, 0, 0, 0, 1)  # RFC 792
     checksum = ~sum(struct.unpack("!4H", head)) & 0xFFFF
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_RAW, 1) as opened:
@@ -81,11 +81,11 @@ class Pulse:
         self._is_asking = counted.sent != self._sent
 
     def is_doubtful(self, now: float) -> bool:
-        """Whether a ping may tell more."""
+        """True if a ping may show that the server is alive."""
         return not self.answers_echoes and self._is_asking and now - self._sign >= _DOUBT_S
 
     def is_silent(self, now: float) -> bool:
-        """Whether the server is to be missed."""
+        """True if the server was silent for too long."""
         is_due = self.answers_echoes or self._is_asking
         return is_due and now - self._sign >= SILENT_S
 
@@ -100,7 +100,7 @@ class EchoLog:
         """Bytes up to the last line that is no echo's."""
 
     def news(self) -> bytes:
-        """What was logged since the last call; all of it at the first."""
+        """Return the lines logged since the last call, or all of them the first time."""
         try:
             with self._path.open("r+b") as file:
                 size = file.seek(0, 2)

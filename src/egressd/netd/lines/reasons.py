@@ -13,7 +13,7 @@ from egressd.netd.lines.failure import Cause
 
 
 class Rule(NamedTuple):
-    """What a sentence means."""
+    """A sentence of a daemon, and its meaning."""
 
     pattern: re.Pattern[str]
     cause: Cause
@@ -158,7 +158,7 @@ PPP_LOG: Final[tuple[Rule, ...]] = (
     # pptp has ended, and had nothing to complain of.
     _rule(r"Modem hangup", Cause.REFUSED, "the PPTP server ended the call", ("pptp",)),
 )
-"""What stands in pppd's log; of two for one place in it the first one counts."""
+"""Sentences of pppd's log. Of two that match at one place the first one counts."""
 
 UNIT_LOG: Final[tuple[Rule, ...]] = (
     _rule(
@@ -193,7 +193,7 @@ UNIT_LOG: Final[tuple[Rule, ...]] = (
     ),
     _rule(rf"{_XL2TPD}Connection closed to", Cause.REFUSED, "the server closed the connection"),
 )
-"""What stands in the unit's log: what the daemons around pppd say."""
+"""Sentences of the unit's log, which has the output of the daemons around pppd."""
 
 # --- What a server does not say. ------------------------------------------------------------
 
@@ -203,7 +203,7 @@ LOGGED_IN: Final = re.compile(r"^(?:\w+-)?(?:CHAP|PAP) authentication ", re.MULT
 PROOF_SENT: Final = re.compile(r"^sent \[(?:CHAP Response|PAP AuthReq)", re.MULTILINE)
 TUNNEL: Final = re.compile(f"^{_XL2TPD}Connection established to", re.MULTILINE)
 PROOF_ASKED: Final = re.compile(r"^rcvd \[LCP ConfReq [^\n]*<auth ([^>\n]+)>", re.MULTILINE)
-"""The kind of proof that a server asks for, as pppd tells it with ``debug``."""
+"""The kind of proof that a server asks for, as pppd logs it with ``debug``."""
 MPPE_ASKED: Final = re.compile(
     rf"^rcvd \[CCP ConfReq [^\n]*<mppe{_SOON}LCP terminated by peer$", re.MULTILINE
 )

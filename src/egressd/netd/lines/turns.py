@@ -1,4 +1,4 @@
-"""Whose turn it is to dial, when many lines want to at once.
+"""The order in which lines dial, when many want to at once.
 
 An attempt costs netd and the daemons some 0.1 s of a processor, so that lines that all fail would
 leave it no time for those that are up. Lines that have failed less often go first: one that was
@@ -25,7 +25,7 @@ class Turns:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._full_at = 0.0
-        """When a whole burst may dial again."""
+        """Time at which a whole burst may dial again."""
         self._numbers = itertools.count()
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._timer: asyncio.TimerHandle | None = None

@@ -53,7 +53,7 @@ _CHILD_LIFETIME_S: Final = 2400
 
 
 class Manner(msgspec.Struct, frozen=True):
-    """How IPsec with a server is asked for. The defaults are right for most servers."""
+    """A way to ask a server for IPsec. The defaults suit most servers."""
 
     ike: int = 0
     """The number of the offer, in `IKE_OFFERS`."""
@@ -64,14 +64,12 @@ class Manner(msgspec.Struct, frozen=True):
 
 
 def association_name(local_port: int) -> str:
-    """Return charon's name for the association (CHILD_SA) of the line of that port, as in its
-    events.
-    """
+    """Return charon's name of the association (CHILD_SA) of the line of that port."""
     return f"line-{local_port}"
 
 
 def group_name(group: int) -> str:
-    """Return charon's name for the IKE_SA of a group of lines."""
+    """Return charon's name of the IKE_SA of a group of lines."""
     return f"group-{group}"
 
 
@@ -83,9 +81,9 @@ def connection(dials: Collection[Dial], group: int, manner: Manner) -> dict[str,
     one from the same address for the first one's successor, and ends the first ten seconds later
     (``adopt_children_job.c``). Only lines with the same address, server and secret may share one.
 
-    One message has all lines of a group: if the server is the first to renew a child, charon
-    searches the settings by which the IKE_SA was made for it (``quick_mode.c``). A new message with
-    other lines, but in the same `manner`, keeps these up to date (``vici_config.c``).
+    All lines of a group are children of one connection: when the server is the first to renew a
+    child, charon looks for it in the connection that the IKE_SA was made by (``quick_mode.c``). A
+    connection that is loaded again in the same `manner` is updated in place (``vici_config.c``).
 
     The server may use any identity (behind NAT it gives a private address); its knowledge of the
     secret authenticates it.

@@ -19,7 +19,7 @@ _GROUPS: Final = (
     *("modp2048", "modp3072", "modp4096", "modp1536", "modp1024"),
 )
 _WEAK: Final = frozenset({"3des", "md5", "modp1536", "modp1024"})
-"""Those that RFC 8247 advises against, and that attacks on are known for."""
+"""Algorithms that RFC 8247 advises against, and that attacks on are known for."""
 _OFFER_MAX: Final = 24
 """Proposals of 36 bytes each (RFC 2408, 3.6), so that a first packet has less than 1,024."""
 
@@ -44,7 +44,7 @@ _COMMON: Final = (
     *("aes256-sha1-modp1024", "aes192-sha1-modp1024", "aes128-sha1-modp1024"),
     *("3des-sha1-modp1024", "aes256-md5-modp1024", "aes128-md5-modp1024", "3des-md5-modp1024"),
 )
-"""Those that servers of RouterOS, FortiOS, IOS, Windows and others have as they come."""
+"""Defaults of servers: RouterOS, FortiOS, IOS, Windows and others."""
 _FEW: Final = (
     *("aes256-sha1-modp2048", "aes128-sha1-modp2048"),
     *("aes256-sha1-modp1024", "aes128-sha1-modp1024", "3des-sha1-modp1024", "3des-md5-modp1024"),
@@ -79,7 +79,7 @@ _WEAK_NAMES: Final = ("3DES", "MD5", "MODP_1536", "MODP_1024")
 
 
 def in_use(ike: Mapping[str, Any], child: Mapping[str, Any], *, is_forced: bool) -> str:
-    """Name the encryption of an association, from charon's ``list-sa``; weak parts are told.
+    """Name the encryption of an association, from charon's ``list-sa``, with its weak parts.
 
     `is_forced`: ESP goes in UDP since it does not come through otherwise.
     """
