@@ -42,6 +42,7 @@ _MODULES: Final = (
     *("l2tp_ppp", "ppp_generic", "ppp_async", "ppp_mppe", "esp4", "xfrm_user", "veth"),
     # charon uses these at the first association, which loading them would delay.
     *("authenc", "echainiv", "cbc", "hmac", "sha1_generic", "sha256_generic"),
+    *("sha512_generic", "md5", "des_generic", "gcm", "ctr", "seqiv", "ghash-generic"),
     *("nf_tables", "nft_chain_nat", "nft_tproxy", "nft_fib_inet", "nft_ct", "nft_masq"),
     *("nft_reject_inet", "nf_conntrack_netlink"),
 )

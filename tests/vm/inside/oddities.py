@@ -551,21 +551,29 @@ LOG_MAX: Final = 3 << 20
 async def words_are_bad(suite: OddSuite) -> None:
     """Control characters, escapes and 64 KB become a few printable characters."""
     words = ESCAPES + b"x" * 60_000
-    for habits, state, reason in (
-        (Habits(farewell=words, proof="eap"), "refused", "the server insists on EAP"),
-        (Habits(call_refusal=(2, 6, ESCAPES + b"y" * 900)), "refused", "closed the connection:"),
-        (Habits(refusal=words[:1400]), "wrong_password", "user name or password: "),
-        (Habits(refusal=words[:250], proof="pap"), "wrong_password", "or password: "),
+    for habits, reason in (
+        (Habits(farewell=words[:1400], ends_at_once=True), "the server ended the line: "),
+        (Habits(call_refusal=(2, 6, ESCAPES + b"y" * 900)), "closed the connection:"),
+        (Habits(refusal=words[:1400]), "user name or password: "),
+        (Habits(refusal=words[:250], proof="pap"), "user name or password: "),
     ):
         suite.server.habits = habits
         name = await suite.dial()
-        status = await suite.until(name, partial(has_state, state), BLOCK_S)
+        status = await suite.until(name, lambda status: status.reason.find(": ") > 0, BLOCK_S)
         assert reason in status.reason, status
         assert status.reason.isascii(), status
         assert status.reason.isprintable(), status
         assert len(status.reason) < 200, status
         await suite.drop(name)
         suite.server.reset()
+    # What is longer than a frame may be is dropped.
+    name = await suite.dial()
+    await suite.online([name])
+    before = leaders([name])
+    suite.server.peers[-1].end(words)
+    await suite.clients[name].answered(5)
+    assert leaders([name]) == before
+    await suite.drop(name)
     events = (await suite.ask("status"))["events"]
     assert all(text.isprintable() and len(text) < 300 for text in events), events
 
@@ -576,7 +584,7 @@ async def a_server_never_finishes(suite: OddSuite) -> None:
     await suite.online([good])
     for stalls, reason in (
         ("tunnel", "took too long to set the line up"),
-        ("call", "took too long to set the line up"),
+        ("call", "the L2TP server does not answer the call"),
         ("lcp", "took too long to set the line up"),
         ("login", "the server does not answer the login"),
         ("ipcp", "the server gave no IP address"),
@@ -603,9 +611,9 @@ async def a_server_ends_what_has_just_begun(suite: OddSuite) -> None:
     good, name = await suite.dial(server=SERVERS["s1"]), await suite.dial()
     await suite.online([good, name])
     others = suite.bystanders(name)
-    suite.server.habits = Habits(ends_at_once=True)
+    suite.server.habits = Habits(farewell=b"Enough", ends_at_once=True)
     before = suite.server.calls
-    suite.server.peers[-1].end(b"Enough")
+    suite.server.peers[-1].end()
     await asyncio.sleep(LOOPED_S)
     suite.figures["sessions in a minute"] = calls = suite.server.calls - before
     assert 5 < calls < LOOPS_MAX

@@ -220,7 +220,7 @@ class PppPeer:
         else:
             self._send(IPCP, ACK, data, number)
             if self._habits.ends_at_once:
-                self.end(b"Enough")
+                self.end()
 
 
 def _encoded(options: dict[int, bytes]) -> bytes:
