@@ -144,6 +144,8 @@ class OddSuite(Suite):
     def _keep(self, name: str, status: LineStatus) -> None:
         """Keep the logs of a line that is down, with its state and reason."""
         line = self.lines[name]
+        if line.secret:
+            return  # charon keeps no log
         ppp, daemon = self._log(name, "ppp.log"), self._log(name, "log")
         said = {"kind": line.type, "server": line.server, "ppp": ppp, "daemon": daemon}
         folder = self.shared / "said"
