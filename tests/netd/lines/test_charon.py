@@ -87,9 +87,10 @@ def conns(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def stand_in(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have it run in place of charon: it knows which secret it was told last, and any but "wrong"
-    is right; with "picky" the server takes one proposal, which is a rare one. By no association
-    anything comes."""
+    """Run a stand-in in place of charon. It keeps the secret that it received last and accepts any
+    but "wrong"; with "picky" the server takes one proposal only, which is a rare one. Nothing comes
+    by any association.
+    """
     script = run_dir / "stand-in"
     script.write_text(STAND_IN)
     script.chmod(0o700)
