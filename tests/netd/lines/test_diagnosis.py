@@ -366,12 +366,27 @@ def test_messages_of_a_server_are_sanitised() -> None:
 
 
 @pytest.mark.parametrize(
+    "log",
+    [
+        # pppd cuts a sentence at 1,023 bytes, and a packet at 255 a line.
+        f"LCP terminated by peer (no {'x' * 996}\n",
+        f'rcvd [LCP TermReq id=0x2 "no {"x" * 223}\n{"x" * 255}\nxx"]\nsent [LCP TermAck id=0x2]\n',
+        f'rcvd [LCP TermReq id=0x2 "no {"x" * 223}\nxx"]\nLCP terminated by peer (no {"x" * 225}',
+    ],
+)
+def test_long_words_are_told_though_pppd_cuts_them(log: str) -> None:
+    assert verdict(log) == (Cause.REFUSED, f"the server ended the line: no {'x' * 117}")
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "rcvd [CCP ConfReq id=0x1 <mppe +H -M +S -L -D -C>]\n",
         "xl2tpd[1]: message_type_avp: message type 14 (Call-Disconnect-Notify)\n",
         "xl2tpd[1]: Connection established to 203.0.113.9, 1702.\n",
         'rcvd [LCP TermReq id=0xa "again"]\n',
+        'rcvd [LCP TermReq id=0xa "a"b"c]"\n',
+        "LCP terminated by peer )\n",
         "local  IP address 10.9.9.1\n",
         "\n",
         "MS-CHAP authentication failed: \n",

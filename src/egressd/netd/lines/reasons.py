@@ -126,17 +126,18 @@ PPP_LOG: Final[tuple[Rule, ...]] = (
         "the L2TP server takes the call, but no PPP comes from it",
         ("l2tp",),
     ),
-    _rule(r"LCP terminated by peer \(.*MPPE.*\)", Cause.REFUSED, _L2TP_MPPE, ("l2tp",)),
-    _rule(r"LCP terminated by peer \((.+)\)", Cause.REFUSED, "the server ended the line: {}"),
+    # pppd cuts what it says at 1,023 bytes, and the packets that it logs at 255 a line.
+    _rule(r"LCP terminated by peer \(.*MPPE", Cause.REFUSED, _L2TP_MPPE, ("l2tp",)),
+    _rule(r"LCP terminated by peer \((.+?)\)?$", Cause.REFUSED, "the server ended the line: {}"),
     _rule(r"LCP terminated by peer", Cause.REFUSED, "the server ended the line"),
     # Before LCP is open pppd says nothing of it, and goes on.
     _rule(
-        r'rcvd \[LCP TermReq id=\S+ "(.*)"[^\n]*\](?!\nLCP terminated)',
+        r'rcvd \[LCP TermReq id=\S+ "(.*?)(?:"[^"\n]*\])?$(?!\nLCP terminated)',
         Cause.REFUSED,
         "the server ended the line: {}",
     ),
     _rule(
-        r"rcvd \[LCP TermReq [^\n]*\](?!\nLCP terminated)",
+        r"rcvd \[LCP TermReq [^\n]*$(?!\nLCP terminated)",
         Cause.REFUSED,
         "the server ended the line",
     ),
