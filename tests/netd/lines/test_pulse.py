@@ -15,28 +15,31 @@ ANSWERED = b"rcvd [LCP EchoRep id=0x3 magic=0xacfd0a9d]\n"
 HEAD = b"local  IP address 10.9.0.2\nremote IP address 10.9.0.1\n"
 
 
-def silent_after(received: list[int], sent: list[int], said: list[bytes]) -> int | None:
-    """The number of the look, one a second, at which the server is missed."""
-    pulse = Pulse(0, answers_echoes=False)
+def silent_after(received: list[int], sent: list[int], said: list[bytes]) -> float | None:
+    """The time, in seconds from the first of looks, at which the server is missed."""
+    pulse = Pulse(0)
     for number, (rx, tx, words) in enumerate(zip(received, sent, said, strict=True)):
         now = number * LOOK_S
         pulse.look(now, Packets(rx, tx), words)
         if pulse.is_silent(now):
-            return number
+            return now
     return None
 
 
 def test_echoes_that_are_answered_keep_an_idle_line_until_they_stop() -> None:
     looks = 60
     said = [ANSWERED if n % 2 == 0 and n <= 40 else ASKED for n in range(looks)]
-    assert silent_after([0] * looks, [0] * looks, said) == 40 + SILENT_S / LOOK_S
+    assert silent_after([0] * looks, [0] * looks, said) == 40 * LOOK_S + SILENT_S
 
 
-@pytest.mark.parametrize("every", [1, 5])
-def test_traffic_keeps_a_line_whose_server_answers_no_echoes(every: int) -> None:
-    looks = 100
-    counted = [n // every for n in range(looks)]
-    assert silent_after(counted, counted, [ASKED] * looks) is None
+@pytest.mark.parametrize("every", [1, 10, 13, 60])
+@pytest.mark.parametrize("later", [0, 1, 5])
+def test_traffic_keeps_a_line_whose_server_answers_no_echoes(every: int, later: int) -> None:
+    """However seldom, and though an answer takes some looks."""
+    looks = 300
+    sent = [n // every for n in range(looks)]
+    received = [0] * later + sent[: looks - later]
+    assert silent_after(received, sent, [ASKED] * looks) is None
 
 
 def test_an_idle_line_to_a_server_that_answers_no_echoes_is_kept() -> None:
@@ -44,28 +47,30 @@ def test_an_idle_line_to_a_server_that_answers_no_echoes_is_kept() -> None:
     assert silent_after([0] * looks, [0] * looks, [ASKED] * looks) is None
 
 
-def test_a_server_that_answers_no_echoes_is_missed_when_it_does_not_answer_what_is_sent() -> None:
-    looks = 100
-    received = [min(n, 50) for n in range(looks)]
-    assert silent_after(received, list(range(looks)), [ASKED] * looks) == 50 + SILENT_S / LOOK_S
+@pytest.mark.parametrize(
+    ("idle_s", "missed_s"), [(0.0, SILENT_S), (5.0, 9.5), (30.0, 34.5), (3600.0, 3604.5)]
+)
+def test_a_server_that_answers_no_echoes_is_missed_when_it_does_not_answer_what_is_sent(
+    idle_s: float, missed_s: float
+) -> None:
+    """Also where nothing was sent for a while before: the first packet has its time."""
+    looks, last = int(missed_s / LOOK_S) + 100, 50
+    received = [min(n, last) for n in range(looks)]
+    idle = int(idle_s / LOOK_S)
+    sent = [min(n, last) + max(n - last - idle, 0) for n in range(looks)]
+    assert silent_after(received, sent, [ASKED] * looks) == last * LOOK_S + missed_s
 
 
 def test_it_is_pinged_before() -> None:
-    pulse = Pulse(0, answers_echoes=False)
+    pulse = Pulse(0)
     pulse.look(0, Packets(1, 1), b"")
     assert not pulse.is_doubtful(5)
     pulse.look(5, Packets(1, 2), b"")
-    assert pulse.is_doubtful(5)
-    assert not pulse.is_silent(5)
-    pulse.look(6, Packets(2, 2), b"")
-    assert not pulse.is_doubtful(6)
-
-
-def test_what_was_known_of_a_server_counts_from_the_first() -> None:
-    pulse = Pulse(0, answers_echoes=True)
-    pulse.look(0, Packets(1, 1), b"")
-    assert not pulse.is_silent(SILENT_S - 1)
-    assert pulse.is_silent(SILENT_S)
+    assert not pulse.is_doubtful(5)
+    assert pulse.is_doubtful(6)
+    assert not pulse.is_silent(8)
+    pulse.look(8.5, Packets(2, 3), b"")
+    assert not pulse.is_doubtful(12)
 
 
 @given(st.lists(st.sampled_from([b"", ASKED, ANSWERED, ASKED[:9], b"words\n"]), max_size=60))

@@ -122,8 +122,6 @@ class LineKeeper:
         self._online_since = 0.0
         self._old_look = surroundings.looks
         """One that may have shown an interface which daemons made that are gone."""
-        self._answers_echoes = False
-        """Whether the server has answered an LCP echo of the line."""
         self._is_secured = True
         self._encryption = ""
         self._has_told = False
@@ -383,7 +381,7 @@ class LineKeeper:
             if link is not None:
                 self._online(link, running)
                 if pulse is None:
-                    pulse = Pulse(loop.time(), answers_echoes=self._answers_echoes)
+                    pulse = Pulse(loop.time())
                 end = loop.time() + (_CHECK_S if self._has_told else _LOOK_S)
                 while (left := end - loop.time()) > 0 and not await self._hear(min(left, LOOK_S)):
                     self._feel(pulse, echoes, link)
@@ -419,7 +417,6 @@ class LineKeeper:
         """Look for signs of life. Raises Failure when there were none for too long."""
         now = asyncio.get_running_loop().time()
         pulse.look(now, packets(self.line.name), echoes.news())
-        self._answers_echoes = pulse.answers_echoes
         if pulse.is_silent(now):
             raise Failure(Cause.LOST, "the server stopped answering")
         if pulse.is_doubtful(now):

@@ -16,15 +16,20 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final, NamedTuple
 
-LOOK_S: Final = 1.0
-"""Seconds between two looks at a line that is up."""
+LOOK_S: Final = 0.5
+"""Seconds between two looks at a line that is up. A sign may be noted so much late, and its lack
+again: a silent server is missed within seven seconds."""
 SILENT_S: Final = 6.0
 """After so many seconds without any sign a server is missed: six echoes went unanswered. Where one
 packet in seven gets lost, that happens by chance once in 50 minutes. A server that has begun anew
 knows no session, and is dialled again within ten seconds so."""
 
-_DOUBT_S: Final = 3.0
-"""After so many seconds a server that answers no echoes is pinged."""
+_DOUBT_S: Final = 1.0
+"""So many seconds after a packet that had no answer a server that answers no echoes is pinged, at
+each look."""
+_ASKED_S: Final = 4.0
+"""So long at least it has for an answer to that. Where a packet is sent every five seconds, it is
+missed within ten."""
 
 _NOISE_MAX: Final = 1 << 16
 """Bytes of echoes that may stand in pppd's log."""
@@ -58,36 +63,40 @@ def ping(interface: str, address: IPv4Address) -> None:
 
 
 class Pulse:
-    """The signs of life in one session.
+    """The signs of life in one session: another one's server may be another."""
 
-    `answers_echoes` says whether the server is known to.
-    """
-
-    def __init__(self, now: float, *, answers_echoes: bool) -> None:
-        self.answers_echoes = answers_echoes
+    def __init__(self, now: float) -> None:
+        self._answers_echoes = False
+        """True once the server has answered an echo."""
         self._sign = now
         self._received = -1
         self._sent = -1
         """Packets that had been sent when there was a sign."""
-        self._is_asking = False
+        self._asked: float | None = None
+        """When a packet had been sent since then; None if there was none."""
 
     def look(self, now: float, counted: Packets, said: bytes) -> None:
         """Note the interface's counters, and what pppd has logged since the last look."""
         is_answer = _ANSWER.search(said) is not None
-        self.answers_echoes = self.answers_echoes or is_answer
+        self._answers_echoes = self._answers_echoes or is_answer
         if is_answer or counted.received != self._received:
-            self._sign, self._sent = now, counted.sent
+            self._sign, self._sent, self._asked = now, counted.sent, None
+        elif self._asked is None and counted.sent != self._sent:
+            self._asked = now
         self._received = counted.received
-        self._is_asking = counted.sent != self._sent
 
     def is_doubtful(self, now: float) -> bool:
         """True if a ping may show that the server is alive."""
-        return not self.answers_echoes and self._is_asking and now - self._sign >= _DOUBT_S
+        return not self._answers_echoes and self._has_waited(now, _DOUBT_S)
 
     def is_silent(self, now: float) -> bool:
         """True if the server was silent for too long."""
-        is_due = self.answers_echoes or self._is_asking
+        is_due = self._answers_echoes or self._has_waited(now, _ASKED_S)
         return is_due and now - self._sign >= SILENT_S
+
+    def _has_waited(self, now: float, seconds: float) -> bool:
+        """True if a packet has had no answer for so long."""
+        return self._asked is not None and now - self._asked >= seconds
 
 
 class EchoLog:
