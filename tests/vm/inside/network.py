@@ -74,7 +74,8 @@ def build() -> None:
     sh(
         "ip link add lan0 type veth peer name eth0 netns client; "
         "ip address add 10.77.0.1/24 dev lan0; ip link set lan0 up; "
-        "ip -n client link set eth0 up; ip -n client address add 10.77.0.99/24 dev eth0; "
+        # Lines' clients have addresses of their own, from 10.77.0.11 on.
+        "ip -n client link set eth0 up; ip -n client address add 10.77.0.9/24 dev eth0; "
         "ip -n client route add default via 10.77.0.1"
     )
 

@@ -11,7 +11,7 @@ import random
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
@@ -62,8 +62,10 @@ LINES: Final = {
 PLACES: Final = {**SERVERS, "odd": ADDRESS}
 
 
-def _users(server: str, count: int) -> dict[str, str]:
-    return {f"user{n}": f"{pool(server)}.{n + 10}" for n in range(count)}
+ACCOUNTS: Final = {
+    server: {f"user{n}": f"{pool(server)}.{n + 10}" for n in range(GOOD // 2)} for server in SERVERS
+}
+"""The users of each server, with the address of each: as many as any scenario needs."""
 
 
 class Outages:
@@ -130,12 +132,12 @@ class Outages:
             self.suite.server.stop()
             await asyncio.sleep(outage_s)
             self.suite.server.start()
-        else:
-            await asyncio.to_thread(network.stop_server, self.server)
-            await asyncio.sleep(outage_s)
-            users = _users(self.server, len(self.names))
-            await asyncio.to_thread(network.start_server, self.server, users)
-        return time.monotonic()
+            return time.monotonic()
+        await asyncio.to_thread(network.stop_server, self.server)
+        await asyncio.sleep(outage_s)
+        began = time.monotonic()  # xl2tpd and pptpd answer long before charon does
+        await asyncio.to_thread(network.start_server, self.server, ACCOUNTS[self.server])
+        return began
 
     async def ports_are_closed(self, outage_s: float) -> float:
         with ruled(
@@ -149,6 +151,7 @@ class Outages:
         return time.monotonic()
 
     async def sessions_end(self, outage_s: float) -> float:
+        ended = time.monotonic()
         if self.server == "odd":
             for peer in self.suite.server.peers:
                 peer.end(b"Goodbye")
@@ -158,7 +161,7 @@ class Outages:
                 'if [ "$(cat /proc/$pid/comm)" = pppd ]; then kill $pid; fi; done'
             )
         await asyncio.sleep(1)  # until it is noticed
-        return time.monotonic()
+        return ended
 
     async def account_is_held(self, outage_s: float) -> float:
         cut = time.monotonic()
@@ -167,6 +170,7 @@ class Outages:
             await asyncio.sleep(outage_s)
         freed = max(cut + HELD_S, time.monotonic())
         await asyncio.sleep(freed - time.monotonic())
+        self.suite.server.habits = Habits()
         return freed
 
 
@@ -175,8 +179,8 @@ async def lines_outlast_outages(suite: OddSuite, seconds: float) -> None:
     outages = []
     for server, lines in LINES.items():
         names = []
-        accounts = (ACCOUNT, *OTHERS) if server == "odd" else _users(server, len(lines))
-        for username, (kind, wan, has_secret) in zip(accounts, lines, strict=True):
+        accounts = (ACCOUNT, *OTHERS) if server == "odd" else ACCOUNTS[server]
+        for username, (kind, wan, has_secret) in zip(accounts, lines, strict=False):
             names.append(
                 await suite.dial(
                     kind,
@@ -316,8 +320,7 @@ def _lasting(scenario: Scenario, seconds: float) -> Callable[[OddSuite], Awaitab
 
 
 async def main(shared: Path, seconds: float, chosen: Collection[str]) -> None:
-    accounts: Mapping[str, Mapping[str, str]] = {name: _users(name, GOOD // 2) for name in SERVERS}
-    suite = await opened(shared, accounts)
+    suite = await opened(shared, ACCOUNTS)
     for scenario in SCENARIOS:
         name = scenario.__name__
         if not chosen or name in chosen:

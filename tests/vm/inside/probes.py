@@ -170,6 +170,11 @@ class Tap:
         self._socket = netns.raw("isp", self._interface)
         asyncio.get_running_loop().add_reader(self._socket, self._hear)
 
+    def forget(self) -> None:
+        """Forget what was there that must not be."""
+        self.bare.clear()
+        self.clear.clear()
+
     def _hear(self) -> None:
         with suppress(BlockingIOError):
             while True:
