@@ -32,6 +32,7 @@ from vici.protocol import Message, Packet
 secret = b""
 conn = {{}}
 up = []
+asked = 0
 listener = socket.socket(socket.AF_UNIX)
 listener.bind("vici")
 listener.listen()
@@ -49,6 +50,8 @@ while header := connection.recv(4, socket.MSG_WAITALL):
     values = Message.deserialize(packet.payload)
     if command == "terminate" and (ended := values.get("child", b"").decode()) in up:
         up.remove(ended)
+    if command == "terminate" and "ike" in values:
+        up.clear()
     if command == "list-sas":
         for name in up:
             child = {{"name": name, "state": "INSTALLED", "packets-in": "0"}}
@@ -74,6 +77,12 @@ while header := connection.recv(4, socket.MSG_WAITALL):
             no = {{"ikesa-name": values["ike"], "msg": "received NO_PROPOSAL_CHOSEN error notify"}}
             send(Packet.EVENT, b"\x03log" + Message.serialize(no))
             continue
+        asked += 1
+        is_long = len(conn["proposals"]) > 20
+        if (secret == b"late" and asked == 1) or (secret == b"deaf" and is_long):
+            no = {{"ikesa-name": values["ike"], "msg": "giving up after 3 retransmits"}}
+            send(Packet.EVENT, b"log" + Message.serialize(no))
+            continue
         up.append(name)
         told = {{"up": "yes", name: {{"child-sas": {{name: {{"name": name}}}}}}}}
         send(Packet.EVENT, b"\x0cchild-updown" + Message.serialize(told))
@@ -88,8 +97,9 @@ def conns(run_dir: Path) -> list[dict[str, Any]]:
 
 def stand_in(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a stand-in in place of charon. It keeps the secret that it received last and accepts any
-    but "wrong"; with "picky" the server takes one proposal only, which is a rare one. Nothing comes
-    by any association.
+    but "wrong"; with "picky" the server takes one proposal only, which is a rare one, with "late"
+    it is silent when it is asked first, and with "deaf" whenever it is asked at length. Nothing
+    comes by any association.
     """
     script = run_dir / "stand-in"
     script.write_text(STAND_IN)
@@ -146,6 +156,55 @@ def test_a_server_that_takes_one_proposal_is_asked_for_it_at_once(
         await charon.establish(dials[1], lambda: None)
         (last,) = conns(run_dir)[len(told) :]
         assert last["proposals"] == offers[-1], "what worked comes first"
+        await charon.close()
+
+    inside(body)
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(("secret", "tried"), [("late", [0, 1, 0]), ("deaf", [0, 1, 0, 1])])
+def test_a_server_that_was_down_is_asked_for_the_first_offer_once_it_is_there(
+    secret: str, tried: list[int], run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is silent about that offer keeps the other one."""
+    stand_in(run_dir, monkeypatch)
+
+    async def body() -> None:
+        sh("ip link set lo up")
+        charon = Charon(run_dir / "charon")
+        await charon.open()
+        dial = dial_from(LINE_PORTS[0], secret)
+        with pytest.raises(Failure, match="no IPsec server answers"):
+            await charon.establish(dial, lambda: None)
+        await charon.establish(dial, lambda: None)
+        await charon.end(dial.local_port)
+        secured = await charon.establish(dial, lambda: None)
+        asked = [each["proposals"] for each in conns(run_dir)]
+        assert asked == [list(IKE_OFFERS[n]) for n in (*tried, tried[-1])]
+        assert secured.manner.ike == tried[-1]
+        await charon.close()
+
+    inside(body)
+
+
+@pytest.mark.lab
+def test_other_lines_do_not_lose_their_association_for_a_better_offer(
+    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(run_dir, monkeypatch)
+
+    async def body() -> None:
+        sh("ip link set lo up")
+        charon = Charon(run_dir / "charon")
+        await charon.open()
+        dials = [dial_from(port, "late") for port in LINE_PORTS[:2]]
+        with pytest.raises(Failure, match="no IPsec server answers"):
+            await charon.establish(dials[0], lambda: None)
+        both = await asyncio.gather(*(charon.establish(dial, lambda: None) for dial in dials))
+        assert [secured.manner.ike for secured in both] == [1, 1]
+        for dial in dials:
+            await charon.end(dial.local_port)
+        assert (await charon.establish(dials[0], lambda: None)).manner.ike == 0
         await charon.close()
 
     inside(body)

@@ -64,6 +64,21 @@ def test_a_server_that_is_silent_is_offered_other_things_unless_one_has_worked()
     assert manners.of(DIAL).ike == 2, "it was changed"
 
 
+def test_what_follows_on_silence_is_a_guess_until_the_first_offer_was_asked_for_again() -> None:
+    manners = Manners()
+    assert not manners.is_guess(DIAL)
+    manners.refused(DIAL, manners.of(DIAL), Stage.IKE)
+    assert not manners.is_guess(DIAL), "it said so"
+    manners.unanswered(DIAL, manners.of(DIAL), Stage.IKE)
+    manners.carried(DIAL, manners.of(DIAL))
+    assert manners.is_guess(DIAL)
+    manners.confirmed(DIAL)
+    assert not manners.is_guess(DIAL)
+    for _ in IKE_OFFERS:
+        manners.unanswered(OTHER, manners.of(OTHER), Stage.IKE)
+    assert not manners.is_guess(OTHER), "the first one is due"
+
+
 def test_esp_goes_in_udp_every_other_time_while_nothing_comes() -> None:
     assert in_udp(Manners(), 4) == [False, True, False, True]
 

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
 import structlog
 
 from egressd.netd.lines import diagnosis
@@ -188,14 +189,38 @@ class Charon:
                 while (manner := self._manners.of(dial)) not in tried:
                     tried.add(manner)
                     failure = await self._ask(connection, association, manner)
+                    if failure is None and self._may_be_better(association):
+                        failure = await self._ask_for_first(connection, association)
                     if failure is None:
-                        self._manners.established(dial, manner)
+                        self._manners.established(dial, association.manner)
                         return None
                     self._learn(association, failure)
                     if not (isinstance(failure, Declined) and failure.is_said):
                         break
         except TimeoutError:
             return Failure(Cause.UNREACHABLE, f"IPsec with {dial.server} took too long")
+        return failure
+
+    def _may_be_better(self, association: _Association) -> bool:
+        """True if the server may have been down when it was asked for what comes first. The other
+        lines of a group would lose their IKE_SA by asking again.
+        """
+        is_alone = [a.group for a in self._associations.values()].count(association.group) == 1
+        return is_alone and self._manners.is_guess(association.dial)
+
+    async def _ask_for_first(
+        self, connection: Connection, association: _Association
+    ) -> Failure | None:
+        """Ask a server that is there now for the first offer, or else for what it took just now."""
+        taken, failure = association.manner, None
+        for manner in (msgspec.structs.replace(taken, ike=0), taken):
+            ended = {"ike": ipsec.group_name(association.group), "force": "yes"}
+            with suppress(CharonRefusal):  # there is none
+                await connection.ask("terminate", ended | {"timeout": str(_END_MS)})
+            failure = await self._ask(connection, association, manner)
+            if failure is None:
+                self._manners.confirmed(association.dial)
+                break
         return failure
 
     async def _ask(

@@ -32,6 +32,8 @@ class _Known:
 
     ike: int = 0
     esp: int = 0
+    is_guess: bool = False
+    """True if that offer follows on one that had no answer: the server may have been down."""
     has_worked: bool = False
     """True once an association was made in that manner."""
     is_in_udp: bool = False
@@ -69,8 +71,18 @@ class Manners:
 
     def unanswered(self, dial: Dial, tried: Manner, stage: Stage) -> None:
         """Note that there was no answer to an offer, as servers do that take nothing of it."""
-        if not self._of(dial).has_worked:
+        known = self._of(dial)
+        if not known.has_worked:
             self.refused(dial, tried, stage)
+            known.is_guess = known.ike != 0
+
+    def is_guess(self, dial: Dial) -> bool:
+        """True if a server that takes the offer which is due may take the first one as well."""
+        return self._of(dial).is_guess
+
+    def confirmed(self, dial: Dial) -> None:
+        """Note that the server was asked for the first offer while it was there."""
+        self._of(dial).is_guess = False
 
     def unheard(self, dial: Dial, tried: Manner) -> None:
         """Note that nothing came by ESP."""
