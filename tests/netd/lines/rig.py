@@ -33,12 +33,11 @@ name=$(field ifname)
 trap 'echo "$name" >> ../../byes; ip link delete "$name"; exit 0' TERM
 up() {
     ip link delete "$name" 2> /dev/null
+    printf 'nameserver 9.9.9.9\nnameserver 8.8.8.8\n' > ppp/resolv.conf
     ip link add "$name" type ifb
     ip address add 10.9.0.2 peer 10.9.0.1 dev "$name"
     ip link set "$name" up
-    sleep 0.1
     printf 'local  IP address 10.9.0.2\nremote IP address 10.9.0.1\n' >> ppp.log
-    printf 'primary   DNS address 9.9.9.9\nsecondary DNS address 8.8.8.8\n' >> ppp.log
 }
 case $(field user) in
     good) up ;;

@@ -399,7 +399,6 @@ def test_a_server_that_goes_on_and_on_does_not_hold_netd_up(line: str) -> None:
     for dial in (DIAL, PPTP):
         verdict(log, log, dial=dial)
         diagnosis.is_over(log, log)
-        diagnosis.resolvers(log)
     assert time.process_time() - began < 1.0
 
 
@@ -451,11 +450,11 @@ def test_how_far_a_line_came_is_told(ppp: str, daemon: str, reason: str) -> None
     assert (found.cause, str(found)) == (Cause.UNREACHABLE, reason)
 
 
-def test_resolvers_are_known_once_the_address_is_known() -> None:
-    assert diagnosis.resolvers(BEGINNING) is None
-    assert diagnosis.resolvers(BEGINNING + ADDRESSED) == ()
-    dns = "primary   DNS address 192.168.101.1\nsecondary DNS address 9.9.9.9\n"
-    assert diagnosis.resolvers(BEGINNING + ADDRESSED + dns) == ("192.168.101.1", "9.9.9.9")
+def test_resolvers_are_those_that_pppd_writes_down() -> None:
+    assert diagnosis.resolvers("") == ()
+    both = "nameserver 192.168.101.1\nnameserver 9.9.9.9\n"
+    assert diagnosis.resolvers(both) == ("192.168.101.1", "9.9.9.9")
+    assert diagnosis.resolvers("nameserver 9.9.9.9\n" * 2) == ("9.9.9.9",)
 
 
 # --- IPsec. -------------------------------------------------------------------------------

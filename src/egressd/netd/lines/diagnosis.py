@@ -130,15 +130,12 @@ def _plain(text: str) -> str:
     return _UNPRINTABLE.sub(" ", text).strip()[:_WORDS_MAX]
 
 
-_DNS: Final = re.compile(r"^(?:primary|secondary) +DNS address ([0-9.]+)$", re.MULTILINE)
-_ADDRESSED: Final = re.compile(r"^local +IP address", re.MULTILINE)
+_DNS: Final = re.compile(r"^nameserver ([0-9.]+)$", re.MULTILINE)
 
 
-def resolvers(ppp_log: str) -> tuple[str, ...] | None:
-    """The DNS servers that the peer handed out; None while pppd has not said."""
-    if not _ADDRESSED.search(ppp_log):
-        return None
-    return tuple(dict.fromkeys(_DNS.findall(ppp_log)))
+def resolvers(resolv_conf: str) -> tuple[str, ...]:
+    """The DNS servers that the peer handed out, from pppd's file of them."""
+    return tuple(dict.fromkeys(_DNS.findall(resolv_conf)))
 
 
 # --- IPsec. -------------------------------------------------------------------------------

@@ -54,8 +54,6 @@ _LOOK_S: Final = 0.25
 """How often the logs of a line that is being dialled are read."""
 _CHECK_S: Final = 30.0
 """How often a line that is online is looked at without cause."""
-_RESOLVERS_S: Final = 5.0
-"""How long after the address pppd may take to log the peer's DNS servers."""
 _LAST_WORDS_S: Final = 0.3
 """How long a daemon whose interface went may take to say why."""
 _SETTLE_S: Final = 0.5
@@ -124,7 +122,6 @@ class LineKeeper:
         """One that may have shown an interface which daemons made that are gone."""
         self._is_secured = True
         self._encryption = ""
-        self._has_told = False
         self._task: asyncio.Task[None] | None = None
 
     # --- For `Lines`. -----------------------------------------------------------------------
@@ -211,7 +208,7 @@ class LineKeeper:
     async def _attempt(self, found: Unit | None) -> Failure:
         """Dial and stay up, or stay up with `found`; why that ended."""
         self._online_since = 0.0
-        self._is_secured, self._has_told = True, False
+        self._is_secured = True
         try:
             if found is None:
                 await self._turns.take(self._backoff.streak)
@@ -382,7 +379,7 @@ class LineKeeper:
                 self._online(link, running)
                 if pulse is None:
                     pulse = Pulse(loop.time())
-                end = loop.time() + (_CHECK_S if self._has_told else _LOOK_S)
+                end = loop.time() + _CHECK_S
                 while (left := end - loop.time()) > 0 and not await self._hear(min(left, LOOK_S)):
                     self._feel(pulse, echoes, link)
                 self._feel(pulse, echoes, link)
@@ -403,15 +400,9 @@ class LineKeeper:
             self._logins.note(dial_key(self.line))
             self._charon.carries(self._local_port)
             log.info("line up", line=self.line.name, ip=ip, encryption=self._encryption)
-        is_news = False
-        if not self._has_told:
-            found = diagnosis.resolvers(running.read(pppd.LOG))
-            self.resolvers = found or ()
-            # An empty list may become longer: pppd writes one address after the other.
-            self._has_told = bool(found) or now - self._online_since > _RESOLVERS_S
-            is_news = bool(self.resolvers)
+        before, self.resolvers = self.resolvers, diagnosis.resolvers(running.read(pppd.RESOLVERS))
         status = LineStatus(is_online=True, ip=ip, state="online", encryption=self._encryption)
-        self._tell_of(status, is_news)
+        self._tell_of(status, is_news=self.resolvers != before)
 
     def _feel(self, pulse: Pulse, echoes: EchoLog, link: Interface) -> None:
         """Look for signs of life. Raises Failure when there were none for too long."""

@@ -160,7 +160,7 @@ class DialledLines:
 
     def resolvers(self) -> dict[str, tuple[str, ...]]:
         """The DNS servers that each line's peer hands out, where it is up and has any."""
-        found = {n: diagnosis.resolvers(u.read(pppd.LOG)) or () for n, u in self._found.items()}
+        found = {n: diagnosis.resolvers(u.read(pppd.RESOLVERS)) for n, u in self._found.items()}
         kept = {name: keeper.resolvers for name, keeper in self._keepers.items()}
         return {name: servers for name, servers in (found | kept).items() if servers}
 

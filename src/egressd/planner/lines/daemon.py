@@ -34,7 +34,7 @@ def daemon(dial: Dial) -> Daemon:
             argv=pppd.ARGV,
             files={pppd.FILE: pppd.pptp_options(dial)},
             # Call managers of two lines to one server would meet in /run/pptp and end each other.
-            covers={"ppp": "/etc/ppp", "pptp": "/run/pptp"},
+            covers={pppd.FOLDER: "/etc/ppp", "pptp": "/run/pptp"},
         )
     return Daemon(
         argv=xl2tpd.ARGV,
@@ -43,5 +43,5 @@ def daemon(dial: Dial) -> Daemon:
             xl2tpd.FILE: xl2tpd.configuration(dial),
         },
         # pppd would first read the system's options, and would write its resolv.conf there.
-        covers={"ppp": "/etc/ppp"},
+        covers={pppd.FOLDER: "/etc/ppp"},
     )

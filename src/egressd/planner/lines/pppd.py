@@ -15,6 +15,12 @@ from egressd.planner.lines.dial import Dial
 FILE: Final = "options"
 LOG: Final = "ppp.log"
 """pppd's log file, in its working directory."""
+FOLDER: Final = "ppp"
+"""The folder that pppd sees as ``/etc/ppp``, in the same place."""
+RESOLVERS: Final = f"{FOLDER}/resolv.conf"
+"""The file of the DNS servers that the peer hands out, in the form of resolv.conf(5). pppd writes it
+before the interface has an address (``ipcp_up`` in pppd/ipcp.c).
+"""
 
 PPPD: Final = "/usr/sbin/pppd"
 PPTP: Final = "/usr/sbin/pptp"
