@@ -309,6 +309,20 @@ def test_xl2tpd_messages_become_a_cause_and_a_reason(daemon: str, cause: Cause, 
         ("user office: Simultaneous-Use exceeded", True),
         ("No more than one session: too many sessions", True),
         ("Maximum number of connections reached", True),
+        ("You are already logged in 2 times - access denied", True),
+        ("no more sessions are allowed for user", True),
+        ("Your account is in use at another place", True),
+        ("concurrent session limit of 1 reached", True),
+        ("user office has reached its session limit", True),
+        ("Only one login at the same time: limit reached", True),
+        ("Too many failed login attempts", False),
+        ("Too many login attempts, try again later", False),
+        ("Maximum login failures exceeded", False),
+        ("User's data limit exceeded", False),
+        ("user has reached the limit of 20 GB", False),
+        ("session time limit exceeded", False),
+        ("Your monthly traffic limit is reached, dear user", False),
+        ("The connection rate limit of users", False),
         ("Access denied", False),
         ("", False),
     ],
@@ -327,6 +341,8 @@ def test_what_has_worked_is_not_wrong() -> None:
 
     in_use = (Cause.REFUSED, "the account may still be in use at the server")
     assert found(Failure(Cause.WRONG_PASSWORD, "told")) == in_use
+    for words in ("Too many failed login attempts", "The account is locked", "3 login failures"):
+        assert found(Failure(Cause.WRONG_PASSWORD, "told", words)) == (Cause.WRONG_PASSWORD, "told")
     assert found(Unproved("told")) == (Cause.UNREACHABLE, SILENT)
     for failure in (
         Failure(Cause.LOST, "told", "already logged in"),

@@ -86,15 +86,16 @@ def reconsidered(failure: Failure, server: object, *, is_proven: bool) -> Failur
     """Return the failure as it looks once it is known whether the line has ever been online.
 
     A refusal of the login may be due to an earlier session of the account: it is for a login that
-    has worked, or where the server says so. A server that falls silent over a secret that has
-    worked is gone.
+    has worked, unless the server counts failed ones, or where the server says so. A server that
+    falls silent over a secret that has worked is gone.
     """
     if is_proven and isinstance(failure, Unproved):
         return Failure(Cause.UNREACHABLE, f"no IPsec server answers at {server}")
     if failure.cause not in (Cause.WRONG_PASSWORD, Cause.REFUSED):
         return failure
     is_said = reasons.IN_USE.search(failure.words) is not None
-    if is_said or (is_proven and failure.cause is Cause.WRONG_PASSWORD):
+    is_locked = reasons.LOCKED.search(failure.words) is not None
+    if is_said or (is_proven and failure.cause is Cause.WRONG_PASSWORD and not is_locked):
         return AccountInUse(failure.words)
     return failure
 

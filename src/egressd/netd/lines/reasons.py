@@ -212,9 +212,14 @@ EAP: Final = "the server insists on EAP, by which lines do not log in"
 NO_MS_CHAP: Final = "the server does not ask for MS-CHAPv2, without which PPTP is not encrypted"
 L2TP_MPPE: Final = _L2TP_MPPE
 IN_USE: Final = re.compile(
-    r"already (?:logged|connected|online|in use)|in use|simultaneous|another session"
-    r"|(?:too many|multiple|maximum|max|no free|limit).*(?:session|login|connection|user)"
-    r"|(?:session|login|connection|user)s?.*(?:limit|exceeded)",
+    r"already (?:logged|connected|online|active)|\bin use\b|simultaneous|concurrent|another session"
+    # Other things have limits, too.
+    r"|^(?!.*(?:attempt|fail|wrong|invalid|data|traffic|volume|quota|byte|\d ?[kmg]b|bandwidth"
+    r"|\brate\b|(?<!same )time\b|timeout|hours|days?\b|month|expire|credit|balance))"
+    r".*(?:(?:too many|multiple|maximum|max|no (?:free|more)|limit|exceed).*(?:sessions?|logins?"
+    r"|logons?|connections?|users?)\b|(?:session|login|logon|connection|user).*(?:limit|exceed|max))",
     re.IGNORECASE,
 )
 """By such words servers refuse a second session of an account."""
+LOCKED: Final = re.compile(r"attempt|failed log|login failures|locked", re.IGNORECASE)
+"""By such words a server that counts failed logins refuses even the right one."""
