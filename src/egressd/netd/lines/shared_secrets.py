@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import itertools
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from ipaddress import IPv4Address
 
 
 class SharedSecrets:
-    """Lines with another secret for the same server wait for their turn to use it."""
+    """Lines with another secret for the same server wait for their turn to use it. Who comes after
+    them waits, too, or those with the secret in use might never be done.
+    """
 
     def __init__(self) -> None:
         self._used: dict[IPv4Address, str] = {}
         self._users: Counter[IPv4Address] = Counter()
+        self._waiting: defaultdict[IPv4Address, dict[int, str]] = defaultdict(dict)
+        """Server -> the secrets that are waited for, by number, the first one first."""
+        self._numbers = itertools.count()
         self._changed = asyncio.Condition()
 
     @asynccontextmanager
     async def lent(self, server: IPv4Address, secret: str) -> AsyncIterator[None]:
         """While the block lasts, nobody puts another secret in the place of this one."""
         async with self._changed:
-            await self._changed.wait_for(lambda: self._used.get(server, secret) == secret)
-            self._used[server] = secret
-            self._users[server] += 1
+            await self._take(server, secret)
         try:
             yield
         finally:
@@ -32,3 +36,22 @@ class SharedSecrets:
                 if not self._users[server]:
                     del self._users[server], self._used[server]
                 self._changed.notify_all()
+
+    async def _take(self, server: IPv4Address, secret: str) -> None:
+        waiting, number = self._waiting[server], next(self._numbers)
+        waiting[number] = secret
+
+        def is_due() -> bool:
+            earlier = itertools.takewhile(number.__ne__, waiting)
+            is_first = all(waiting[one] == secret for one in earlier)
+            return is_first and self._used.get(server, secret) == secret
+
+        try:
+            await self._changed.wait_for(is_due)
+            self._used[server] = secret
+            self._users[server] += 1
+        finally:
+            del waiting[number]
+            if not waiting:
+                del self._waiting[server]
+            self._changed.notify_all()
