@@ -60,6 +60,13 @@ def test_a_line_that_was_lost_goes_before_those_that_fail() -> None:
     assert dict(order)["lost"] < 3.0 + 2 * APART_S
 
 
+def test_a_line_that_has_failed_for_long_has_its_turn() -> None:
+    """Though more lines come, all the time, than may dial."""
+    others = [(f"new {n}", 0, n * APART_S / 2) for n in range(3000)]
+    order = dialled([("old", 1000, 0.0), *others])
+    assert dict(order)["old"] < 65.0
+
+
 def test_one_that_waits_no_longer_takes_no_turn() -> None:
     async def body() -> float:
         loop = asyncio.get_running_loop()

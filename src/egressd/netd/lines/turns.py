@@ -2,7 +2,8 @@
 
 An attempt costs netd and the daemons some 0.1 s of a processor, so that lines that all fail would
 leave it no time for those that are up. Lines that have failed less often go first: one that was
-lost does not wait behind hundreds whose server is gone.
+lost does not wait behind hundreds whose server is gone. These have their turn all the same, however
+many others there are.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ APART_S: Final = 0.1
 """Seconds after which another line may dial, where many want to."""
 BURST: Final = 16
 """So many may at once, after a time in which none did."""
+_FAILURE_S: Final = 1.0
+"""A line lets those go first that come so much later for each failure that it has had more."""
+_FAILURES: Final = 30
+"""More failures than these count no more."""
 
 
 class Turns:
@@ -27,13 +32,14 @@ class Turns:
         self._full_at = 0.0
         """Time at which a whole burst may dial again."""
         self._numbers = itertools.count()
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
         self._timer: asyncio.TimerHandle | None = None
 
     async def take(self, failures: int) -> None:
         """Return when a line that has failed so many times in a row may dial."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (failures, next(self._numbers), turn))
+        rank = self._now() + _FAILURE_S * min(failures, _FAILURES)
+        heapq.heappush(self._waiting, (rank, next(self._numbers), turn))
         self._give()
         try:
             await turn
