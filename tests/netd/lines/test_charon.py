@@ -22,6 +22,7 @@ from egressd.planner.lines import ipsec
 from egressd.planner.lines.dial import Dial
 from egressd.planner.lines.proposals import IKE_OFFERS
 from egressd.planner.registry import LINE_PORTS
+from tests.lab.netns import eventually
 from tests.netd.lines.rig import SERVER, exists, line, sh
 from tests.netd.lines.test_lines import Inside
 
@@ -51,7 +52,9 @@ while header := connection.recv(4, socket.MSG_WAITALL):
     if command == "terminate" and (ended := values.get("child", b"").decode()) in up:
         up.remove(ended)
     if command == "terminate" and "ike" in values:
+        ended = {{"group": {{"child-sas": {{name: {{"name": name}} for name in up}}}}}}
         up.clear()
+        send(Packet.EVENT, b"\x0cchild-updown" + Message.serialize(ended))
     if command == "list-sas":
         for name in up:
             child = {{"name": name, "state": "INSTALLED", "packets-in": "0"}}
@@ -205,6 +208,34 @@ def test_other_lines_do_not_lose_their_association_for_a_better_offer(
         for dial in dials:
             await charon.end(dial.local_port)
         assert (await charon.establish(dials[0], lambda: None)).manner.ike == 0
+        await charon.close()
+
+    inside(body)
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(("silence_s", "is_left"), [(5.0, True), (3.0, False)])
+def test_lines_leave_an_ike_association_that_the_server_has_forgotten(
+    silence_s: float, is_left: bool, run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the server answers one of them."""
+    stand_in(run_dir, monkeypatch)
+
+    async def body() -> None:
+        sh("ip link set lo up")
+        charon = Charon(run_dir / "charon")
+        await charon.open()
+        lost: list[int] = []
+        ports = LINE_PORTS[:3]
+        for port in ports:
+            dial = dial_from(port, "right")
+            await charon.establish(dial, lambda port=port: lost.append(port))  # type: ignore[misc]
+            charon.carries(port)
+        for port, silent in zip(ports, (6.0, 5.0, silence_s), strict=True):
+            charon.feel(port, silent)
+        await charon.end(ports[0])
+        await charon.establish(dial_from(ports[0], "right"), lambda: None)
+        await eventually(lambda: lost == (list(ports[1:]) if is_left else []))
         await charon.close()
 
     inside(body)

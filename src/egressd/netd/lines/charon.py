@@ -42,6 +42,10 @@ _ESTABLISH_S: Final = 25.0
 _END_MS: Final = 1000
 """How long charon may take to tell the server that an association ends."""
 
+_SILENT_S: Final = 4.0
+"""After so long a silence of all other lines on the IKE_SA of one that was lost the server is taken
+to have forgotten it: such lines fall silent within the same second."""
+
 _ORDINARY: Final = Manner()
 
 _IKE_PORT: Final = 500
@@ -81,6 +85,8 @@ class _Association:
         self.manner = manner
         self.has_carried = False
         """True once the line was online by it."""
+        self.silence_s = 0.0
+        """For how long nothing has come by it that was due."""
         self._talk = IkeTalk(self.dial)
         self.settled: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
         """None once it is up."""
@@ -155,6 +161,7 @@ class Charon:
             association = _Association(dial, self._group_of(dial), on_loss)
             self._associations[name] = association
             await self._terminate(connection, name)
+            await self._leave_dead(connection, association)
             async with self._secrets.lent(dial.server, dial.line.secret):
                 failure = await self._negotiate(connection, association)
                 if failure is not None:
@@ -176,6 +183,15 @@ class Charon:
                 return association.group
         taken = {association.group for association in self._associations.values()}
         return next(group for group in range(len(LINE_PORTS)) if group not in taken)
+
+    async def _leave_dead(self, connection: Connection, association: _Association) -> None:
+        """End the IKE_SA of the group if its server has begun anew: it would answer nothing that is
+        asked by that, for 10.7 s. The other lines are dialled anew, too.
+        """
+        group = [a for a in self._associations.values() if a.group == association.group]
+        others = [a for a in group if a is not association]
+        if others and all(other.silence_s >= _SILENT_S for other in others):
+            await self._terminate_group(connection, association.group)
 
     async def _negotiate(self, connection: Connection, association: _Association) -> Failure | None:
         """Ask in one manner after the other, as long as the server says at once that it takes
@@ -214,9 +230,8 @@ class Charon:
         """Ask a server that is there now for the first offer, or else for what it took just now."""
         taken, failure = association.manner, None
         for manner in (msgspec.structs.replace(taken, ike=0), taken):
-            ended = {"ike": ipsec.group_name(association.group), "force": "yes"}
-            with suppress(CharonRefusal):  # there is none
-                await connection.ask("terminate", ended | {"timeout": str(_END_MS)})
+            association.begin(manner)  # or it would be lost by what follows
+            await self._terminate_group(connection, association.group)
             failure = await self._ask(connection, association, manner)
             if failure is None:
                 self._manners.confirmed(association.dial)
@@ -295,6 +310,12 @@ class Charon:
             association.has_carried = True
             self._manners.carried(association.dial, association.manner)
 
+    def feel(self, local_port: int, silence_s: float) -> None:
+        """Take note for how long nothing has come by the line of that port that was due."""
+        association = self._associations.get(ipsec.association_name(local_port))
+        if association is not None:
+            association.silence_s = silence_s
+
     async def unheard(self, local_port: int) -> Failure | None:
         """Return why the L2TP server does not answer the line of that port, if no packet came by
         its association, else None. The next attempt may be made in another manner.
@@ -344,17 +365,22 @@ class Charon:
                 group = [a for a in self._associations.values() if a.group == ended.group]
                 manner = group[-1].manner if group else ended.manner
                 await self._tell(self._connection, ended.group, manner)
-            await self._sweep(self._connection)
+                await self._sweep(self._connection, ended.group)
 
     async def _terminate(self, connection: Connection, name: str) -> None:
         with suppress(CharonRefusal):  # there is none
             values = {"child": name, "force": "yes", "timeout": str(_END_MS)}
             await connection.ask("terminate", values)
 
-    async def _sweep(self, connection: Connection) -> None:
-        """End each IKE_SA that none of our lines uses, nor tries to."""
+    async def _terminate_group(self, connection: Connection, group: int) -> None:
+        with suppress(CharonRefusal):  # there is none
+            values = {"ike": ipsec.group_name(group), "force": "yes", "timeout": str(_END_MS)}
+            await connection.ask("terminate", values)
+
+    async def _sweep(self, connection: Connection, group: int | None = None) -> None:
+        """End each IKE_SA, of a group or of all, that none of our lines uses, nor tries to."""
         used = {(str(a.dial.local), str(a.dial.server)) for a in self._associations.values()}
-        for found in await connection.collect("list-sas", "list-sa", {}):
+        for found in await connection.collect("list-sas", "list-sa", _asked(group)):
             for sa in found.values():
                 pair = sa.get("local-host", b"").decode(), sa.get("remote-host", b"").decode()
                 if pair not in used and not sa.get("child-sas"):
@@ -364,8 +390,7 @@ class Charon:
 
     async def _list(self, connection: Connection, group: int | None = None) -> list[_Found]:
         """The associations of a group, or all."""
-        asked = {} if group is None else {"ike": ipsec.group_name(group)}
-        listed = await connection.collect("list-sas", "list-sa", asked)
+        listed = await connection.collect("list-sas", "list-sa", _asked(group))
         return [
             _Found(sa, child)
             for values in listed
@@ -478,6 +503,11 @@ class Charon:
             self._unit.on_end = lambda: None
             await self._unit.end(polite=polite)
             self._unit = None
+
+
+def _asked(group: int | None) -> dict[str, str]:
+    """What ``list-sas`` is asked for: a group or all."""
+    return {} if group is None else {"ike": ipsec.group_name(group)}
 
 
 def _children(values: Values) -> Iterator[Values]:

@@ -408,6 +408,7 @@ class LineKeeper:
         """Look for signs of life. Raises Failure when there were none for too long."""
         now = asyncio.get_running_loop().time()
         pulse.look(now, packets(self.line.name), echoes.news())
+        self._charon.feel(self._local_port, pulse.silence_s(now))
         if pulse.is_silent(now):
             raise Failure(Cause.LOST, "the server stopped answering")
         if pulse.is_doubtful(now):

@@ -91,8 +91,12 @@ class Pulse:
 
     def is_silent(self, now: float) -> bool:
         """True if the server was silent for too long."""
+        return self.silence_s(now) >= SILENT_S
+
+    def silence_s(self, now: float) -> float:
+        """For how long nothing has come; 0 if nothing was due."""
         is_due = self._answers_echoes or self._has_waited(now, _ASKED_S)
-        return is_due and now - self._sign >= SILENT_S
+        return now - self._sign if is_due else 0.0
 
     def _has_waited(self, now: float, seconds: float) -> bool:
         """True if a packet has had no answer for so long."""
