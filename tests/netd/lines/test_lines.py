@@ -544,6 +544,26 @@ def test_a_line_is_not_dialled_by_the_wrong_wan(run_dir: Path, inside: Inside) -
     inside(body)
 
 
+def test_a_line_whose_packets_went_astray_tells_so(
+    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that nobody answers. Two lines may have one address, by which the kernel takes one."""
+    monkeypatch.setattr("egressd.netd.lines.keeper._DIAL_S", 0.5)
+
+    async def body() -> None:
+        async with opened(run_dir) as site:
+            await site.apply(line(username="nobody", interface="wan2"))
+            await site.state("dialing")
+            await eventually((site.folder() / "unit.json").exists)
+            sh("ip address add 198.51.100.2/32 dev wan1; ip rule delete priority 210")
+            status = await site.state("no_carrier")
+            assert status.reason == (
+                "packets do not reach 203.0.113.9 by wan2: wan1 has the same address, 198.51.100.2"
+            )
+
+    inside(body)
+
+
 # --- netd stops and starts. -----------------------------------------------------------------
 
 

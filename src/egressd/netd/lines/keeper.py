@@ -218,7 +218,7 @@ class LineKeeper:
                 dial = await self._resume(found)
             await self._attend(dial, self._unit)
         except Failure as error:
-            failure = error
+            failure = self._astray(error)
         except Invalid as error:
             failure = Failure(Cause.INVALID, str(error))
         except OSError as error:
@@ -349,6 +349,19 @@ class LineKeeper:
             except Failure:
                 return None
         return found
+
+    def _astray(self, failure: Failure) -> Failure:
+        """Why nobody answers: packets may have come to leave by another way while it was dialled,
+        as where another line gets the address of the one that carries it.
+        """
+        if failure.cause is Cause.UNREACHABLE and self._unit is not None:
+            note = note_of(self._unit)
+            way = Carrier(note.carrier, IPv4Address(note.local))
+            try:
+                self._surroundings.check_way(IPv4Address(note.server), way)
+            except Failure as astray:
+                return astray
+        return failure
 
     def _carrier(self, server: IPv4Address) -> Carrier | None:
         return carrier(self.line, server, self._surroundings.facts)

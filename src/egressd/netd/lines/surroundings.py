@@ -114,10 +114,13 @@ class Surroundings:
         told = "there is no route"
         with suppress(NetlinkError):
             index = kernel_facts.device_towards(server, carrier.address)
-            names = {found.index: name for name, found in self.facts.interfaces.items()}
-            if names.get(index) == carrier.interface:
+            known = {found.index: found for found in self.facts.interfaces.values()}
+            found = known.get(index, Interface(name=f"interface {index}", index=index))
+            if found.name == carrier.interface:
                 return
-            told = f"they would leave by {names.get(index, f'interface {index}')}"
+            told = f"they would leave by {found.name}"
+            if carrier.address in (each.ip for each in found.addresses):
+                told = f"{found.name} has the same address, {carrier.address}"
         raise Failure(
             Cause.NO_CARRIER, f"packets do not reach {server} by {carrier.interface}: {told}"
         )
