@@ -14,8 +14,8 @@ EAGER_ATTEMPTS: Final = 150
 EAGER_MAX_S: Final = 2.0
 """A server that does not answer is asked often at first, as most outages are short: for half an
 hour when it is silent, for five minutes when its machine says that nobody is there, which PPTP's
-call manager hears and xl2tpd does not. An attempt asks
-at least every four seconds, so a line is back within ten seconds of its path."""
+call manager hears and xl2tpd does not. An attempt asks at least every four seconds, so a line is
+back within ten seconds of its path."""
 
 REFUSED_FIRST_S: Final = 60.0
 REFUSED_MAX_S: Final = 600.0
