@@ -33,9 +33,11 @@ Place = tuple[str, int]
 class Tunnel:
     """A control connection with its one session."""
 
-    def __init__(self, number: int, place: Place) -> None:
+    def __init__(self, number: int, place: Place, habits: Habits) -> None:
         self.number = number
         self.place = place
+        self.habits = habits
+        """The server's, when the caller asked for it."""
         self.theirs = 0
         """The number that the caller gave its end of the tunnel."""
         self.session = 0
@@ -79,6 +81,11 @@ class AccessServer:
         """Have no oddities, and know of no session any more."""
         self.habits = Habits()
         self._tunnels = {}
+
+    @property
+    def tunnels(self) -> int:
+        """Number of tunnels that callers have asked for."""
+        return self._last
 
     @property
     def peers(self) -> list[PppPeer]:
@@ -131,7 +138,7 @@ class AccessServer:
         kind = int.from_bytes(told.get(_TYPE, b""), "big")
         if kind == SCCRQ:
             self._last += 1
-            tunnel = self._tunnels[self._last] = Tunnel(self._last, place)
+            tunnel = self._tunnels[self._last] = Tunnel(self._last, place, self.habits)
             tunnel.theirs = int.from_bytes(told[_TUNNEL], "big")
         elif (found := self._tunnels.get(number)) is not None:
             tunnel = found
@@ -144,28 +151,28 @@ class AccessServer:
             return
         tunnel.taken += 1
         match kind:
-            case 1 if self.habits.stalls == "tunnel":
+            case 1 if tunnel.habits.stalls == "tunnel":
                 self._tell(tunnel)
-            case 1 if self.habits.tunnel_refusal is not None:
-                own = struct.pack("!H", tunnel.number)
-                self._tell(tunnel, STOP, {_TUNNEL: own, _RESULT: _why(self.habits.tunnel_refusal)})
+            case 1 if tunnel.habits.tunnel_refusal is not None:
+                own, why = struct.pack("!H", tunnel.number), _why(tunnel.habits.tunnel_refusal)
+                self._tell(tunnel, STOP, {_TUNNEL: own, _RESULT: why})
             case 1:
                 values = {_VERSION: b"\1\0", _FRAMING: b"\0\0\0\3", _HOST: b"odd"}
-                values |= {_CHALLENGE: b"x" * 16} if self.habits.tunnel_secret else {}
+                values |= {_CHALLENGE: b"x" * 16} if tunnel.habits.tunnel_secret else {}
                 self._tell(tunnel, SCCRP, values | {_TUNNEL: struct.pack("!H", tunnel.number)})
-            case 10 if self.habits.stalls == "call":
+            case 10 if tunnel.habits.stalls == "call":
                 self._tell(tunnel)
-            case 10 if self.habits.call_refusal is not None:
+            case 10 if tunnel.habits.call_refusal is not None:
                 tunnel.session = int.from_bytes(told[_SESSION], "big")
                 own = struct.pack("!H", tunnel.number)
                 self.turned_away += 1
-                self._tell(tunnel, CDN, {_RESULT: _why(self.habits.call_refusal), _SESSION: own})
+                self._tell(tunnel, CDN, {_RESULT: _why(tunnel.habits.call_refusal), _SESSION: own})
                 tunnel.session = 0
             case 10:
                 self.calls += 1
                 tunnel.session = int.from_bytes(told[_SESSION], "big")
                 tunnel.peer = PppPeer(
-                    self.habits,
+                    tunnel.habits,
                     self._address,
                     lambda name: self._accounts.get(name, ""),
                     self._objection,

@@ -66,6 +66,7 @@ class Suite:
         self.shared = shared
         self.verdicts: dict[str, Verdict] = {}
         self.figures: dict[str, float] = {}
+        self._asking = asyncio.Lock()
         self.orphans: set[str] = set()
         """Keys that a killed charon left in the kernel, where they expire."""
         every = {name: _line(n, name) for n, name in enumerate(PLACES, 1)}
@@ -99,8 +100,9 @@ class Suite:
         if do == "apply":
             clients = {name: self.clients[name].address for name in self.clients}
             request |= {"lines": self.lines, "clients": clients}
-        self._pipe.send_bytes(msgspec.json.encode(request))
-        return await self._answer()
+        async with self._asking:
+            self._pipe.send_bytes(msgspec.json.encode(request))
+            return await self._answer()
 
     async def apply(self, **changes: Line | None) -> None:
         """Change some lines, and leave the others as they are."""
