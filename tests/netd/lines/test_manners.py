@@ -74,9 +74,10 @@ def test_what_follows_on_silence_is_a_guess_until_the_first_offer_was_asked_for_
     assert manners.is_guess(DIAL)
     manners.confirmed(DIAL)
     assert not manners.is_guess(DIAL)
-    for _ in IKE_OFFERS:
-        manners.unanswered(OTHER, manners.of(OTHER), Stage.IKE)
-    assert not manners.is_guess(OTHER), "the first one is due"
+    for stage, offers in ((Stage.IKE, IKE_OFFERS), (Stage.ESP, ESP_OFFERS)):
+        for number, _ in enumerate(offers, 1):
+            manners.unanswered(OTHER, manners.of(OTHER), stage)
+            assert manners.is_guess(OTHER) is (number < len(offers))
 
 
 def test_esp_goes_in_udp_every_other_time_while_nothing_comes() -> None:

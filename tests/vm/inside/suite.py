@@ -87,7 +87,8 @@ class Suite:
 
     async def end_router(self, number: signal.Signals) -> None:
         assert self.router.pid is not None
-        os.kill(self.router.pid, number)
+        with suppress(ProcessLookupError):  # it may have ended by itself
+            os.kill(self.router.pid, number)
         await asyncio.to_thread(self.router.join)
 
     async def _answer(self) -> dict[str, Any]:

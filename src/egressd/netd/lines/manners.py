@@ -33,7 +33,7 @@ class _Known:
     ike: int = 0
     esp: int = 0
     is_guess: bool = False
-    """True if that offer follows on one that had no answer: the server may have been down."""
+    """True if those offers follow on some without an answer: the server may have been down."""
     has_worked: bool = False
     """True once an association was made in that manner."""
     is_in_udp: bool = False
@@ -74,14 +74,14 @@ class Manners:
         known = self._of(dial)
         if not known.has_worked:
             self.refused(dial, tried, stage)
-            known.is_guess = known.ike != 0
+            known.is_guess = (known.ike, known.esp) != (0, 0)
 
     def is_guess(self, dial: Dial) -> bool:
-        """True if a server that takes the offer which is due may take the first one as well."""
+        """True if a server that takes the offers which are due may take the first ones as well."""
         return self._of(dial).is_guess
 
     def confirmed(self, dial: Dial) -> None:
-        """Note that the server was asked for the first offer while it was there."""
+        """Note that the server was asked for the first offers while it was there."""
         self._of(dial).is_guess = False
 
     def unheard(self, dial: Dial, tried: Manner) -> None:
