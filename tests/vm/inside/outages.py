@@ -38,6 +38,8 @@ from tests.vm.inside.suite import leaders
 
 HELD_S: Final = 30.0
 """For so long the odd server holds a session that fell silent."""
+RENEWED_S: Final = 45
+"""After so long the other servers renew the keys of lines."""
 OUTAGE_S: Final = (1.0, 60.0)
 PAUSE_S: Final = (2.0, 20.0)
 PACE_S: Final = 0.5
@@ -137,6 +139,7 @@ class Outages:
         await asyncio.sleep(outage_s)
         began = time.monotonic()  # xl2tpd and pptpd answer long before charon does
         await asyncio.to_thread(network.start_server, self.server, ACCOUNTS[self.server])
+        await asyncio.to_thread(network.take, self.server, renewed_s=RENEWED_S)
         return began
 
     async def ports_are_closed(self, outage_s: float) -> float:
@@ -177,6 +180,8 @@ class Outages:
 async def lines_outlast_outages(suite: OddSuite, seconds: float) -> None:
     """No line is down for long after its server can be had."""
     outages = []
+    for server in SERVERS:
+        network.take(server, renewed_s=RENEWED_S)
     for server, lines in LINES.items():
         names = []
         accounts = (ACCOUNT, *OTHERS) if server == "odd" else ACCOUNTS[server]
@@ -213,6 +218,8 @@ async def lines_outlast_outages(suite: OddSuite, seconds: float) -> None:
         }
     assert not late, late
     await suite.drop_all()
+    for server in SERVERS:
+        network.take(server)
 
 
 async def _many(suite: OddSuite, count: int) -> list[str]:

@@ -227,7 +227,7 @@ class Charon:
     async def _ask_for_first(
         self, connection: Connection, association: _Association
     ) -> Failure | None:
-        """Ask a server that is there now for the first offers, or else for what it took just now."""
+        """Ask a server that is there now for the first offers, or else for what it took before."""
         taken, failure = association.manner, None
         for manner in (msgspec.structs.replace(taken, ike=0, esp=0), taken):
             association.begin(manner)  # or it would be lost by what follows
