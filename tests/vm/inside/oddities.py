@@ -389,10 +389,11 @@ async def an_account_is_still_in_use(suite: OddSuite) -> None:
 
 ASKED_S: Final = 30.0
 """Longer than three times what a silent server is given."""
-ECHOES_OF_PPTP: Final = (
-    # LCP echo requests behind 12 or 16 bytes of GRE (RFC 2637, 4.1).
-    "ip protocol gre @th,112,16 0xc021 @th,128,8 9 counter drop",
-    "ip protocol gre @th,144,16 0xc021 @th,160,8 9 counter drop",
+ECHOES_OF_PPTP: Final = tuple(
+    # LCP echo requests behind 12 or 16 bytes of GRE (RFC 2637, 4.1), and PPP's address and control
+    # (RFC 1662, 3.1) or nothing.
+    f"ip protocol gre @th,{bits},24 0xc02109 counter drop"
+    for bits in (96, 112, 128, 144)
 )
 
 
