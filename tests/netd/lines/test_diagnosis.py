@@ -298,7 +298,9 @@ def test_messages_of_daemons_around_pppd_become_a_cause_and_a_reason(
         ),
     ],
 )
-def test_xl2tpd_messages_become_a_cause_and_a_reason(daemon: str, cause: Cause, reason: str) -> None:
+def test_xl2tpd_messages_become_a_cause_and_a_reason(
+    daemon: str, cause: Cause, reason: str
+) -> None:
     assert verdict("", f"{XL2TPD}xl2tpd[1]: {daemon}") == (cause, reason)
 
 
@@ -597,7 +599,9 @@ def test_a_secret_that_is_met_by_silence_is_not_surely_wrong() -> None:
         ),
     ],
 )  # fmt: skip
-def test_ike_messages_become_a_cause_and_a_reason(said: list[str], cause: Cause, reason: str) -> None:
+def test_ike_messages_become_a_cause_and_a_reason(
+    said: list[str], cause: Cause, reason: str
+) -> None:
     found = heard(*said)
     assert found is not None
     assert (found.cause, str(found)) == (cause, reason)

@@ -21,9 +21,9 @@ would answer them is routed like any packet of this machine, and so would leave 
 the error about a packet to be forwarded whose hop limit is used up: it must not be seen as one to
 be forwarded.
 
-conntrack does not know the GRE of a PPTP line that another line carries: each end names the calls of
-the other (RFC 2637, 4.1), so the server's packets are a flow of their own. They are let in from the
-server that this machine calls by that line.
+conntrack does not know the GRE of a PPTP line that another line carries: each end names the calls
+of the other (RFC 2637, 4.1), so the server's packets are a flow of their own. They are let in from
+the server that this machine calls by that line.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ OUTPUT: Final = (
         " update @called_gre { ip daddr . oifname }"
         for kind in LINE_TYPES
     ),
-    # pptp ends on the error that a packet is too large for the path; without that error large packets
-    # are lost. So they may be fragmented.
+    # pptp ends on the error that a packet is too large for the path. Without the error large
+    # packets are lost. So they may be fragmented.
     f"meta l4proto gre {_IS_PPTP} fib saddr type local ip frag-off set 0",
 )
 _CALLED_GRE: Final = f"meta l4proto gre {_IS_PPTP} ip saddr . iifname @called_gre accept"

@@ -18,8 +18,8 @@ LOG: Final = "ppp.log"
 FOLDER: Final = "ppp"
 """The folder that pppd sees as ``/etc/ppp``, in the same place."""
 RESOLVERS: Final = f"{FOLDER}/resolv.conf"
-"""The file of the DNS servers that the peer hands out, in the form of resolv.conf(5). pppd writes it
-before the interface has an address (``ipcp_up`` in pppd/ipcp.c).
+"""The file of the DNS servers from the peer, in the form of resolv.conf(5). pppd writes it before
+the interface has an address (``ipcp_up`` in pppd/ipcp.c).
 """
 
 PPPD: Final = "/usr/sbin/pppd"
