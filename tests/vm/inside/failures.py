@@ -257,19 +257,12 @@ async def a_wan_gets_another_address(suite: Suite) -> None:
     old, new = WANS["wan1"], "10.1.0.77"
     elsewhere = suite.taps["wan2"].by_address
     foreign = elsewhere[old], elsewhere[new]
-    by_gateway = "route replace default via 10.1.0.1 dev wan1 metric 100"
-    sh("sysctl -qw net.ipv4.conf.wan1.promote_secondaries=1")  # systemd sets this, too
-    for what, gone, here, steps in (
-        ("lapsed", old, new, ("del {gone}", "add {here}")),
-        ("renumbered", new, old, ("add {here}", "del {gone}")),
-    ):
-        changes = [f"address {step}/24 dev wan1".format(gone=gone, here=here) for step in steps]
-        batch = "\n".join((*changes, by_gateway))
+    for what, gone, here in (("lapsed", old, new), ("renumbered", new, old)):
         before = leaders(hit)
         since = time.monotonic()
-        sh(f"ip -batch - <<END\n{batch}\nEND")
+        network.readdress("wan1", gone, here, is_lapsed=what == "lapsed")
         for name in hit:
-            while not _is_dialled_anew(name, before[name]):
+            while not is_dialled_anew(name, before[name]):
                 assert time.monotonic() - since < BLOCK_S, f"{name} is still as it was"
                 await asyncio.sleep(0.1)
         left = suite.taps["wan1"].by_address[gone]
@@ -283,7 +276,7 @@ async def a_wan_gets_another_address(suite: Suite) -> None:
     suite.figures["longest silence"] = others.check()
 
 
-def _is_dialled_anew(name: str, process: int) -> bool:
+def is_dialled_anew(name: str, process: int) -> bool:
     """True once another process dials the line. The line may already be online again."""
     with suppress(FileNotFoundError):  # no process at the moment
         return leader(name) != process

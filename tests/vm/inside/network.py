@@ -137,6 +137,21 @@ def stop_server(name: str) -> None:
     (RUN / name / "vici").unlink(missing_ok=True)
 
 
+def readdress(wan: str, gone: str, here: str, *, is_lapsed: bool) -> None:
+    """Give a WAN another address with its link up. If `is_lapsed`, the old one goes first, as after
+    an expired lease; else it goes last.
+    """
+    number = wan[-1]
+    steps = [f"address del {gone}/24 dev {wan}", f"address add {here}/24 dev {wan}"]
+    if not is_lapsed:
+        steps.reverse()
+        # As systemd sets it: the new address stays when the old one goes.
+        sh(f"sysctl -qw net.ipv4.conf.{wan}.promote_secondaries=1")
+    steps.append(f"route replace default via 10.{number}.0.1 dev {wan} metric {number}00")
+    batch = "\n".join(steps)
+    sh(f"ip -batch - <<END\n{batch}\nEND")
+
+
 def end_association(name: str, client_port: int) -> None:
     """End the server's IPsec association with one UDP port of a client, and no other."""
     uri = f"unix://{RUN / name}/vici"

@@ -11,8 +11,8 @@ import random
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from statistics import median
@@ -21,9 +21,10 @@ from typing import Final
 from egressd.model.nouns import Line
 from tests.vm.inside import network
 from tests.vm.inside.access_server import ADDRESS
+from tests.vm.inside.failures import is_dialled_anew
 from tests.vm.inside.many import cpu_s
 from tests.vm.inside.netns import sh
-from tests.vm.inside.network import PASSWORD, SECRET, SERVERS, pool
+from tests.vm.inside.network import PASSWORD, SECRET, SERVERS, WANS, pool
 from tests.vm.inside.oddities import (
     ACCOUNT,
     FREED_S,
@@ -34,7 +35,7 @@ from tests.vm.inside.oddities import (
     ruled,
 )
 from tests.vm.inside.ppp_peer import Habits
-from tests.vm.inside.suite import leaders
+from tests.vm.inside.suite import BLOCK_S, leaders
 
 HELD_S: Final = 30.0
 """For so long the odd server holds a session that fell silent."""
@@ -42,7 +43,14 @@ RENEWED_S: Final = 45
 """After so long the other servers renew the keys of lines."""
 OUTAGE_S: Final = (1.0, 60.0)
 PAUSE_S: Final = (2.0, 20.0)
+WAN_PAUSE_S: Final = (120.0, 240.0)
 PACE_S: Final = 0.5
+PATIENCE: Final = 4
+"""Multiples of its limit for which a late line is waited for, which then shows how late it is."""
+COMPARED: Final = 20
+"""The same where releases that are slower are measured, too."""
+LENGTHS_S: Final = (5.0, 20.0, 50.0)
+"""Seconds of each outage of `lines_come_back`."""
 MANY: Final = 48
 MANY_S: Final = 20.0
 CUT_S: Final = 15.0
@@ -73,34 +81,34 @@ ACCOUNTS: Final = {
 class Outages:
     """Failures of one server; `suite` has its lines up."""
 
-    def __init__(self, suite: OddSuite, server: str, names: Collection[str]) -> None:
+    def __init__(
+        self, suite: OddSuite, server: str, names: Collection[str], patience: float = PATIENCE
+    ) -> None:
         self.suite = suite
         self.server = server
         self.names = names
+        self.turn = asyncio.Lock()
+        """Held from the begin of an outage until all lines are back."""
+        self._patience = patience
         self.took: defaultdict[str, list[float]] = defaultdict(list)
         """Cause -> how long each line took to be back."""
         self._chance = random.Random(f"{SEED} {server}")
 
     async def happen(self, until: float) -> None:
         """Have one after the other, until a moment."""
-        if self.server == "odd":
-            causes = (
-                self.path_is_cut,
-                self.server_is_gone,
-                self.sessions_end,
-                self.account_is_held,
-            )
-        else:
-            causes = (
-                self.path_is_cut,
-                self.server_is_gone,
-                self.sessions_end,
-                self.ports_are_closed,
-            )
         while time.monotonic() < until:
             await asyncio.sleep(self._chance.uniform(*PAUSE_S))
-            cause = self._chance.choice(causes)
-            freed = await cause(self._chance.uniform(*OUTAGE_S))
+            await self.have(self._chance.choice(self.causes()), self._chance.uniform(*OUTAGE_S))
+
+    def causes(self) -> tuple[Cause, ...]:
+        """Return all that may happen to this server."""
+        last = self.account_is_held if self.server == "odd" else self.ports_are_closed
+        return (self.path_is_cut, self.server_is_gone, self.sessions_end, last)
+
+    async def have(self, cause: Cause, outage_s: float) -> None:
+        """Have one outage, and wait until all lines are back."""
+        async with self.turn:
+            freed = await cause(outage_s)
             most = FREED_S if cause == self.account_is_held else RETURN_S
             await asyncio.gather(
                 *(self._is_back(n, cause.__name__, freed, most) for n in self.names)
@@ -108,7 +116,7 @@ class Outages:
 
     async def _is_back(self, name: str, cause: str, freed: float, most: float) -> None:
         with suppress(TimeoutError):
-            await self.suite.clients[name].answered(4 * most)
+            await self.suite.clients[name].answered(self._patience * most)
         took = time.monotonic() - freed
         kind = "L2TP/IPsec" if self.suite.lines[name].secret else self.suite.lines[name].type
         self.took[f"{cause}, {kind}"].append(took)
@@ -177,9 +185,47 @@ class Outages:
         return freed
 
 
+class WanChanges(Outages):
+    """Changes of a WAN's address. No server has an outage meanwhile."""
+
+    def __init__(
+        self, suite: OddSuite, wan: str, names: Collection[str], servers: Iterable[Outages]
+    ) -> None:
+        super().__init__(suite, wan, names)
+        self._addresses = [WANS[wan], f"{WANS[wan].rpartition('.')[0]}.77"]
+        self._servers = tuple(servers)
+
+    async def happen(self, until: float) -> None:
+        while time.monotonic() < until:
+            await asyncio.sleep(self._chance.uniform(*WAN_PAUSE_S))
+            async with AsyncExitStack() as turns:
+                for each in self._servers:
+                    await turns.enter_async_context(each.turn)
+                await self.have(self.wan_changes, 0)
+
+    async def wan_changes(self, outage_s: float) -> float:
+        """Give the WAN its other address. The old one goes first and last in turns."""
+        gone, here = self._addresses
+        before = leaders(self.names)
+        changed = time.monotonic()
+        await asyncio.to_thread(
+            network.readdress, self.server, gone, here, is_lapsed=gone == WANS[self.server]
+        )
+        for name in self.names:
+            while not is_dialled_anew(name, before[name]):
+                assert time.monotonic() - changed < BLOCK_S, f"{name} is still as it was"
+                await asyncio.sleep(0.05)
+        self._addresses.reverse()
+        return changed
+
+
+Cause = Callable[[float], Awaitable[float]]
+
+
 async def lines_outlast_outages(suite: OddSuite, seconds: float) -> None:
     """No line is down for long after its server can be had."""
-    outages = []
+    outages: list[Outages] = []
+    by_wan: defaultdict[str, list[str]] = defaultdict(list)
     for server in SERVERS:
         network.take(server, renewed_s=RENEWED_S)
     for server, lines in LINES.items():
@@ -195,12 +241,23 @@ async def lines_outlast_outages(suite: OddSuite, seconds: float) -> None:
                     secret=SECRET if has_secret else "",
                 )
             )
+            by_wan[wan].append(names[-1])
         outages.append(Outages(suite, server, names))
+    outages += [WanChanges(suite, wan, names, tuple(outages)) for wan, names in by_wan.items()]
     for client in suite.clients.values():
         client.pace(PACE_S)
     await suite.online()
     until = time.monotonic() + seconds
     await asyncio.gather(*(each.happen(until) for each in outages))
+    late = _measured(suite, outages)
+    assert not late, late
+    await suite.drop_all()
+    for server in SERVERS:
+        network.take(server)
+
+
+def _measured(suite: OddSuite, outages: Iterable[Outages]) -> list[str]:
+    """Note how soon lines were back, by cause and kind; return what took too long."""
     late = []
     every: Counter[str] = Counter()
     found: defaultdict[str, list[float]] = defaultdict(list)
@@ -216,10 +273,36 @@ async def lines_outlast_outages(suite: OddSuite, seconds: float) -> None:
             f"{cause}: median": median(took),
             f"{cause}: longest": max(took),
         }
+    return late
+
+
+async def lines_come_back(suite: OddSuite, seconds: float) -> None:
+    """A line of each kind is back soon, from each cause, after outages of some lengths."""
+    names = [
+        await suite.dial(kind, server=SERVERS["s1"], username=user, secret=secret)
+        for user, kind, secret in (
+            ("user0", "l2tp", ""),
+            ("user1", "l2tp", SECRET),
+            ("user2", "pptp", ""),
+        )
+    ]
+    odd = await suite.dial()
+    for client in suite.clients.values():
+        client.pace(PACE_S / 5)
+    await suite.online()
+    servers = [
+        Outages(suite, server, mine, COMPARED) for server, mine in (("s1", names), ("odd", [odd]))
+    ]
+    wan = WanChanges(suite, "wan1", (*names, odd), ())
+    for length_s in LENGTHS_S:
+        for causes in zip(*(each.causes() for each in servers), strict=True):
+            await asyncio.gather(
+                *(each.have(cause, length_s) for each, cause in zip(servers, causes, strict=True))
+            )
+        await wan.have(wan.wan_changes, 0)
+    late = _measured(suite, (*servers, wan))
     assert not late, late
     await suite.drop_all()
-    for server in SERVERS:
-        network.take(server)
 
 
 async def _many(suite: OddSuite, count: int) -> list[str]:
@@ -310,6 +393,7 @@ async def most_lines_fail(suite: OddSuite, seconds: float) -> None:
 
 Scenario = Callable[[OddSuite, float], Awaitable[None]]
 SCENARIOS: Final[tuple[Scenario, ...]] = (
+    lines_come_back,
     lines_outlast_outages,
     many_lines_come_back,
     most_lines_fail,
