@@ -165,7 +165,7 @@ def test_an_egress_by_which_nothing_answers_is_a_dead_end(watched: Watched) -> N
 
 
 def test_a_line_whose_only_resolver_is_dead_leads_on(watched: Watched) -> None:
-    """Something else comes by it, or it would not be up; and nobody but that resolver is known."""
+    """Other packets come by it, or it would not be up; and no other resolver is known."""
     watched.plan = Plan(egresses={"l2tp_1": Egress(number=1)})
     watched.machine.handed_out = {"l2tp_1": ("10.9.0.53",)}
     watched.machine.facts = Facts(

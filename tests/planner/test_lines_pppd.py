@@ -31,7 +31,7 @@ TAKES_NONE = {
     "refuse-mschap",
 }  # fmt: skip
 COUNTED = {"debug"}
-"""What does more the more often it is there."""
+"""Options whose effect grows with each repetition."""
 
 LINE = Line(
     id=1, type="l2tp", name="l2tp_1", server="vpn.example", port=1701, username="u", password="p"

@@ -93,7 +93,7 @@ while header := connection.recv(4, socket.MSG_WAITALL):
 
 
 def conns(run_dir: Path) -> list[dict[str, Any]]:
-    """What the stand-in was told of connections."""
+    """Return the connections that the stand-in has received."""
     (told,) = (run_dir / "charon").rglob("conns")
     return [json.loads(line) for line in told.read_text().splitlines()]
 

@@ -499,7 +499,7 @@ def retransmits(seq: int, message: str = "0") -> list[str]:
 
 
 def heard(*said: str) -> Failure | None:
-    """What comes of it, when charon says this of one attempt."""
+    """Return the result of these messages of charon about one attempt."""
     talk = IkeTalk(DIAL)
     return next((failure for message in said if (failure := talk.hear(message))), None)
 

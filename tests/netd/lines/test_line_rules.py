@@ -167,7 +167,7 @@ def test_p1_a_pptp_server_that_is_called_by_a_line_is_heard_there_and_nobody_els
         callers = {name: opened.enter_context(raw(far, name)) for name in (SERVER, STRANGER)}
 
         def known(packet: bytes = PPTP) -> set[str]:
-            """Whose packets arrive."""
+            """Return the senders whose packets arrive."""
             for caller in callers.values():
                 caller.sendto(packet, (OWN, 0))
             found = set()

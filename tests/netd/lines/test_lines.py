@@ -547,7 +547,9 @@ def test_a_line_is_not_dialled_by_the_wrong_wan(run_dir: Path, inside: Inside) -
 def test_a_line_whose_packets_went_astray_tells_so(
     run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not that nobody answers. Two lines may have one address, by which the kernel takes one."""
+    """Two lines may have one address, for which the kernel uses one of them. The reason names that,
+    not a missing answer.
+    """
     monkeypatch.setattr("egressd.netd.lines.keeper._DIAL_S", 0.5)
 
     async def body() -> None:

@@ -1,4 +1,4 @@
-"""When a server counts as silent, and what is read of pppd's log."""
+"""The silence of a server, and the reading of pppd's log."""
 
 from __future__ import annotations
 

@@ -737,7 +737,7 @@ LONG: Final[tuple[Scenario, ...]] = (
     a_server_never_finishes,
     a_server_ends_what_has_just_begun,
 )
-"""Those that are run when they are asked for: they take minutes, most of all where the machine is
+"""Scenarios that run only on request: they take minutes, most of all where the machine is
 emulated."""
 SCENARIOS: Final = (*SHORT, *LONG)
 

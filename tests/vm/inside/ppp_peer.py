@@ -69,7 +69,7 @@ class Habits:
 class PppPeer:
     """One session.
 
-    `send` takes a frame to the caller; `let_in(name)` returns "" or why nobody may use the account;
+    `send` takes a frame to the caller; `objection(name)` returns b"" or the words of a refusal;
     `password(name)` is that of an account.
     """
 

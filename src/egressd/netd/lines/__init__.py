@@ -1,18 +1,19 @@
 """VPN lines: L2TP, L2TP with IPsec and PPTP, dialled by the system's own daemons.
 
-- `lines`: the one door for the reconciler: what is wanted, how each line is doing. Each L2TP line
-  has a local UDP port, which is what the guard in `planner` goes by.
-- `keeper`: one line: dial, watch, end, wait, again. `backoff` says how long, and `turns` who goes
-  first of many.
+- `lines`: the interface to the reconciler: the wanted lines, and the state of each. Each L2TP line
+  has a local UDP port, by which the rules of `planner.lines.guard` know its packets.
+- `keeper`: one line: it dials, watches, ends, waits, and dials again. `backoff` computes the wait,
+  and `turns` the order of many lines.
 - `unit`: a daemon with all its children, in a folder and mount namespace of its own.
 - `charon`: strongSwan's IKE daemon, for lines with a secret; `vici` speaks its protocol,
-  `shared_secrets` hands it one secret a server, and `manners` says what to try next.
-- `pulse`: whether the server of a line that is up is alive.
-- `diagnosis`: what the daemons' logs say, by the sentences of `reasons`; `failure`: what comes of
-  it. `logins` remembers those that have worked. `news`: what is told.
-- `surroundings`: what lines ask the machine: interfaces, addresses of servers, programs, modules.
+  `shared_secrets` hands it one secret per server, and `manners` chooses the next attempt's manner.
+- `pulse`: detects that the server of a line that is up has fallen silent.
+- `diagnosis`: finds the reason of a failure in the daemons' logs, by the sentences of `reasons`;
+  `failure` has the results. `logins` remembers the logins that have worked. `news` publishes states
+  and events.
+- `surroundings`: the machine: interfaces, addresses of servers, programs, kernel modules.
 
-What daemons read is rendered by `planner.lines.daemon` and its neighbours. Units outlive netd: a
-later one finds them by their folders. Called by `netd`'s reconciler. May import `model`,
+`planner.lines.daemon` and its neighbours render the files that the daemons read. Units outlive
+netd: a later netd finds them by their folders. Called by `netd`'s reconciler. May import `model`,
 `planner`, and of netd `kernel`, `files`, `port_range` and `processes`.
 """

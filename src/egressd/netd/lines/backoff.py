@@ -1,4 +1,4 @@
-"""How long a line that went down waits before it is dialled again."""
+"""The wait of a line that went down, until it is dialled again."""
 
 from __future__ import annotations
 
@@ -10,42 +10,44 @@ FIRST_S: Final = 1.0
 MAX_S: Final = 60.0
 
 EAGER_ATTEMPTS: Final = 150
-"""Attempts at a silent server before the wait grows, see `EAGER_MAX_S`."""
+"""Attempts at a silent server before the wait grows beyond `EAGER_MAX_S`."""
 EAGER_MAX_S: Final = 2.0
-"""A server that does not answer is asked often at first, as most outages are short: for half an
-hour when it is silent, for five minutes when its machine says that nobody is there, which PPTP's
-call manager hears and xl2tpd does not. An attempt asks at least every four seconds, so a line is
-back within ten seconds of its path."""
+"""Longest wait, in seconds, after one of these attempts. They take half an hour if the server is
+silent, and five minutes if its machine reports a closed port, which PPTP's call manager hears and
+xl2tpd does not. Most outages are shorter. An attempt sends a request at least every four seconds,
+so a line is back within ten seconds of its path.
+"""
 
 REFUSED_FIRST_S: Final = 60.0
 REFUSED_MAX_S: Final = 600.0
-"""After a wrong password or secret: servers lock accounts that try too often."""
+"""Seconds after a wrong password or secret: servers lock accounts that try too often."""
 
 IN_USE_FIRST_S: Final = 5.0
 IN_USE_MAX_S: Final = 12.0
-"""After a login that is right was refused since the account is in use: for 15 seconds at most, with
-what chance adds."""
+"""Seconds after a right login was refused since the account is in use: at most 15 with the random
+share."""
 
 PROVEN_MAX_S: Final = 6.0
-"""After other failures of a line that has been online as it is configured."""
+"""Seconds after other failures of a line that has been online as it is configured."""
 
 PROVEN_ATTEMPTS: Final = 40
-"""So often a line that has been online is dialled after these short pauses: servers hold a session
-for some minutes. From then on it waits as long as others."""
+"""Attempts of a line that has been online after these short pauses: servers hold a session for some
+minutes. From then on it waits as long as other lines."""
 
 MISSING_S: Final = 30.0
-"""After a program or kernel module was missed: to look again costs next to nothing."""
+"""Seconds after a program or kernel module was missing. The check costs next to nothing."""
 
 AT_ONCE_S: Final = 0.2
-"""Before a line that was lost is dialled again, its state says why for so long."""
+"""Seconds before a line that was lost is dialled again. Its state has the reason meanwhile."""
 
 STEADY_S: Final = 30.0
-"""A line that was online for so long is dialled at once, and its failures count anew. One that
-was online for less is dialled at once only if nothing else failed before."""
+"""Seconds online after which a lost line is dialled at once, and its failures count from zero. A
+line that was online for less is dialled at once only if no failure came before.
+"""
 
 
 class Backoff:
-    """Counts a line's failures, and says how long to wait after each."""
+    """Counts a line's failures, and computes the wait after each."""
 
     def __init__(self) -> None:
         self._streak = 0
@@ -55,7 +57,7 @@ class Backoff:
     def delay(
         self, cause: Cause, online_s: float, *, is_proven: bool = False, is_in_use: bool = False
     ) -> float | None:
-        """Seconds to wait after a failure; None: until the line is changed.
+        """Return the seconds to wait after a failure; None: until the line is changed.
 
         `online_s` is how long the line was online before it failed, 0 when it never was.
         `is_proven`: it has been online as it is configured. `is_in_use`: see `AccountInUse`.
@@ -92,9 +94,9 @@ class Backoff:
 
     @property
     def streak(self) -> int:
-        """Number of failures since the line was up, or since what led to them changed."""
+        """The number of failures since the line was up, or since their cause changed."""
         return self._streak
 
     def reset(self) -> None:
-        """Forget the failures: what led to them has changed."""
+        """Forget the failures: their cause has changed."""
         self._streak, self._cause = 0, None

@@ -1,12 +1,12 @@
 """charon, strongSwan's IKE daemon: one for all lines that have a secret.
 
-A line's association (a CHILD_SA) covers one UDP port of ours towards its server, and is known by
-that port (`ipsec.association_name`). Lines from one address to one server with one secret
-are a group: their associations hang on one IKE_SA (`ipsec.group_name`).
+A line's association (a CHILD_SA) covers one local UDP port towards its server, and has its name
+from that port (`ipsec.association_name`). Lines from one address to one server with one secret are
+a group: their associations belong to one IKE_SA (`ipsec.group_name`).
 
-charon is started with the first such line and outlives netd. When it dies, its associations would
-last until they expire, with nobody to renew them: the lines are told that they are lost. One that
-does not answer counts as dead, and is killed before the next is started.
+charon is started with the first such line and outlives netd. Without it, its associations would
+last until they expire and not be renewed, so the lines are lost when it ends. A charon that does
+not answer counts as dead, and is killed before the next one is started.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ log = structlog.get_logger()
 
 _START_S: Final = 10.0
 _ESTABLISH_S: Final = 25.0
-"""Longer than charon takes to give a silent server up."""
+"""Seconds for all offers to a server. charon gives up a silent server earlier."""
 _END_MS: Final = 1000
-"""How long charon may take to tell the server that an association ends."""
+"""Milliseconds that charon may take to notify the server of the end of an association."""
 
 _SILENT_S: Final = 4.0
-"""After so long a silence of all other lines on the IKE_SA of one that was lost the server is taken
-to have forgotten it: such lines fall silent within the same second."""
+"""Seconds of silence of all other lines on a lost line's IKE_SA after which the server counts as
+restarted: its lines fall silent within the same second."""
 
 _ORDINARY: Final = Manner()
 
@@ -58,19 +58,19 @@ class Secured(NamedTuple):
     group: int
     manner: Manner
     encryption: str
-    """In words: see `proposals.in_use`."""
+    """The algorithms in use, as text: see `proposals.in_use`."""
 
 
 class _Found(NamedTuple):
     """An association as charon lists it."""
 
     sa: Values
-    """The IKE_SA that it hangs on."""
+    """The IKE_SA that it belongs to."""
     child: Values
 
 
 class _Association:
-    """An association, and what is heard of it while it is asked for."""
+    """An association, and the messages about it during the negotiation."""
 
     def __init__(
         self, dial: Dial, group: int, on_loss: Callable[[], None], manner: Manner = _ORDINARY
@@ -81,18 +81,18 @@ class _Association:
         self.begin(manner)
 
     def begin(self, manner: Manner) -> None:
-        """Ask for it, in that manner."""
+        """Start an attempt in that manner."""
         self.manner = manner
         self.has_carried = False
-        """True once the line was online by it."""
+        """True once the line was online by this association."""
         self.silence_s = 0.0
-        """For how long nothing has come by it that was due."""
+        """Seconds for which an answer by it has been due and has not come."""
         self._talk = IkeTalk(self.dial)
         self.settled: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
-        """None once it is up."""
+        """The failure of the attempt; None once the association is up."""
 
     def hear(self, message: str) -> None:
-        """Take what charon says of its IKE_SA."""
+        """Take a log message of charon about its IKE_SA."""
         if not self.settled.done() and (failure := self._talk.hear(message)):
             self.settle(failure)
 
@@ -107,7 +107,7 @@ class _Association:
 
 
 class Charon:
-    """The daemon, started when it is needed."""
+    """The daemon, which is started on demand."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -150,7 +150,7 @@ class Charon:
     # --- Associations. ----------------------------------------------------------------------
 
     async def establish(self, dial: Dial, on_loss: Callable[[], None]) -> Secured:
-        """Have what `dial` sends carried by IPsec. Raises Failure.
+        """Establish an association for the packets of `dial`. Raises Failure.
 
         `on_loss` is called when the association ends later without `end` being called.
         """
@@ -177,7 +177,7 @@ class Charon:
         return Secured(association.group, association.manner, encryption)
 
     def _group_of(self, dial: Dial) -> int:
-        """The group of lines that `dial` shares an IKE_SA with; one of its own if there is none."""
+        """Return the group of lines that `dial` shares an IKE_SA with, or else an unused one."""
         for association in self._associations.values():
             if way_of(association.dial) == way_of(dial):
                 return association.group
@@ -185,8 +185,8 @@ class Charon:
         return next(group for group in range(len(LINE_PORTS)) if group not in taken)
 
     async def _leave_dead(self, connection: Connection, association: _Association) -> None:
-        """End the IKE_SA of the group if its server has begun anew: it would answer nothing that is
-        asked by that, for 10.7 s. The other lines are dialled anew, too.
+        """End the IKE_SA of the group if its server has restarted: requests by it would have no
+        answer, for 10.7 s. The other lines are redialled, too.
         """
         group = [a for a in self._associations.values() if a.group == association.group]
         others = [a for a in group if a is not association]
@@ -194,8 +194,8 @@ class Charon:
             await self._terminate_group(connection, association.group)
 
     async def _negotiate(self, connection: Connection, association: _Association) -> Failure | None:
-        """Ask in one manner after the other, as long as the server says at once that it takes
-        nothing of that.
+        """Try one manner after the other, as long as the server answers at once that it accepts
+        no proposal.
         """
         dial, failure = association.dial, None
         await connection.ask("load-shared", ipsec.shared_secret(dial.server, dial.line.secret))
@@ -218,8 +218,8 @@ class Charon:
         return failure
 
     def _may_be_better(self, association: _Association) -> bool:
-        """True if the server may have been down when it was asked for what comes first. The other
-        lines of a group would lose their IKE_SA by asking again.
+        """Return True if the server may have been down when it received the first offers. Another
+        attempt would cost the other lines of the group their IKE_SA, so the line must be alone.
         """
         is_alone = [a.group for a in self._associations.values()].count(association.group) == 1
         return is_alone and self._manners.is_guess(association.dial)
@@ -227,10 +227,10 @@ class Charon:
     async def _ask_for_first(
         self, connection: Connection, association: _Association
     ) -> Failure | None:
-        """Ask a server that is there now for the first offers, or else for what it took before."""
+        """Send the first offers to a server that is up now, or else the offers it has accepted."""
         taken, failure = association.manner, None
         for manner in (msgspec.structs.replace(taken, ike=0, esp=0), taken):
-            association.begin(manner)  # or it would be lost by what follows
+            association.begin(manner)  # or the next step would count as its loss
             await self._terminate_group(connection, association.group)
             failure = await self._ask(connection, association, manner)
             if failure is None:
@@ -253,7 +253,7 @@ class Charon:
         return await association.settled
 
     def _learn(self, association: _Association, failure: Failure) -> None:
-        """Have the next attempt made in another manner, if that may help."""
+        """Change the manner of the next attempt, if that may help."""
         dial, manner = association.dial, association.manner
         if isinstance(failure, Declined) and failure.is_said:
             self._manners.refused(dial, manner, failure.stage)
@@ -263,16 +263,18 @@ class Charon:
             self._manners.unheard(dial, manner)
 
     async def _tell(self, connection: Connection, group: int, manner: Manner) -> None:
-        """Load the connection of a group with the lines that it has now."""
+        """Load the connection of a group with its present lines."""
         dials = [each.dial for each in self._associations.values() if each.group == group]
         if dials:
             await connection.ask("load-conn", ipsec.connection(dials, group, manner))
         else:
-            with suppress(CharonRefusal):  # it knows of none
+            with suppress(CharonRefusal):  # there is none
                 await connection.ask("unload-conn", {"name": ipsec.group_name(group)})
 
     async def _put_back_secret(self, connection: Connection, failed: _Association) -> None:
-        """Have what is up with that server renewed by the secret that it came up by."""
+        """Restore the secret by which the other associations with that server were made, so that
+        they are renewed by it.
+        """
         server = failed.dial.server
         for other in self._associations.values():
             if other is not failed and other.dial.server == server:
@@ -284,9 +286,9 @@ class Charon:
     async def resume(
         self, dial: Dial, group: int, manner: Manner, on_loss: Callable[[], None]
     ) -> Secured | None:
-        """Watch the association that an earlier netd made, if it still stands.
+        """Adopt the association that an earlier netd made, if it still exists.
 
-        `group` and `manner` are what `establish` gave.
+        `group` and `manner` are results of `establish`.
         """
         name = ipsec.association_name(dial.local_port)
         if self._connection is None:
@@ -304,21 +306,21 @@ class Charon:
         return Secured(group, manner, encryption)
 
     def carries(self, local_port: int) -> None:
-        """Take note that the line of that port is online by its association."""
+        """Note that the line of that port is online by its association."""
         association = self._associations.get(ipsec.association_name(local_port))
         if association is not None and not association.has_carried:
             association.has_carried = True
             self._manners.carried(association.dial, association.manner)
 
     def feel(self, local_port: int, silence_s: float) -> None:
-        """Take note for how long nothing has come by the line of that port that was due."""
+        """Note for how many seconds an answer has been due on the line of that port."""
         association = self._associations.get(ipsec.association_name(local_port))
         if association is not None:
             association.silence_s = silence_s
 
     async def unheard(self, local_port: int) -> Failure | None:
-        """Return why the L2TP server does not answer the line of that port, if no packet came by
-        its association, else None. The next attempt may be made in another manner.
+        """Return the reason why the L2TP server does not answer the line of that port, if no packet
+        came by its association, else None. The next attempt may use another manner.
         """
         name = ipsec.association_name(local_port)
         association = self._associations.get(name)
@@ -338,7 +340,7 @@ class Charon:
         return diagnosis.unheard(association.dial, in_udp=in_udp, was_tried=was_tried)
 
     async def keep_only(self, local_ports: Container[int], groups: Container[int]) -> None:
-        """End associations that an earlier netd left, but for those of these ports and groups."""
+        """End all associations of an earlier netd except those of these ports and groups."""
         if self._connection is None:
             return
         ports = (port for port in LINE_PORTS if port in local_ports)
@@ -354,7 +356,7 @@ class Charon:
             await self._sweep(self._connection)
 
     async def end(self, local_port: int) -> None:
-        """End the association of that port, if there is one; others of its group go on."""
+        """End the association of that port, if there is one; others of its group continue."""
         name = ipsec.association_name(local_port)
         ended = self._associations.pop(name, None)
         if self._connection is None:
@@ -378,7 +380,7 @@ class Charon:
             await connection.ask("terminate", values)
 
     async def _sweep(self, connection: Connection, group: int | None = None) -> None:
-        """End each IKE_SA, of a group or of all, that none of our lines uses, nor tries to."""
+        """End each IKE_SA, of a group or of all, that no line uses or negotiates."""
         used = {(str(a.dial.local), str(a.dial.server)) for a in self._associations.values()}
         for found in await connection.collect("list-sas", "list-sa", _asked(group)):
             for sa in found.values():
@@ -389,7 +391,7 @@ class Charon:
                         await connection.ask("terminate", ended)
 
     async def _list(self, connection: Connection, group: int | None = None) -> list[_Found]:
-        """The associations of a group, or all."""
+        """Return the associations of a group, or all."""
         listed = await connection.collect("list-sas", "list-sa", _asked(group))
         return [
             _Found(sa, child)
@@ -401,7 +403,7 @@ class Charon:
     async def _find(
         self, connection: Connection, name: str, group: int | None = None
     ) -> _Found | None:
-        """The association of that name that is up; of an earlier netd, it may be in no group."""
+        """Return the association of that name, if it is up. An earlier netd's may have no group."""
         wanted = name.encode(), b"INSTALLED"
         for found in await self._list(connection, group):
             if (found.child.get("name"), found.child.get("state")) == wanted:
@@ -432,7 +434,7 @@ class Charon:
                 self._check(name)
 
     def _check(self, name: str) -> None:
-        """An association ended; it may have been one that another took over from."""
+        """Handle the end of an association, which a renewed one may have replaced."""
 
         async def check() -> None:
             is_up = False
@@ -440,7 +442,7 @@ class Charon:
                 with suppress(OSError, CharonRefusal):
                     is_up = await self._find(self._connection, name) is not None
             association = self._associations.get(name)
-            # While an attempt goes on, what ends is what an earlier one left.
+            # During an attempt, an association that ends is left from an earlier one.
             if association is not None and association.settled.done() and not is_up:
                 association.on_loss()
 
@@ -463,7 +465,7 @@ class Charon:
     # --- The daemon. ------------------------------------------------------------------------
 
     async def _running(self) -> Connection:
-        """A connection to the daemon, which is started if need be. Raises Failure, OSError."""
+        """Return a connection to the daemon; start it if needed. Raises Failure or OSError."""
         async with self._starting:
             if self._connection is not None:
                 return self._connection
@@ -506,19 +508,19 @@ class Charon:
 
 
 def _asked(group: int | None) -> dict[str, str]:
-    """What ``list-sas`` is asked for: a group or all."""
+    """Return the filter of ``list-sas`` for a group, or for all."""
     return {} if group is None else {"ike": ipsec.group_name(group)}
 
 
 def _children(values: Values) -> Iterator[Values]:
-    """The CHILD_SAs of the IKE_SAs that a message of charon lists."""
+    """Yield the CHILD_SAs of the IKE_SAs in a message of charon."""
     for sa in values.values():
         if isinstance(sa, dict):
             yield from sa.get("child-sas", {}).values()
 
 
 def _look_at_port() -> None:
-    """Raise Failure when another program holds the port that IKE needs."""
+    """Raise Failure if another program holds the port that IKE needs."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.bind(("0.0.0.0", _IKE_PORT))  # noqa: S104 (bound for a moment, to see)

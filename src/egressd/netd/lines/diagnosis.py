@@ -1,7 +1,7 @@
 """The reason for which a line is not up, from the words of its daemons. Pure.
 
-`reasons` has the sentences of those that carry PPP; charon's, of strongSwan 5.9.8, stand here. A
-reason that is not known is given in the last words of the daemon.
+`reasons` has the sentences of the PPP daemons; those of charon (strongSwan 5.9.8) stand here. If no
+sentence is known, the reason is the daemon's last line.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ _HOPELESS: Final = re.compile(
     re.MULTILINE,
 )
 _ENDINGS: Final = 3
-"""After so many of a server's wishes to end a session that has not begun it is given up: pppd would
-begin anew for ever."""
+"""Number of Terminate-Requests before a session has begun after which it is given up: pppd would
+start again without end.
+"""
 
 
 def is_over(ppp_log: str, daemon_log: str) -> bool:
-    """True if a line that is being dialled will not come up, though its daemons go on running.
+    """Return True if a line that is being dialled will not come up, though its daemons run on.
 
-    xl2tpd does when pppd has ended, pppd when a server that may begin (``passive``) does not.
+    xl2tpd runs on after pppd has ended, and pppd after a server that may start (``passive``) does
+    not.
     """
     return (
         _OVER.search(daemon_log) is not None
@@ -44,7 +46,7 @@ def is_over(ppp_log: str, daemon_log: str) -> bool:
 
 
 def verdict(dial: Dial, *, was_online: bool, ppp_log: str, daemon_log: str) -> Failure:
-    """Return why a line ended: the first sentence counts, and pppd's before those around it."""
+    """Return the reason why a line ended: the first sentence in pppd's log, else in the unit's."""
     failure = None
     if not was_online:
         failure = _unsaid(dial, ppp_log)
@@ -59,7 +61,7 @@ def verdict(dial: Dial, *, was_online: bool, ppp_log: str, daemon_log: str) -> F
 
 
 def unfinished(dial: Dial, ppp_log: str, daemon_log: str) -> Failure:
-    """Return how far a line came whose server goes on answering and never finishes."""
+    """Return how far a line came whose server keeps answering and never finishes."""
     told = f"{dial.server} took too long to set the line up"
     if reasons.LOGGED_IN.search(ppp_log):
         told = reasons.NO_ADDRESS
@@ -71,7 +73,7 @@ def unfinished(dial: Dial, ppp_log: str, daemon_log: str) -> Failure:
 
 
 def _first(dial: Dial, text: str, rules: Sequence[Rule]) -> Failure | None:
-    """Return the meaning of the first sentence that is known."""
+    """Return the meaning of the first known sentence."""
     mine = [rule for rule in rules if dial.line.type in rule.kinds]
     found = [(match, rule) for rule in mine if (match := rule.pattern.search(text))]
     if not found:
@@ -83,11 +85,11 @@ def _first(dial: Dial, text: str, rules: Sequence[Rule]) -> Failure | None:
 
 
 def reconsidered(failure: Failure, server: object, *, is_proven: bool) -> Failure:
-    """Return the failure as it looks once it is known whether the line has ever been online.
+    """Return the failure in the light of earlier success of the line (`is_proven`).
 
-    A refusal of the login may be due to an earlier session of the account: it is for a login that
-    has worked, unless the server counts failed ones, or where the server says so. A server that
-    falls silent over a secret that has worked is gone.
+    A refused login counts as an account in use if it has worked before, unless the server counts
+    failed logins, or if the server says so. A server that falls silent after a secret that has
+    worked counts as unreachable.
     """
     if is_proven and isinstance(failure, Unproved):
         return Failure(Cause.UNREACHABLE, f"no IPsec server answers at {server}")
@@ -101,7 +103,7 @@ def reconsidered(failure: Failure, server: object, *, is_proven: bool) -> Failur
 
 
 def _unsaid(dial: Dial, ppp_log: str) -> Failure | None:
-    """Return why a server ended a session before the login, where no sentence says it."""
+    """Return the reason why a server ended a session before the login, if no sentence has it."""
     if dial.line.type == "l2tp" and reasons.MPPE_ASKED.search(ppp_log):
         return Failure(Cause.REFUSED, reasons.L2TP_MPPE)
     is_ended = any(found.search(ppp_log) for found in (reasons.ENDED, reasons.TIMED_OUT))
@@ -116,7 +118,7 @@ def _unsaid(dial: Dial, ppp_log: str) -> Failure | None:
 
 
 def _last_words(log: str) -> str:
-    """Return the last line that says more than that the session is over."""
+    """Return the last line with more information than that the session is over."""
     lines = [line for line in log.splitlines() if line.strip() and not _IDLE_WORDS.match(line)]
     return _plain(lines[-1]) if lines else ""
 
@@ -127,7 +129,7 @@ _IDLE_WORDS: Final = re.compile(
 
 
 def _plain(text: str) -> str:
-    """Return a daemon's words, which may be a server's, printable and shortened."""
+    """Return a text of a daemon, which may be a server's, as printable ASCII and shortened."""
     return _UNPRINTABLE.sub(" ", text).strip()[:_WORDS_MAX]
 
 
@@ -135,7 +137,7 @@ _DNS: Final = re.compile(r"^nameserver ([0-9.]+)$", re.MULTILINE)
 
 
 def resolvers(resolv_conf: str) -> tuple[str, ...]:
-    """The DNS servers that the peer handed out, from pppd's file of them."""
+    """Return the DNS servers from the peer, from pppd's resolv.conf."""
     return tuple(dict.fromkeys(_DNS.findall(resolv_conf)))
 
 
@@ -158,7 +160,7 @@ _BEGUN: Final = re.compile(r"initiating Main Mode IKE_SA \S+\[(\d+)\] to ")
 _DELETED: Final = re.compile(r"received DELETE for IKE_SA \S+\[(\d+)\]")
 _RETRANSMIT: Final = re.compile(r"sending retransmit \d+ of request message ID (\d+), seq (\d+)")
 _PROVING: Final = 3
-"""Our third message of Main Mode is the first one encrypted with keys made of the secret."""
+"""The number of our message of Main Mode that is the first one encrypted with the secret's keys."""
 _NAT_PORT: Final = re.compile(r"sending packet: from \S+\[4500\] ")
 _KERNEL: Final = re.compile(r"unable to (?:add SAD entry|install|add policy).*|^error installing.*")
 _UNASKED: Final = ("received proposals unacceptable", "no matching proposal found")
@@ -171,18 +173,18 @@ class IkeTalk:
         self._server = dial.server
         self._stage = Stage.IKE
         self._number = ""
-        """charon's of the IKE_SA that was begun for the attempt."""
+        """charon's number of the IKE_SA that was started for the attempt."""
         self._is_proving = False
-        """True once the secret was used."""
+        """True once a message depended on the secret."""
         self._is_by_nat_port = False
         self._unanswered = ("0", 1)
-        """The message that was repeated: 0 for Main Mode, and which of ours it is."""
+        """The repeated message: its exchange (0 is Main Mode), and its number among ours."""
 
     def hear(self, message: str) -> Failure | None:
-        """Take a message of charon. Return why IPsec cannot be had; None while there is hope.
+        """Take a message of charon. Return the failure, or None while the attempt may succeed.
 
-        A server that does not understand our third message does not share our secret: it answers
-        with what we can't decrypt, or not at all.
+        A server with another secret cannot read our third message: it answers with a packet that
+        cannot be decrypted, or not at all.
         """
         if notified := _NOTIFY.search(message):
             return self._notified(notified[1])
@@ -222,7 +224,7 @@ class IkeTalk:
         return Failure(Cause.REFUSED, reason)
 
     def _ended(self) -> Failure:
-        """The server ended the IKE_SA that it had let us in to."""
+        """Return the failure after the server ended an established IKE_SA."""
         if self._stage is Stage.ESP:
             return Declined(Cause.REFUSED, _NONE_TAKEN, Stage.ESP, is_said=True)
         return Failure(Cause.REFUSED, "the server ended the IPsec association")
@@ -244,10 +246,9 @@ def _wrong_secret() -> Failure:
 
 
 def unheard(dial: Dial, *, in_udp: bool, was_tried: bool) -> Failure:
-    """Return why L2TP has no answer, where the association stands and no packet came by it.
+    """Return the reason why L2TP has no answer, if no packet came by the established association.
 
-    `in_udp` says how ESP went, `was_tried` whether it went in UDP since it does not come through
-    otherwise.
+    `in_udp`: ESP went in UDP. `was_tried`: it did so because plain ESP does not come through.
     """
     server, port = dial.server, dial.line.port
     if was_tried:

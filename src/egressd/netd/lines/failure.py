@@ -20,9 +20,9 @@ class Cause(StrEnum):
 
 
 class Failure(Exception):
-    """A line could not be dialled, or went down. ``str()`` says why, in plain words.
+    """A line could not be dialled, or went down. ``str()`` is the reason, in plain words.
 
-    ``words`` are those of a server that refused the login, as far as it had any.
+    ``words`` are the server's text about a refused login, if there is one.
     """
 
     def __init__(self, cause: Cause, reason: str, words: str = "") -> None:
@@ -49,8 +49,8 @@ class Stage(Enum):
 
 
 class Declined(Failure):
-    """A server took nothing of what it was offered at that stage. One that ``is_said`` to it
-    without delay, so that the next offer may follow; others are silent.
+    """A server accepted no proposal of an offer at that stage. ``is_said`` is True if it answered
+    so, and the next offer may follow without delay; other servers are silent.
     """
 
     def __init__(self, cause: Cause, reason: str, stage: Stage, *, is_said: bool) -> None:
@@ -60,8 +60,8 @@ class Declined(Failure):
 
 
 class Unproved(Failure):
-    """A server fell silent when it was to be shown the secret. It is wrong, or else the way broke
-    in that moment.
+    """A server fell silent when the secret was used: the secret is wrong, or the path broke in that
+    moment.
     """
 
     def __init__(self, reason: str) -> None:

@@ -46,41 +46,42 @@ from egressd.planner.lines.ipsec import Manner
 log = structlog.get_logger()
 
 _DIAL_S: Final = 45.0
-"""What a dial may take. A server that does not answer is given up earlier, by its daemon."""
+"""Seconds that a dial may take. The daemon gives up a server that does not answer earlier."""
 _CONNECT_S: Final = 7.5
-"""What a server's TCP may take to answer pptp(8), which would wait for two minutes. The kernel has
-asked four times by then."""
+"""Seconds that a server's TCP may take to answer pptp(8), which would wait for two minutes. The
+kernel has sent four SYN packets by then."""
 _LOOK_S: Final = 0.25
-"""How often the logs of a line that is being dialled are read."""
+"""Seconds between two checks of the logs of a line that is being dialled."""
 _CHECK_S: Final = 30.0
-"""How often a line that is online is looked at without cause."""
+"""Seconds between two full checks of a line that is online, if no event comes."""
 _LAST_WORDS_S: Final = 0.3
-"""How long a daemon whose interface went may take to say why."""
+"""Seconds that a daemon whose interface is gone has to log the reason."""
 _SETTLE_S: Final = 0.5
-"""How long an interface that has just come is left alone before a line is dialled by it."""
+"""Seconds that a new interface settles before a line is dialled by it."""
 _TRY_AGAIN_S: Final = 1.0
 _JITTER: Final = 0.2
-"""Share of a delay that chance adds, so that lines lost together don't dial together for ever."""
+"""Random share that is added to a delay, so that lines lost together do not keep dialling
+together."""
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """What a unit's record says about its line; no secrets."""
+    """The record of a unit about its line, without secrets."""
 
     key: str
-    """`dial_key` of the line it was started for."""
+    """The `dial_key` of the line that the unit was started for."""
     server: str
     local: str
     carrier: str
     local_port: int
     ike_group: int = 0
     ike_manner: Manner = Manner()
-    """Result of `Charon.establish`, without a meaning for lines without a secret."""
+    """The result of `Charon.establish`; unused for lines without a secret."""
     begun: float
-    """Seconds of CLOCK_BOOTTIME, which goes on across restarts of netd."""
+    """Seconds of CLOCK_BOOTTIME, which continues over restarts of netd."""
 
 
 class LineKeeper:
-    """Keeps one line up until it is told to stop.
+    """Keeps one line up until `stop` or `release`.
 
     `on_change` is called when `status` or `resolvers` has changed.
     """
@@ -99,7 +100,7 @@ class LineKeeper:
     ) -> None:
         self.line = line
         self.resolvers: tuple[str, ...] = ()
-        """The DNS servers that the peer hands out; none when the line is down or it has none."""
+        """The DNS servers from the peer; empty if the line is down or the peer gives none."""
         self._folder = folder
         self._surroundings = surroundings
         self._charon = charon
@@ -111,7 +112,7 @@ class LineKeeper:
         self._backoff = Backoff()
         self._news = asyncio.Event()
         self._due: float | None = 0.0
-        """When to dial next, in the event loop's time; None: not before the line is changed."""
+        """The event loop's time of the next dial; None: not before the line is changed."""
         self._turn = 0
         self._failed_by: Carrier | None = None
         self._server: IPv4Address | None = None
@@ -119,7 +120,9 @@ class LineKeeper:
         self._local_port = 0
         self._online_since = 0.0
         self._old_look = surroundings.looks
-        """One that may have shown an interface which daemons made that are gone."""
+        """`Surroundings.looks` when this line's daemons ended. That snapshot may still show their
+        interface, which must not be taken for another program's.
+        """
         self._is_secured = True
         self._encryption = ""
         self._task: asyncio.Task[None] | None = None
@@ -127,12 +130,12 @@ class LineKeeper:
     # --- For `Lines`. -----------------------------------------------------------------------
 
     def start(self, found: Unit | None, delay_s: float) -> None:
-        """Begin: with a unit that is up already, or by dialling after `delay_s`."""
+        """Start: with a unit that is already up, or by dialling after `delay_s`."""
         self._due = asyncio.get_running_loop().time() + delay_s
         self._task = asyncio.create_task(self._keep(found))
 
     async def stop(self) -> None:
-        """Take the line down; returns once nothing of it is left."""
+        """Take the line down, and return once all its processes and files are gone."""
         await self._cancel()
         await self._take_down(polite=True)
         unit.remove(self._folder)
@@ -145,12 +148,12 @@ class LineKeeper:
             found.release()
 
     def tell(self) -> None:
-        """Something happened that may concern the line."""
+        """Note that something happened that may concern the line."""
         self._news.set()
 
     @property
     def status(self) -> LineStatus:
-        """How the line is doing. It is online, too, while another program made its interface."""
+        """The line's state. It is online, too, while another program has made its interface."""
         status = self._status
         if (link := self.strange_link) is not None:
             status = msgspec.structs.replace(status, is_online=True, ip=_address(link))
@@ -161,7 +164,7 @@ class LineKeeper:
 
     @property
     def strange_link(self) -> Interface | None:
-        """The line's interface, if another program made it, with addresses that it may have."""
+        """The line's interface, if another program has made it and its addresses are allowed."""
         if self._unit is not None or self._surroundings.looks == self._old_look:
             return None
         if self._surroundings.objection(self.line.name):
@@ -175,7 +178,7 @@ class LineKeeper:
 
     @property
     def pids(self) -> set[int]:
-        """The processes of the line that are known."""
+        """The known processes of the line."""
         return set() if self._unit is None or self._unit.is_over else {self._unit.pid}
 
     async def _cancel(self) -> None:
@@ -194,7 +197,7 @@ class LineKeeper:
             self._failed(failure)
 
     async def _rest(self) -> None:
-        """Wait for the next attempt's time, or for the way to the server to change."""
+        """Wait for the time of the next attempt, or for another carrier."""
         loop = asyncio.get_running_loop()
         while self._due is None or loop.time() < self._due:
             await self._hear(None if self._due is None else self._due - loop.time())
@@ -206,7 +209,7 @@ class LineKeeper:
                     self._failed_by = now
 
     async def _attempt(self, found: Unit | None) -> Failure:
-        """Dial and stay up, or stay up with `found`; why that ended."""
+        """Dial and stay up, or stay up with `found`. Return the reason why that ended."""
         self._online_since = 0.0
         self._is_secured = True
         try:
@@ -230,7 +233,7 @@ class LineKeeper:
             try:
                 await self._take_down(polite=failure.cause is not Cause.LOST)
             except Exception:
-                # It is not dialled anew beside daemons that may be there still.
+                # Daemons may still run: a second set beside them must not start.
                 log.exception("cannot end the daemons of a line", line=self.line.name)
                 await asyncio.sleep(_TRY_AGAIN_S)
             else:
@@ -253,10 +256,10 @@ class LineKeeper:
         self._turn += 1
         self._failed_by = self._way()
         status = LineStatus(is_online=False, state=failure.cause.value, reason=str(failure))
-        self._tell_of(status, is_news=True)  # the next attempt is another, if nothing else is
+        self._tell_of(status, is_news=True)  # at least the time of the next attempt is new
 
     async def _take_down(self, *, polite: bool) -> None:
-        """End what runs for the line. May be called again, after it was interrupted."""
+        """End all that runs for the line. May be called again after an interruption."""
         self.resolvers = ()
         if self._unit is not None:
             await self._unit.end(polite=polite)
@@ -271,7 +274,7 @@ class LineKeeper:
     # --- Dialling. --------------------------------------------------------------------------
 
     async def _dial(self) -> tuple[Dial, Unit]:
-        """Start what the line needs. Raises Failure, Invalid, OSError."""
+        """Start the line's daemons. Raises Failure, Invalid, OSError."""
         line = self.line
         check(line)
         await self._surroundings.look()  # or the line's last interface would pass for the new one
@@ -314,7 +317,7 @@ class LineKeeper:
         return dial, started
 
     async def _resume(self, found: Unit) -> Dial:
-        """Take over what an earlier netd started. Raises Failure when it does not stand."""
+        """Adopt the line of an earlier netd. Raises Failure if its IPsec association is gone."""
         note = note_of(found)
         self._server, self._local_port = IPv4Address(note.server), note.local_port
         if note.local_port:
@@ -340,7 +343,9 @@ class LineKeeper:
         self.tell()
 
     def _way(self) -> Carrier | None:
-        """What the line would be dialled by now, if the server can be reached by that."""
+        """Return the carrier by which the line would be dialled now, if the server is reachable by
+        it.
+        """
         server = self._server or IPv4Address(0)
         found = self._carrier(server)
         if found is not None:
@@ -351,8 +356,8 @@ class LineKeeper:
         return found
 
     def _astray(self, failure: Failure) -> Failure:
-        """Why nobody answers: packets may have come to leave by another way while it was dialled,
-        as where another line gets the address of the one that carries it.
+        """Return the reason why no answer comes. Packets may have left by another interface while
+        the line was dialled, for example after another line got the address of its carrier.
         """
         if failure.cause is Cause.UNREACHABLE and self._unit is not None:
             note = note_of(self._unit)
@@ -418,7 +423,7 @@ class LineKeeper:
         self._tell_of(status, is_news=self.resolvers != before)
 
     def _feel(self, pulse: Pulse, echoes: EchoLog, link: Interface) -> None:
-        """Look for signs of life. Raises Failure when there were none for too long."""
+        """Check for signs of life. Raises Failure if there were none for too long."""
         now = asyncio.get_running_loop().time()
         pulse.look(now, packets(self.line.name), echoes.news())
         self._charon.feel(self._local_port, pulse.silence_s(now))
@@ -428,7 +433,7 @@ class LineKeeper:
             ping(self.line.name, link.peers[0])
 
     async def _why(self, dial: Dial, running: Unit) -> Failure:
-        """What the daemons' logs say about the end, once they had a moment to say it."""
+        """Return the reason of the end from the daemons' logs, after a moment for their end."""
         if not running.is_over:
             await asyncio.sleep(_LAST_WORDS_S)
         failure = diagnosis.verdict(
@@ -444,7 +449,7 @@ class LineKeeper:
         return failure
 
     async def _hear(self, timeout_s: float | None) -> bool:
-        """Wait for news, but no longer than that; whether there are any."""
+        """Wait for news, but no longer than that. Return True if there are any."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._news.wait()
@@ -474,17 +479,17 @@ def encryption(line: Line, secured: Secured | None) -> str:
 
 
 def _moved(dial: Dial, before: Carrier, now: Carrier) -> str:
-    """Why a line cannot stay on the carrier that it was dialled by."""
+    """Return the reason why a line cannot stay on the carrier that it was dialled by."""
     if now.interface == before.interface:
         return f"the address of {now.interface} is now {now.address}"
     return f"the way to {dial.server} is now {now.interface}"
 
 
 def _is_unanswered(dial: Dial) -> bool:
-    """Whether the line is a PPTP one whose server has not even taken the TCP connection."""
+    """Return True for a PPTP line whose server has not even accepted the TCP connection."""
     return dial.line.type == "pptp" and sockets.is_unanswered(dial.local, dial.server, PPTP_PORT)
 
 
 def note_of(found: Unit) -> Note:
-    """Raises msgspec.ValidationError for a unit that another version started."""
+    """Return a unit's note. Raises msgspec.ValidationError if another version started the unit."""
     return msgspec.convert(found.note, Note)

@@ -1,4 +1,4 @@
-"""All VPN lines of the device: the reconciler's one door to them."""
+"""All VPN lines of the device: the interface to the reconciler."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from egressd.planner.registry import CLEAR_LINE_PORTS, LINE_PORTS
 log = structlog.get_logger()
 
 _APART_S: Final = 0.25
-"""When several lines are to be dialled, one begins in so many seconds on average."""
+"""Average seconds between the first dials of several lines."""
 _SPREAD_MAX_S: Final = 10.0
 
 
 class DialledLines:
     """Keeps the wanted lines up.
 
-    `run_dir` is a folder of their own (a short path: a Unix socket's holds 107 bytes), `logins` the
-    file of those that have worked.
-    `on_change` is called with the name of a line whose status or resolvers have changed.
+    `run_dir` is a folder of their own (its path must be short: a Unix socket's path holds 107
+    bytes), `logins` the file of the logins that have worked. `on_change` is called with the name of
+    a line whose status or resolvers have changed.
     """
 
     def __init__(self, run_dir: Path, logins: Path, on_change: Callable[[str], None]) -> None:
@@ -58,20 +58,21 @@ class DialledLines:
         self._found: dict[str, Unit] = {}
         self._wanted: dict[str, Line] = {}
         self._left_out: set[LineKeeper] = set()
-        """Those that a wanted set left out which nobody has applied: a later one may have them
-        again, but who switches a line off and on wants it dialled anew."""
+        """Keepers left out by a `want()` that `apply()` has not processed yet. They are stopped
+        even if a later `want()` lists the line again: disabling and enabling a line must redial it.
+        """
         self._leaving: dict[str, Line] = {}
         self._strange: set[str] = set()
         """Lines whose interfaces another program has made."""
         self._turns = Turns(time.monotonic)
         self._turn = asyncio.Lock()
         self._is_open = False
-        """Whether what an earlier netd left has been seen to."""
+        """True once the units of an earlier netd have been adopted or ended."""
 
     # --- Start and end. ---------------------------------------------------------------------
 
     async def find(self) -> None:
-        """Find the lines that an earlier netd left up. To be followed by `open`."""
+        """Find the lines that an earlier netd left up. `open` must follow."""
         for folder in (self._folder.parent, self._folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if ended := await asyncio.to_thread(strays.end, self._is_stray):
@@ -85,7 +86,7 @@ class DialledLines:
             log.info("adopted running lines", lines=sorted(self._found))
 
     async def open(self) -> None:
-        """Get ready to dial. To be followed by `apply`."""
+        """Prepare to dial. `apply` must follow."""
         self._logins.load()
         self._follower = Follower(lambda: self.apply(self._wanted))
         await self._surroundings.open()
@@ -115,8 +116,9 @@ class DialledLines:
     # --- What is wanted, and what is. -------------------------------------------------------
 
     def want(self, wanted: Mapping[str, Line]) -> None:
-        """`apply` soon, and meanwhile go on. Lines that `wanted` leaves out end, even if those that
-        follow have them again before they did."""
+        """Schedule `apply`, and return. Lines that `wanted` leaves out end, even if a later set has
+        them again before they have ended.
+        """
         self._wanted = dict(wanted)
         self._left_out.update(self._unlike(wanted).values())
         self._follower.notify()
@@ -124,9 +126,9 @@ class DialledLines:
     async def apply(self, wanted: Mapping[str, Line]) -> None:
         """Keep the lines of `wanted` up, by interface name, and no others.
 
-        Only lines that changed in what their daemons see are dialled anew; a renamed one is
-        (pppd knows its interface by name, and would take down another that came to bear it).
-        Returns when the lines that are not wanted are gone, but without waiting for dials.
+        Only lines with a change that their daemons see are redialled. A renamed line is (pppd knows
+        its interface by name, and would take down another one that gets the name). Return once the
+        unwanted lines are gone, without waiting for dials.
         """
         self._wanted = dict(wanted)
         async with self._turn:
@@ -148,41 +150,42 @@ class DialledLines:
                 await self._charon.close()
 
     def outdated(self, wanted: Mapping[str, Line]) -> dict[str, Line | None]:
-        """Lines that may be up and are not those of `wanted`, by interface name: they were edited
-        or are wanted no more, and have not been taken down yet. None where an earlier netd dialled.
+        """Return the lines, by interface name, that may be up and are not those of `wanted`: they
+        were edited or removed, and have not been taken down yet. The value is None for lines that
+        an earlier netd dialled.
         """
         kept = {name: keeper.line for name, keeper in self._unlike(wanted).items()}
         return {**dict.fromkeys(self._unwanted(wanted)), **self._leaving, **kept}
 
     def status(self) -> dict[str, LineStatus]:
-        """How each wanted line is doing, by interface name."""
+        """Return the state of each wanted line, by interface name."""
         return {name: keeper.status for name, keeper in self._keepers.items()}
 
     def resolvers(self) -> dict[str, tuple[str, ...]]:
-        """The DNS servers that each line's peer hands out, where it is up and has any."""
+        """Return the DNS servers from the peer of each line that is up and has any."""
         found = {n: diagnosis.resolvers(u.read(pppd.RESOLVERS)) for n, u in self._found.items()}
         kept = {name: keeper.resolvers for name, keeper in self._keepers.items()}
         return {name: servers for name, servers in (found | kept).items() if servers}
 
     def servers(self) -> frozenset[IPv4Address]:
-        """The addresses that lines are dialled to, where they are known."""
+        """Return the known addresses of the lines' servers."""
         return frozenset(k.server for k in self._keepers.values() if k.server is not None)
 
     def reserve(self, taken: Taken) -> None:
-        """Take down lines that have such addresses, from now on."""
+        """From now on, take down lines that have such addresses."""
         if taken != self._surroundings.taken:
             self._surroundings.taken = taken
             self._tell_all()
 
     def pids(self) -> set[int]:
-        """Processes that work for lines."""
+        """Return the processes that work for lines."""
         found = set().union(*(keeper.pids for keeper in self._keepers.values()))
         return found | ({self._charon.pid} if self._charon.pid is not None else set())
 
     # --- Within. ----------------------------------------------------------------------------
 
     def _is_stray(self, process: Path) -> bool:
-        """Whether it works for a line, and neither `find` nor `open` will see to it."""
+        """Return True for a process of a line that neither `find` nor `open` will handle."""
         folder = unit.folder_of(process)
         if folder is None:
             return False
@@ -202,7 +205,7 @@ class DialledLines:
         await self._charon.keep_only(ports, {note.ike_group for note in secured})
 
     def _unwanted(self, wanted: Mapping[str, Line]) -> list[str]:
-        """Units of an earlier netd that are not those of `wanted`, by name."""
+        """Return the names of the units of an earlier netd that are not those of `wanted`."""
         return [
             name
             for name, found in self._found.items()
@@ -210,7 +213,7 @@ class DialledLines:
         ]
 
     def _unlike(self, wanted: Mapping[str, Line]) -> dict[str, LineKeeper]:
-        """Keepers of lines that are not those of `wanted`."""
+        """Return the keepers of lines that are not those of `wanted`."""
         return {n: k for n, k in self._keepers.items() if not _is_same(k.line, wanted.get(n))}
 
     async def _drop(self, names: list[str]) -> None:
@@ -253,15 +256,16 @@ def _key(found: Unit) -> str:
 
 
 def _is_same(line: Line, wanted: Line | None) -> bool:
-    """Whether the line that is kept does for the wanted one."""
+    """Return True if the running line serves as the wanted one."""
     return wanted is not None and dial_key(line) == dial_key(wanted)
 
 
 def _ports(ports: range, use: str) -> PortRange:
-    """Local UDP ports of L2TP lines, to be used again as late as possible.
+    """Return the local UDP ports of L2TP lines, to be reused as late as possible.
 
-    A server that has not noticed a session's end would take what comes from its port for a part of
-    it (Linux's L2TP connects a UDP socket for each tunnel), and the new session would stay silent.
+    A server that has not noticed the end of a session would take packets from its port for a part
+    of it (Linux's L2TP connects a UDP socket for each tunnel), and the new session would stay
+    silent.
     """
     full = f"no more than {len(ports)} {use}"
     return PortRange(ports, full, first=random.randrange(len(ports)))  # noqa: S311 (no secret)

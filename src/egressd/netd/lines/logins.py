@@ -1,7 +1,9 @@
-"""The logins that have worked: a server that refuses one may hold an earlier session for a while.
+"""The logins that have worked. A server that refuses such a login may still hold an earlier
+session.
 
-They are known by the `dial_key` of their line, which changes with every edit that a server may see,
-and outlive netd and reboots in a small file: after a power cut servers hold sessions, too.
+The key of a login is the `dial_key` of its line, which changes with every edit that a server may
+see. A small file keeps the logins over restarts of netd and reboots: servers hold sessions after a
+power cut, too.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ class Logins:
         self._worked: set[str] = set()
 
     def load(self) -> None:
-        """Take up what an earlier netd knew. Without a file that can be read: nothing."""
+        """Load the logins that an earlier netd saved; none if the file cannot be read."""
         with suppress(OSError, msgspec.DecodeError):
             self._worked = msgspec.json.decode(self._path.read_bytes(), type=set[str])
 
@@ -47,7 +49,7 @@ class Logins:
             self._save()
 
     def _save(self) -> None:
-        """Write them down. A failure only costs lines long pauses after a restart."""
+        """Save the logins. After a failure lines only have longer pauses after a restart."""
         try:
             write_private(self._path, msgspec.json.encode(sorted(self._worked)))
         except OSError as error:

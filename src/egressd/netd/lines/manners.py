@@ -1,7 +1,7 @@
-"""The manner in which IPsec with each server is asked for: the one that worked, or else another
+"""The manner in which IPsec is negotiated with each server: the one that worked, or else another
 with each attempt. Pure.
 
-Those who share an IKE_SA share their manner. Several attempts with one manner, made at the same
+Lines that share an IKE_SA share their manner. Several attempts in one manner, made at the same
 time, count once.
 """
 
@@ -17,11 +17,12 @@ from egressd.planner.lines.ipsec import Manner
 from egressd.planner.lines.proposals import ESP_OFFERS, IKE_OFFERS
 
 _REMEMBERED: Final = 256
-"""Pairs of addresses, at least one of which changes with each of a server's names and a WAN's
-leases."""
+"""Number of pairs of addresses that are remembered. A pair changes with each lease of a WAN, and
+with the addresses of a server's name.
+"""
 _PATIENCE: Final = 3
-"""A server with which ESP has worked as it is gets it otherwise in every third attempt: it is
-rather L2TP that does not answer there, or the path that is cut."""
+"""Every so many attempts, a server with which one form of ESP has worked gets the other form. The
+cause is rather that L2TP does not answer there, or that the path is cut."""
 
 Way = tuple[IPv4Address, IPv4Address, str]
 
@@ -60,7 +61,7 @@ class Manners:
         return self._of(dial).manner
 
     def refused(self, dial: Dial, tried: Manner, stage: Stage) -> None:
-        """Note that the server takes nothing of an offer. After the last one the first is due."""
+        """Note that the server accepts no proposal of an offer. The first one follows the last."""
         known = self._of(dial)
         if known.manner != tried:
             return
@@ -70,40 +71,40 @@ class Manners:
             known.esp = (known.esp + 1) % len(ESP_OFFERS)
 
     def unanswered(self, dial: Dial, tried: Manner, stage: Stage) -> None:
-        """Note that there was no answer to an offer, as servers do that take nothing of it."""
+        """Note that an offer had no answer: some servers are silent if they accept no proposal."""
         known = self._of(dial)
         if not known.has_worked:
             self.refused(dial, tried, stage)
             known.is_guess = (known.ike, known.esp) != (0, 0)
 
     def is_guess(self, dial: Dial) -> bool:
-        """True if a server that takes the offers which are due may take the first ones as well."""
+        """Return True if a server that accepts the current offers may accept the first, too."""
         return self._of(dial).is_guess
 
     def confirmed(self, dial: Dial) -> None:
-        """Note that the server was asked for the first offers while it was there."""
+        """Note that the server received the first offers while it was up."""
         self._of(dial).is_guess = False
 
     def unheard(self, dial: Dial, tried: Manner) -> None:
-        """Note that nothing came by ESP."""
+        """Note that no packet came by ESP."""
         known = self._of(dial)
         if known.manner == tried:
             known.misses += 1
 
     def established(self, dial: Dial, manner: Manner) -> None:
-        """Note that there is an association in that manner."""
+        """Note that an association in that manner exists."""
         known = self._of(dial)
         known.ike, known.esp, known.has_worked = manner.ike, manner.esp, True
 
     def carried(self, dial: Dial, manner: Manner) -> None:
-        """Note that a line is online by it."""
+        """Note that a line is online by an association in that manner."""
         self.established(dial, manner)
         known = self._of(dial)
         known.is_in_udp, known.has_carried, known.misses = manner.is_in_udp, True, 0
 
     def _of(self, dial: Dial) -> _Known:
         way = way_of(dial)
-        # The one that was asked for last stands last.
+        # The most recently used entry is the last.
         known = self._known[way] = self._known.pop(way, _Known())
         if len(self._known) > _REMEMBERED:
             del self._known[next(iter(self._known))]
@@ -111,5 +112,5 @@ class Manners:
 
 
 def way_of(dial: Dial) -> Way:
-    """Equal for lines that charon may take for users of one IKE_SA."""
+    """Return a key that is equal for lines that may share an IKE_SA."""
     return dial.local, dial.server, dial.line.secret

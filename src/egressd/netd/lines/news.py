@@ -1,4 +1,4 @@
-"""What becomes of lines: for those who ask, and as events for people."""
+"""The states of the lines, for queries and as events."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from collections.abc import Callable, Iterator, Mapping
 from egressd.model.messages import Event, LineNews, LineStatus
 
 _UNDER_WAY = ("waiting", "dialing")
-"""States that lead to one worth telling."""
+"""States without an event: another one follows."""
 
 
 class Reporter:
-    """Publishes how lines are doing whenever that is news."""
+    """Publishes the states of the lines when they change."""
 
     def __init__(self, publish: Callable[[Event | LineNews], None]) -> None:
         self.latest = LineNews({})
-        """How each line was doing at the last report."""
+        """The state of each line at the last report."""
         self._publish = publish
         self._told: dict[str, LineStatus] = {}
-        """How each was doing when it was told last; nothing of one that was up and is dialled."""
+        """The last state of each line that an event was about. A line that was up and is being
+        dialled has none.
+        """
 
     def report(self, lines: dict[str, LineStatus]) -> None:
-        """Tell everyone what has changed since the last report."""
+        """Publish the changes since the last report."""
         before, self.latest = self.latest, LineNews(lines)
         if self.latest != before:
             self._publish(self.latest)
@@ -33,7 +35,7 @@ class Reporter:
 
 
 def events(before: Mapping[str, LineStatus], now: Mapping[str, LineStatus]) -> Iterator[Event]:
-    """An event for each line that came up, went down, or is down for another reason."""
+    """Yield an event for each line that came up, went down, or is down for another reason."""
     for name, status in now.items():
         was = before.get(name)
         if status.is_online and not (was is not None and was.is_online):

@@ -1,7 +1,7 @@
-"""The sentences of pppd, pptp and xl2tpd that say why a line is not up, and what each means.
+"""The sentences of pppd, pptp and xl2tpd about a line that is not up, and the meaning of each.
 
-The texts are those of pppd 2.4.9 and 2.5, xl2tpd 1.3.18 and pptp 1.10.0. A daemon's line is only
-compared with what that daemon says: a server's words are quoted in all of them.
+The texts are those of pppd 2.4.9 and 2.5, xl2tpd 1.3.18 and pptp 1.10.0. A pattern begins with the
+daemon's own words, since a server's words are quoted in all of them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class Rule(NamedTuple):
     pattern: re.Pattern[str]
     cause: Cause
     reason: str
-    """With ``{}`` for each group of the pattern, ``{server}`` and ``{port}``."""
+    """The text, with ``{}`` for each group of the pattern, ``{server}`` and ``{port}``."""
     kinds: tuple[str, ...]
-    """The types of line that it is for."""
+    """The types of line to which it applies."""
 
 
 _ALL: Final = ("l2tp", "pptp")
@@ -41,10 +41,11 @@ _L2TP_MPPE: Final = "the server wants MPPE inside L2TP, which egressd does not d
 _NO_PPTP: Final = "no PPTP server answers at {server}"
 _PPTP: Final = r"pptp \w+\[[^]]*\]: "
 _SOON: Final = r"(?:.*\n){0,99}?"
-"""Lines until another sentence. A log that is full of the first one would be read over and over, if
-there were no bound."""
+"""The lines up to another sentence. Without the bound a log full of the first sentence would be
+searched again and again."""
 _XL2TPD: Final = r"xl2tpd\[\d+\]: (?:\w+ ?: )?"
 
+# Message types (RFC 2661, 3.2): Call-Disconnect-Notify, Stop-Control-Connection-Notification.
 _CDN: Final = 14
 _STOP_CCN: Final = 4
 _L2TP_CODES: Final = (
@@ -57,8 +58,9 @@ _L2TP_CODES: Final = (
     (_STOP_CCN, 5, "the server speaks another version of L2TP"),
     (_STOP_CCN, 6, "the server is being shut down"),
 )
-"""Message types and result codes (RFC 2661, 4.4.2) that mean something without words. xl2tpd takes
-the words for them from the table of the other message."""
+"""Message types and result codes (RFC 2661, 4.4.2) that have a meaning without text. xl2tpd logs
+for them the text of the other message's table.
+"""
 
 PPP_LOG: Final[tuple[Rule, ...]] = (
     _rule(r"(?:CHAP|PAP) authentication failed due to protocol-reject", Cause.REFUSED, _NO_WAY_IN),
@@ -126,11 +128,11 @@ PPP_LOG: Final[tuple[Rule, ...]] = (
         "the L2TP server takes the call, but no PPP comes from it",
         ("l2tp",),
     ),
-    # pppd cuts what it says at 1,023 bytes, and the packets that it logs at 255 a line.
+    # pppd cuts a message at 1,023 bytes, and a packet's text at 255.
     _rule(r"LCP terminated by peer \(.*MPPE", Cause.REFUSED, _L2TP_MPPE, ("l2tp",)),
     _rule(r"LCP terminated by peer \((.+?)\)?$", Cause.REFUSED, "the server ended the line: {}"),
     _rule(r"LCP terminated by peer", Cause.REFUSED, "the server ended the line"),
-    # Before LCP is open pppd says nothing of it, and goes on.
+    # Before LCP is open pppd does not log it in words, and continues.
     _rule(
         r'rcvd \[LCP TermReq id=\S+ "(.*?)(?:"[^"\n]*\])?$(?!\nLCP terminated)',
         Cause.REFUSED,
@@ -156,10 +158,10 @@ PPP_LOG: Final[tuple[Rule, ...]] = (
         "the PPTP server takes no call of this line: {}",
         ("pptp",),
     ),
-    # pptp has ended, and had nothing to complain of.
+    # pptp has ended without an error.
     _rule(r"Modem hangup", Cause.REFUSED, "the PPTP server ended the call", ("pptp",)),
 )
-"""Sentences of pppd's log. Of two that match at one place the first one counts."""
+"""The sentences of pppd's log. Of two that match at one place the first one applies."""
 
 UNIT_LOG: Final[tuple[Rule, ...]] = (
     _rule(
@@ -194,9 +196,9 @@ UNIT_LOG: Final[tuple[Rule, ...]] = (
     ),
     _rule(rf"{_XL2TPD}Connection closed to", Cause.REFUSED, "the server closed the connection"),
 )
-"""Sentences of the unit's log, which has the output of the daemons around pppd."""
+"""The sentences of the unit's log, which has the output of the daemons around pppd."""
 
-# --- What a server does not say. ------------------------------------------------------------
+# --- Signs of reasons without a sentence. ---------------------------------------------------
 
 ENDED: Final = re.compile(r"^rcvd \[LCP TermReq", re.MULTILINE)
 TIMED_OUT: Final = re.compile(r"^LCP: timeout sending Config-Requests", re.MULTILINE)
@@ -204,7 +206,7 @@ LOGGED_IN: Final = re.compile(r"^(?:\w+-)?(?:CHAP|PAP) authentication ", re.MULT
 PROOF_SENT: Final = re.compile(r"^sent \[(?:CHAP Response|PAP AuthReq)", re.MULTILINE)
 TUNNEL: Final = re.compile(f"^{_XL2TPD}Connection established to", re.MULTILINE)
 PROOF_ASKED: Final = re.compile(r"^rcvd \[LCP ConfReq [^\n]*<auth ([^>\n]+)>", re.MULTILINE)
-"""The kind of proof that a server asks for, as pppd logs it with ``debug``."""
+"""The authentication protocol that a server demands, as pppd logs it with ``debug``."""
 MPPE_ASKED: Final = re.compile(
     rf"^rcvd \[CCP ConfReq [^\n]*<mppe{_SOON}LCP terminated by peer$", re.MULTILINE
 )
@@ -213,13 +215,13 @@ NO_MS_CHAP: Final = "the server does not ask for MS-CHAPv2, without which PPTP i
 L2TP_MPPE: Final = _L2TP_MPPE
 IN_USE: Final = re.compile(
     r"already (?:logged|connected|online|active)|\bin use\b|simultaneous|concurrent|another session"
-    # Other things have limits, too.
+    # Other limits are excluded.
     r"|^(?!.*(?:attempt|fail|wrong|invalid|data|traffic|volume|quota|byte|\d ?[kmg]b|bandwidth"
     r"|\brate\b|(?<!same )time\b|timeout|hours|days?\b|month|expire|credit|balance))"
     r".*(?:(?:too many|multiple|maximum|max|no (?:free|more)|limit|exceed).*(?:sessions?|logins?"
     r"|logons?|connections?|users?)\b|(?:session|login|logon|connection|user).*(?:limit|exceed|max))",
     re.IGNORECASE,
 )
-"""By such words servers refuse a second session of an account."""
+"""The words with which servers refuse a second session of an account."""
 LOCKED: Final = re.compile(r"attempt|failed log|login failures|locked", re.IGNORECASE)
-"""By such words a server that counts failed logins refuses even the right one."""
+"""The words with which a server that counts failed logins refuses even the right one."""

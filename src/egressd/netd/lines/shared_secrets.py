@@ -1,4 +1,4 @@
-"""The secrets that charon uses at the moment: it knows one a server."""
+"""The secrets that charon uses at the moment: one per server."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from ipaddress import IPv4Address
 
 
 class SharedSecrets:
-    """Lines with another secret for the same server wait for their turn to use it. Who comes after
-    them waits, too, or those with the secret in use might never be done.
+    """Lends charon's secret of a server to lines. Lines with another secret for the same server
+    wait for their turn, and later ones wait behind them: otherwise lines with the secret in use
+    could follow each other without end.
     """
 
     def __init__(self) -> None:
         self._used: dict[IPv4Address, str] = {}
         self._users: Counter[IPv4Address] = Counter()
         self._waiting: defaultdict[IPv4Address, dict[int, str]] = defaultdict(dict)
-        """Server -> the secrets that are waited for, by number, the first one first."""
+        """Server -> the secrets that lines wait for, by number, in the order of arrival."""
         self._numbers = itertools.count()
         self._changed = asyncio.Condition()
 
     @asynccontextmanager
     async def lent(self, server: IPv4Address, secret: str) -> AsyncIterator[None]:
-        """While the block lasts, nobody puts another secret in the place of this one."""
+        """Keep this secret in place while the block lasts."""
         async with self._changed:
             await self._take(server, secret)
         try:

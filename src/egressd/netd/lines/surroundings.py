@@ -1,4 +1,4 @@
-"""What lines ask the machine they are dialled from."""
+"""The facts about the machine that lines need: interfaces, names, programs, kernel modules."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _IPSEC_PROGRAMS: Final = {
     ipsec.DAEMON: "charon-systemd",
     "/usr/lib/ipsec/plugins/libstrongswan-openssl.so": "libstrongswan-standard-plugins",
 }
-"""File that must be there -> the Debian package that brings it."""
+"""Required file -> the Debian package that contains it."""
 
 _AF_PPPOX: Final = 24  # linux/socket.h
 _PX_PROTO_OL2TP: Final = 1  # linux/if_pppox.h
@@ -46,55 +46,55 @@ _THREADS: Final = 8  # names of servers that are resolved at the same time
 
 
 class Surroundings:
-    """The machine and its network as they are.
+    """The present state of the machine and its network.
 
-    ``on_change`` is called soon after interfaces, addresses or routes changed; ``facts`` are new
-    then.
+    ``on_change`` is called soon after interfaces, addresses or routes changed and ``facts`` were
+    read again.
     """
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         self.facts = Facts()
         self.looks = 0
-        """How often the machine was looked at."""
+        """The number of times that the facts were read."""
         self.taken = Taken()
         """Addresses that no line may have."""
         self._on_change = on_change
         self._watcher = Watcher(self.look)
-        # Not the event loop's own threads, nor one for both: a resolver that hangs must hold up
-        # nobody else, lines whose server is an address neither.
+        # Neither the event loop's own threads, nor one pool for both: a resolver that hangs must
+        # not delay other work, nor lines whose server is an address.
         self._resolving = ThreadPoolExecutor(_THREADS, "line-names")
         self._checking = ThreadPoolExecutor(1, "line-means")
 
     async def open(self) -> None:
-        """Look, and begin to watch."""
+        """Read the facts, and start to watch them."""
         await self.look()
         await self._watcher.__aenter__()
 
     async def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         await self._watcher.__aexit__(None, None, None)
         for threads in (self._resolving, self._checking):
             threads.shutdown(wait=False, cancel_futures=True)
 
     async def look(self) -> None:
-        """Read anew what the machine has."""
+        """Read the facts again."""
         self.facts = kernel_facts.read()
         self.looks += 1
         self._on_change()
 
     def link(self, name: str) -> Interface | None:
-        """The interface of a line, once it is up with the addresses of both its ends."""
+        """Return the interface of a line, once it is up with the addresses of both its ends."""
         interface = self.facts.interfaces.get(name)
         if interface is None or not (interface.is_up and interface.addresses and interface.peers):
             return None
         return interface
 
     def objection(self, name: str) -> str:
-        """Why a line must not have the addresses that it has: see `lines_address.objection`."""
+        """Return the reason why a line must not have its addresses (`lines_address.objection`)."""
         return lines_address.objection(name, self.facts, self.taken)
 
     async def address(self, host: str, turn: int) -> IPv4Address:
-        """The address of a server; of several that a name has, another each turn.
+        """Return the address of a server; of several of a name, another one each turn.
 
         Raises Failure.
         """
@@ -108,8 +108,8 @@ class Surroundings:
     def check_way(self, server: IPv4Address, carrier: Carrier) -> None:
         """Raise Failure unless packets from the carrier's address to `server` leave by it.
 
-        So that a line is not dialled by the wrong WAN in the moment before its policy rule is
-        there.
+        This keeps a line from being dialled by the wrong WAN in the moment before its policy rule
+        exists.
         """
         told = "there is no route"
         with suppress(NetlinkError):
@@ -126,7 +126,7 @@ class Surroundings:
         )
 
     async def check_means(self, line: Line) -> None:
-        """Raise Failure when a program or the kernel's part is missing, saying what to install."""
+        """Raise Failure if a program or kernel module is missing; the reason names the package."""
         # In a thread, since the kernel may have modules to load first.
         if missing := await _run(self._checking, lambda: _missing(line)):
             raise Failure(Cause.MISSING, missing)
@@ -137,7 +137,9 @@ def _run(threads: ThreadPoolExecutor, call: Callable[[], T]) -> Awaitable[T]:
 
 
 def _resolve(host: str) -> list[IPv4Address]:
-    """The IPv4 addresses of a name. By a process, since the C library's call cannot be ended."""
+    """Return the IPv4 addresses of a name. A process asks, since the C library's call cannot be
+    cancelled.
+    """
     with suppress(subprocess.TimeoutExpired, ValueError):
         lines = _output(["getent", "ahostsv4", host]).stdout.decode().splitlines()
         return list(dict.fromkeys(IPv4Address(line.split()[0]) for line in lines))
@@ -149,7 +151,7 @@ def _output(command: list[str]) -> subprocess.CompletedProcess[bytes]:
 
 
 def _missing(line: Line) -> str:
-    """What must be installed before `line` can be dialled, or nothing."""
+    """Return the reason why `line` cannot be dialled before an installation, or an empty text."""
     programs = {**_PROGRAMS[line.type], **(_IPSEC_PROGRAMS if line.secret else {})}
     packages = [package for file, package in programs.items() if not Path(file).exists()]
     if packages:
@@ -175,7 +177,7 @@ def _no_module(what: str, module: str) -> str:
 
 
 def _opens(path: str) -> bool:
-    """Whether a device opens; the kernel loads its module then."""
+    """Return True if a device opens. The kernel loads its module then."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
     except OSError:
@@ -184,7 +186,7 @@ def _opens(path: str) -> bool:
 
 
 def _has_socket(family: int, kind: int, protocol: int) -> bool:
-    """Whether there are such sockets; the kernel loads their module then."""
+    """Return True if the kernel has such sockets. It loads their module then."""
     try:
         socket.socket(family, kind, protocol).close()
     except OSError:
@@ -193,9 +195,9 @@ def _has_socket(family: int, kind: int, protocol: int) -> bool:
 
 
 def _has_module(name: str) -> bool:
-    """Whether the kernel has a module or can load it, as pppd and charon have it do (kmod(8)).
+    """Return True if the kernel has a module or can load it, as pppd and charon let it (kmod(8)).
 
-    Taken to be so where netd may not look, as under ``ProtectKernelModules`` (systemd.exec(5)).
+    True also where netd may not look, as under ``ProtectKernelModules`` (systemd.exec(5)).
     """
     if Path("/sys/module", name).exists():
         return True

@@ -1,9 +1,9 @@
-"""The order in which lines dial, when many want to at once.
+"""The order in which lines dial, if many are due at once.
 
-An attempt costs netd and the daemons some 0.1 s of a processor, so that lines that all fail would
-leave it no time for those that are up. Lines that have failed less often go first: one that was
-lost does not wait behind hundreds whose server is gone. These have their turn all the same, however
-many others there are.
+An attempt costs netd and the daemons some 0.1 s of CPU time, so many failing lines would leave none
+for lines that are up. Lines with fewer failures go first: a line that was lost does not wait behind
+hundreds whose server is gone. Those have their turn all the same, however many other lines there
+are.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Callable
 from typing import Final
 
 APART_S: Final = 0.1
-"""Seconds after which another line may dial, where many want to."""
+"""Seconds between the turns of lines, if many are due."""
 BURST: Final = 16
-"""So many may at once, after a time in which none did."""
+"""Number of lines that may dial at once, after a pause."""
 _FAILURE_S: Final = 1.0
-"""A line lets those go first that come so much later for each failure that it has had more."""
+"""Seconds by which each failure moves a line back in the queue."""
 _FAILURES: Final = 30
-"""More failures than these count no more."""
+"""Number of failures beyond which further ones do not move a line back."""
 
 
 class Turns:
@@ -30,7 +30,7 @@ class Turns:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._full_at = 0.0
-        """Time at which a whole burst may dial again."""
+        """The time at which a whole burst may dial again."""
         self._numbers = itertools.count()
         self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -47,7 +47,7 @@ class Turns:
             turn.cancel()
 
     def _give(self) -> None:
-        """Give as many turns as are due, and look again when the next one is."""
+        """Give the turns that are due, and set a timer for the next one."""
         now = self._now()
         while self._waiting:
             due_s = self._full_at - now - (BURST - 1) * APART_S

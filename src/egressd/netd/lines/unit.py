@@ -1,9 +1,9 @@
-"""A unit: a daemon with all that it starts, in a folder and a mount namespace of its own.
+"""A unit: a daemon with all its children, in a folder and a mount namespace of its own.
 
-The folder (mode 0700) holds the daemon's files, its output (``log``) and who it is
-(``unit.json``). The unit sees the folder mounted onto itself, and so does whatever it starts,
-detached or not: by that mount all processes of a unit are found, however netd or the daemon
-ended. Processes are only ever signalled through a pidfd (pidfd_open(2)).
+The folder (mode 0700) holds the daemon's files, its output (``log``) and its record
+(``unit.json``). In the unit, the folder is mounted onto itself, also for its children, detached or
+not. That mount identifies all processes of a unit, however netd or the daemon ended. Processes are
+only signalled through a pidfd (pidfd_open(2)).
 """
 
 from __future__ import annotations
@@ -32,23 +32,25 @@ LOG: Final = "log"
 _RECORD: Final = "unit.json"
 
 _POLITE_S: Final = 1.0
-"""How long a daemon has to take its leave of the server."""
+"""Seconds that a daemon has to end its session with the server."""
 _KILL_S: Final = 2.0
 _KILL_ROUNDS: Final = 5
-"""A process may fork while the others are killed; then it is looked for again."""
+"""Number of searches for processes to kill. A process may fork while the others are killed."""
 
 _LOG_MAX: Final = 1 << 20
-"""Bytes of a log after which it is emptied."""
+"""Bytes of a log above which it is emptied."""
 _READ_MAX: Final = 1 << 16
-"""Bytes of a log that are read at once: how many there are is up to a server, and netd has other
-things to do than to look for sentences in all of them."""
+"""Bytes of a log that are read at once. A server decides how long a log becomes, and a search in
+all of it would delay netd.
+"""
 _LOOK_S: Final = 2.0
-"""How often that is looked at: the folder lies in memory, and how much a daemon logs is up to who
-sends it packets. A limit of the kernel's (RLIMIT_FSIZE) would end it."""
+"""Seconds between two checks of the logs' sizes. The folder lies in memory, and the sender of
+packets decides how much a daemon logs. The kernel's limit (RLIMIT_FSIZE) would end the daemon.
+"""
 
 _MARK: Final = b"EGRESSD_UNIT"
-"""The variable that names the folder in the environment of a unit's processes: it is known by that
-when the folder is gone."""
+"""The environment variable of a unit's processes that has the folder. It identifies them when the
+folder is gone."""
 
 _ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
 
@@ -60,16 +62,16 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unit:
-    """A unit that runs, or has just ended. Made by `start` or `find`.
+    """A unit that runs, or has just ended. `start` and `find` make it.
 
-    ``on_end`` is called once, when its leader has ended; ``how`` then says how.
+    ``on_end`` is called once, after its leader has ended; ``how`` then has the exit status as text.
     """
 
     def __init__(self, folder: Path, pid: int, pidfd: int, note: dict[str, Any]) -> None:
         self.folder = folder
         self.pid = pid
         self.note = note
-        """What the one who started it wanted remembered."""
+        """The caller's data, kept in the record."""
         self.how = ""
         self.on_end: Callable[[], None] = lambda: None
         self._pidfd = pidfd
@@ -91,8 +93,8 @@ class Unit:
     ) -> Self:
         """Run `argv` in `folder`, which `prepare` made. Raises OSError.
 
-        `covers` maps folders in `folder` to those of the system that the unit is to see them in
-        place of; missing ones are made on both sides.
+        `covers` maps folders in `folder` to system folders, over which they are mounted for the
+        unit. Missing folders are made on both sides.
         """
         for inner, outer in covers.items():
             (folder / inner).mkdir(mode=0o700, exist_ok=True)
@@ -103,12 +105,12 @@ class Unit:
             'mount --bind "$0" "$0"',
             'cd "$0"',
             *mounts,
-            # What daemons say at length, in the words of servers too, is not the system log's.
+            # The daemons' long messages, with text from servers, must not reach the system log.
             "{ [ ! -e /dev/log ] || mount --bind /dev/null /dev/log; }",
             'exec "$@"',
         ]
-        # Mounts of the system go on reaching the unit, or it would hold on to them; its own
-        # stay with it.
+        # The system's mounts and unmounts propagate to the unit, which would otherwise keep old
+        # ones in use. Its own do not propagate back.
         shell = ["/usr/bin/unshare", "--mount", "--propagation", "slave", "/bin/sh", "-c"]
         pid = processes.spawn(
             [*shell, " && ".join(steps), str(folder), *argv],
@@ -120,7 +122,7 @@ class Unit:
             record = _Record(pid=pid, started=start_time(pid), note=note)
             write_private(folder / _RECORD, msgspec.json.encode(record))
         except BaseException:
-            # No later netd would find it.
+            # Without the record no later netd would find it.
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
             os.close(pidfd)
@@ -129,7 +131,7 @@ class Unit:
 
     @classmethod
     async def find(cls, folder: Path) -> Self | None:
-        """The unit that lives in `folder`. What is left of a dead one is killed."""
+        """Return the unit that runs in `folder`. Processes left from a dead one are killed."""
         with suppress(OSError, msgspec.DecodeError):
             record = msgspec.json.decode((folder / _RECORD).read_bytes(), type=_Record)
             pidfd = processes.open_same(record.pid, record.started)
@@ -137,7 +139,7 @@ class Unit:
                 with suppress(OSError):
                     if _is_member(record.pid, folder):
                         return cls(folder, record.pid, pidfd, record.note)
-                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)  # it was only about to begin
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)  # it has not begun yet
                 os.close(pidfd)
         await kill_all(folder)
         return None
@@ -146,11 +148,11 @@ class Unit:
 
     @property
     def is_over(self) -> bool:
-        """Whether its leader has ended."""
+        """True if its leader has ended."""
         return self._gone.is_set()
 
     def read(self, name: str) -> str:
-        """The last 64 KiB of a file that the daemon writes; "" if there is none."""
+        """Return the last 64 KiB of a file that the daemon writes; "" if there is none."""
         try:
             with (self.folder / name).open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -160,7 +162,7 @@ class Unit:
             return ""
 
     def _empty_logs(self) -> None:
-        """Empty files that have become large, now and from now on; daemons append to them."""
+        """Empty files that have become large, now and regularly; daemons append to them."""
         with suppress(OSError), os.scandir(self.folder) as found:
             for entry in found:
                 if entry.is_file(follow_symlinks=False) and entry.stat().st_size > _LOG_MAX:
@@ -179,10 +181,10 @@ class Unit:
     # --- Its end. ---------------------------------------------------------------------------
 
     async def end(self, *, polite: bool) -> None:
-        """End every process of it; may be called again.
+        """End all its processes. May be called again.
 
-        When `polite`, the leader is asked first, so that it can tell the server: a session that
-        the server believes alive often stands in the way of the next one.
+        If `polite`, the leader gets SIGTERM first, so that it can end its session: one that the
+        server still holds often blocks the next one.
         """
         if polite and not self.is_over:
             pidfds = [fd for pid in members(self.folder) if (fd := _open(pid)) is not None]
@@ -198,7 +200,7 @@ class Unit:
         await kill_all(self.folder)
 
     def release(self) -> None:
-        """Leave it running, for a later netd to find."""
+        """Leave the unit running for a later netd."""
         if not self.is_over:
             self._looking.cancel()
             asyncio.get_running_loop().remove_reader(self._pidfd)
@@ -207,13 +209,13 @@ class Unit:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder whose unit has ended, if it is there."""
+    """Remove the folder of an ended unit, if it exists."""
     with suppress(FileNotFoundError):
         shutil.rmtree(folder)
 
 
 def prepare(folder: Path, files: Mapping[str, str]) -> None:
-    """Make `folder` anew, with `files` in it: for root alone. Raises OSError."""
+    """Make `folder` again, with `files` in it, for root alone. Raises OSError."""
     remove(folder)
     folder.mkdir(mode=0o700, parents=True)
     for name, content in files.items():
@@ -221,13 +223,14 @@ def prepare(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def is_recorded(folder: Path) -> bool:
-    """Whether `Unit.find` may find a unit there, or what is left of one."""
+    """Return True if `Unit.find` may find a unit there, or processes left from one."""
     return (folder / _RECORD).exists()
 
 
 def folder_of(process: Path) -> Path | None:
-    """The folder of the unit that a process was started for, by the process' folder in /proc; None
-    of one that is of no unit, or is gone."""
+    """Return the folder of the unit that a process was started for, from the process' folder in
+    /proc; None if it belongs to no unit, or is gone.
+    """
     try:
         environment = (process / "environ").read_bytes().split(b"\0")
     except OSError:
@@ -240,7 +243,7 @@ def folder_of(process: Path) -> Path | None:
 
 
 def members(folder: Path) -> set[int]:
-    """The processes that see `folder` mounted onto itself: those of its unit."""
+    """Return the processes for which `folder` is mounted onto itself: those of its unit."""
     found = set()
     known: dict[str, bool] = {}
     for entry in os.scandir("/proc"):
@@ -257,9 +260,9 @@ def members(folder: Path) -> set[int]:
 
 
 def _is_member(pid: int, folder: Path) -> bool:
-    """Whether `pid` has the folder's mount. Raises OSError when there is no such process."""
+    """Return True if `pid` has the folder's mount. Raises OSError if there is no such process."""
     wanted = os.fsencode(folder.resolve())
-    # As bytes: others' mounts may have any name.
+    # As bytes: other programs' mounts may have any name.
     for line in Path(f"/proc/{pid}/mountinfo").read_bytes().splitlines():
         # Field 5 is the mount point, with white space as \ooo (proc_pid_mountinfo(5)).
         point = _ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), line.split(b" ")[4])
@@ -269,7 +272,7 @@ def _is_member(pid: int, folder: Path) -> bool:
 
 
 async def kill_all(folder: Path) -> None:
-    """Kill what is left of the unit of `folder`, and wait until it is gone."""
+    """Kill the remaining processes of the unit of `folder`, and wait until they are gone."""
     for _ in range(_KILL_ROUNDS):
         pidfds = []
         for pid in members(folder):
@@ -294,7 +297,7 @@ def _open(pid: int) -> int | None:
 
 
 async def _exits(pidfds: Iterable[int], timeout_s: float) -> None:
-    """Wait until the processes have ended, or the time is up; the descriptors are closed."""
+    """Wait until the processes have ended, or the time is up. The descriptors are closed."""
     loop = asyncio.get_running_loop()
     waiting: dict[int, asyncio.Future[None]] = {}
     for pidfd in pidfds:

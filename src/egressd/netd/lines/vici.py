@@ -1,7 +1,7 @@
 """A connection to charon by VICI, strongSwan's control protocol, for the event loop.
 
-The ``vici`` package has the encoding and sessions that block; here its encoding serves a stream
-of asyncio's. See ``src/libcharon/plugins/vici/README.md`` of strongSwan.
+The ``vici`` package has the encoding, and sessions that block; this module uses its encoding on a
+stream of asyncio. See ``src/libcharon/plugins/vici/README.md`` of strongSwan.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from vici.protocol import Message, Packet  # type: ignore[import-untyped]
 
 _LENGTH: Final = struct.Struct("!I")
 _SEGMENT_MAX: Final = 512 * 1024
-"""Bytes of a packet (``vici_socket.c``)."""
+"""Bytes of a packet at most (``vici_socket.c``)."""
 _ANSWER_S: Final = 5.0
-"""How long charon may take to answer: it does at once, or within the second that it is given."""
+"""Seconds that charon may take to answer. It answers at once, or within the second it is given."""
 
 Values = dict[str, Any]
 
 
 class CharonRefusal(Exception):
-    """charon did not do what it was asked; the text is its own."""
+    """charon refused a command; the text is charon's."""
 
 
 class Connection:
-    """One conversation: questions in turn, and events whenever they come.
+    """One connection: commands in turn, and events at any time.
 
-    ``hear(event, values)`` gets the events asked for, ``closed()`` is called when charon has
-    gone or does not answer, but not after `close`. One that did not answer is asked no more.
+    ``hear(event, values)`` gets the registered events. ``closed()`` is called if charon has gone or
+    does not answer, but not after `close`. After a missing answer no more commands are sent.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Connection:
         self._closed: Callable[[], None] = _nothing
         self._turn = asyncio.Lock()
         self._awaited: deque[asyncio.Future[tuple[int, Values]]] = deque()
-        """For each question that has no answer yet, who waits for it, if still so."""
+        """A future for each command without an answer, which is cancelled if the caller gave up."""
         self._streamed: tuple[str, list[Values]] | None = None
         self._collecting = asyncio.Lock()
         self._reading = asyncio.create_task(self._read(reader))
@@ -73,7 +73,7 @@ class Connection:
         return connection
 
     async def ask(self, command: str, values: Values | None = None) -> Values:
-        """What charon answers. Raises Refused, or OSError when it has gone or is stuck."""
+        """Return charon's answer. Raises Refused, or OSError if charon has gone or is stuck."""
         kind, answer = await self._send(Packet.request(command, Message.serialize(values or {})))
         if kind != Packet.CMD_RESPONSE:
             raise CharonRefusal(f"charon knows no {command}")
@@ -82,9 +82,9 @@ class Connection:
         return answer
 
     async def collect(self, command: str, event: str, values: Values) -> list[Values]:
-        """What charon streams as `event` in answer to `command`. Raises as `ask` does."""
+        """Return the events that charon streams in answer to `command`. Raises as `ask` does."""
         found: list[Values] = []
-        # Nothing in an event tells whose question it answers.
+        # An event does not name the command that it answers.
         async with self._collecting:
             self._streamed = (event, found)
             try:
@@ -109,14 +109,15 @@ class Connection:
             self._awaited.append(answer)
             self._writer.write(_LENGTH.pack(len(packet)) + packet)
             try:
-                # In two parts: the first may have passed while it was us who did not run.
+                # In two halves: if this process did not run, the first may end although an answer
+                # is already queued.
                 for _ in range(2):
                     await asyncio.wait({answer}, timeout=_ANSWER_S / 2)
                 if answer.done():
                     return answer.result()
             finally:
                 answer.cancel()
-            # Whoever asks next is not to wait as long again, and to find out the same.
+            # The next caller must not wait as long again for the same result.
             self._reading.cancel()
             await asyncio.wait({self._reading})
             raise OSError("charon does not answer")
@@ -141,7 +142,7 @@ class Connection:
         packet = Packet.parse(data)
         if packet.response_type != Packet.EVENT:
             values = Message.deserialize(packet.payload) if data[1:] else {}
-            # One that is done was given up; its late answer is nobody else's.
+            # A future that is done was given up; its late answer is for no other command.
             if self._awaited and not (answer := self._awaited.popleft()).done():
                 answer.set_result((packet.response_type, values))
             return
