@@ -49,7 +49,7 @@ PATIENCE: Final = 4
 """Multiples of its limit for which a late line is waited for, which then shows how late it is."""
 COMPARED: Final = 20
 """The same where releases that are slower are measured, too."""
-LENGTHS_S: Final = (5.0, 20.0, 50.0)
+LENGTH_S: Final = 30.0
 """Seconds of each outage of `lines_come_back`."""
 MANY: Final = 48
 MANY_S: Final = 20.0
@@ -277,7 +277,7 @@ def _measured(suite: OddSuite, outages: Iterable[Outages]) -> list[str]:
 
 
 async def lines_come_back(suite: OddSuite, seconds: float) -> None:
-    """A line of each kind is back soon, from each cause, after outages of some lengths."""
+    """A line of each kind is back soon, from each cause, after outages of one length."""
     names = [
         await suite.dial(kind, server=SERVERS["s1"], username=user, secret=secret)
         for user, kind, secret in (
@@ -294,12 +294,11 @@ async def lines_come_back(suite: OddSuite, seconds: float) -> None:
         Outages(suite, server, mine, COMPARED) for server, mine in (("s1", names), ("odd", [odd]))
     ]
     wan = WanChanges(suite, "wan1", (*names, odd), ())
-    for length_s in LENGTHS_S:
-        for causes in zip(*(each.causes() for each in servers), strict=True):
-            await asyncio.gather(
-                *(each.have(cause, length_s) for each, cause in zip(servers, causes, strict=True))
-            )
-        await wan.have(wan.wan_changes, 0)
+    for causes in zip(*(each.causes() for each in servers), strict=True):
+        await asyncio.gather(
+            *(each.have(cause, LENGTH_S) for each, cause in zip(servers, causes, strict=True))
+        )
+    await wan.have(wan.wan_changes, 0)
     late = _measured(suite, (*servers, wan))
     assert not late, late
     await suite.drop_all()
