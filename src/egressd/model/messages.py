@@ -195,8 +195,8 @@ class LineStatus(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     next_attempt: str = ""
     encryption: str = ""
-    """By what the line is encrypted while it is online, with what of it is weak; empty of L2TP
-    without a secret."""
+    """The encryption of a line that is online, with its weak parts; empty for L2TP without secret.
+    """
 
 
 class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):

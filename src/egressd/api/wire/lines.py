@@ -195,8 +195,8 @@ class LineState(Answer, frozen=True, kw_only=True):
     encryption: Annotated[
         str,
         Meta(
-            description="By what it is encrypted while it is online, with what of it is weak; "
-            "empty for L2TP without a secret."
+            description="Its encryption while it is online, with its weak parts; empty for L2TP "
+            "without a secret."
         ),
     ]
 
