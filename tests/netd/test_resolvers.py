@@ -167,7 +167,7 @@ def test_an_egress_by_which_nothing_answers_is_a_dead_end(watched: Watched) -> N
 def test_a_line_whose_only_resolver_is_dead_leads_on(watched: Watched) -> None:
     """Other packets come by it, or it would not be up; and no other resolver is known."""
     watched.plan = Plan(egresses={"l2tp_1": Egress(number=1)})
-    watched.machine.handed_out = {"l2tp_1": ("10.9.0.53",)}
+    watched.machine.peer_dns = {"l2tp_1": ("10.9.0.53",)}
     watched.machine.facts = Facts(
         interfaces={"l2tp_1": Interface(name="l2tp_1", index=3, is_up=True)},
     )
