@@ -23,7 +23,6 @@ LOGS: Final = Path(__file__).parent / "logs"
 RELEASES: Final = ("bookworm", "trixie")
 ENTRIES: Final = {name: json.loads((LOGS / f"{name}.json").read_text()) for name in RELEASES}
 ALL: Final = [entry for name in RELEASES for entry in ENTRIES[name]]
-IN_USE: Final = "the account may still be in use at the server"
 
 
 def failures(entry: dict[str, Any]) -> list[Failure]:
