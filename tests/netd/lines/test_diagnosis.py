@@ -11,7 +11,7 @@ import pytest
 from egressd.model.nouns import Line
 from egressd.netd.lines import diagnosis
 from egressd.netd.lines.diagnosis import IkeTalk
-from egressd.netd.lines.failure import AccountInUse, Cause, Declined, Failure, Stage, Unproved
+from egressd.netd.lines.failure import AccountInUse, Cause, Declined, Failure, IkeStage, Unproved
 from egressd.planner.lines.dial import Dial
 
 DIAL = Dial(
@@ -530,15 +530,15 @@ ENDED = "received DELETE for IKE_SA line-1[1]"
 @pytest.mark.parametrize(
     ("said", "stage", "is_said", "reason"),
     [
-        ([*FIRST, NO_PROPOSAL], Stage.IKE, True, NONE_TAKEN),
-        ([*PROVING, QUICK, NO_PROPOSAL], Stage.ESP, True, NONE_TAKEN),
-        ([*PROVING, QUICK, ENDED], Stage.ESP, True, NONE_TAKEN),
-        ([*FIRST, *retransmits(1)], Stage.IKE, False, SILENT),
-        ([*PROVING, QUICK, *retransmits(4, "1234567")], Stage.ESP, False, SILENT),
+        ([*FIRST, NO_PROPOSAL], IkeStage.IKE, True, NONE_TAKEN),
+        ([*PROVING, QUICK, NO_PROPOSAL], IkeStage.ESP, True, NONE_TAKEN),
+        ([*PROVING, QUICK, ENDED], IkeStage.ESP, True, NONE_TAKEN),
+        ([*FIRST, *retransmits(1)], IkeStage.IKE, False, SILENT),
+        ([*PROVING, QUICK, *retransmits(4, "1234567")], IkeStage.ESP, False, SILENT),
     ],
 )
 def test_a_server_that_takes_nothing_of_an_offer_gets_the_next(
-    said: list[str], stage: Stage, is_said: bool, reason: str
+    said: list[str], stage: IkeStage, is_said: bool, reason: str
 ) -> None:
     found = heard(*said)
     assert isinstance(found, Declined)

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egressd.netd.lines.failure import Stage
+from egressd.netd.lines.failure import IkeStage
 from egressd.netd.lines.manners import Manners
 from egressd.planner.lines.ipsec import Manner
 from egressd.planner.lines.proposals import ESP_OFFERS, IKE_OFFERS
@@ -32,11 +32,11 @@ def test_all_that_there_is_is_offered_in_turn() -> None:
     tried = []
     for _ in IKE_OFFERS:
         tried.append(manners.of(DIAL))
-        manners.refused(DIAL, tried[-1], Stage.IKE)
+        manners.refused(DIAL, tried[-1], IkeStage.IKE)
     assert [manner.ike for manner in tried] == list(range(len(IKE_OFFERS)))
     assert manners.of(DIAL) == Manner()
     for _ in ESP_OFFERS:
-        manners.refused(DIAL, manners.of(DIAL), Stage.ESP)
+        manners.refused(DIAL, manners.of(DIAL), IkeStage.ESP)
     assert manners.of(DIAL) == Manner()
     assert manners.of(OTHER) == Manner(), "each server has its own"
 
@@ -44,8 +44,8 @@ def test_all_that_there_is_is_offered_in_turn() -> None:
 def test_lines_that_try_the_same_at_once_try_it_once() -> None:
     manners = Manners()
     tried = manners.of(DIAL)
-    manners.refused(DIAL, tried, Stage.IKE)
-    manners.refused(DIAL, tried, Stage.IKE)
+    manners.refused(DIAL, tried, IkeStage.IKE)
+    manners.refused(DIAL, tried, IkeStage.IKE)
     assert manners.of(DIAL).ike == 1
     tried = manners.of(DIAL)
     manners.unheard(DIAL, tried)
@@ -55,26 +55,26 @@ def test_lines_that_try_the_same_at_once_try_it_once() -> None:
 
 def test_a_server_that_is_silent_is_offered_other_things_unless_one_has_worked() -> None:
     manners = Manners()
-    manners.unanswered(DIAL, manners.of(DIAL), Stage.IKE)
+    manners.unanswered(DIAL, manners.of(DIAL), IkeStage.IKE)
     assert manners.of(DIAL).ike == 1
     manners.established(DIAL, manners.of(DIAL))
-    manners.unanswered(DIAL, manners.of(DIAL), Stage.IKE)
+    manners.unanswered(DIAL, manners.of(DIAL), IkeStage.IKE)
     assert manners.of(DIAL).ike == 1, "it is down"
-    manners.refused(DIAL, manners.of(DIAL), Stage.IKE)
+    manners.refused(DIAL, manners.of(DIAL), IkeStage.IKE)
     assert manners.of(DIAL).ike == 2, "it was changed"
 
 
 def test_what_follows_on_silence_is_a_guess_until_the_first_offer_was_asked_for_again() -> None:
     manners = Manners()
     assert not manners.is_guess(DIAL)
-    manners.refused(DIAL, manners.of(DIAL), Stage.IKE)
+    manners.refused(DIAL, manners.of(DIAL), IkeStage.IKE)
     assert not manners.is_guess(DIAL), "it said so"
-    manners.unanswered(DIAL, manners.of(DIAL), Stage.IKE)
+    manners.unanswered(DIAL, manners.of(DIAL), IkeStage.IKE)
     manners.carried(DIAL, manners.of(DIAL))
     assert manners.is_guess(DIAL)
     manners.confirmed(DIAL)
     assert not manners.is_guess(DIAL)
-    for stage, offers in ((Stage.IKE, IKE_OFFERS), (Stage.ESP, ESP_OFFERS)):
+    for stage, offers in ((IkeStage.IKE, IKE_OFFERS), (IkeStage.ESP, ESP_OFFERS)):
         for number, _ in enumerate(offers, 1):
             manners.unanswered(OTHER, manners.of(OTHER), stage)
             assert manners.is_guess(OTHER) is (number < len(offers))

@@ -32,7 +32,7 @@ def test_a_line_that_comes_up_is_reported_once() -> None:
 
 def test_events_have_a_code_and_values_beside_the_text() -> None:
     (up,) = news.events({}, {"l2tp_1": ONLINE})
-    assert (up.code, up.values) == ("online", {"ip": "10.9.0.2"})
+    assert (up.code, up.values) == ("online", {"ip": "10.9.0.2", "encryption": ""})
     (down,) = news.events({"l2tp_1": ONLINE}, {"l2tp_1": REFUSED})
     assert (down.code, down.values) == (
         "down",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egressd.netd.lines.pulse import LOOK_S, SILENT_S, EchoLog, Packets, Pulse
+from egressd.netd.lines.pulse import LOOK_S, SILENT_S, EchoLog, Packets, SignsOfLife
 
 ASKED = b"sent [LCP EchoReq id=0x3 magic=0xc22e5742]\n"
 ANSWERED = b"rcvd [LCP EchoRep id=0x3 magic=0xacfd0a9d]\n"
@@ -17,7 +17,7 @@ HEAD = b"local  IP address 10.9.0.2\nremote IP address 10.9.0.1\n"
 
 def silent_after(received: list[int], sent: list[int], said: list[bytes]) -> float | None:
     """The time, in seconds from the first of looks, at which the server is missed."""
-    pulse = Pulse(0)
+    pulse = SignsOfLife(0)
     for number, (rx, tx, words) in enumerate(zip(received, sent, said, strict=True)):
         now = number * LOOK_S
         pulse.look(now, Packets(rx, tx), words)
@@ -62,7 +62,7 @@ def test_a_server_that_answers_no_echoes_is_missed_when_it_does_not_answer_what_
 
 
 def test_it_is_pinged_before() -> None:
-    pulse = Pulse(0)
+    pulse = SignsOfLife(0)
     pulse.look(0, Packets(1, 1), b"")
     assert not pulse.is_doubtful(5)
     pulse.look(5, Packets(1, 2), b"")

@@ -34,7 +34,7 @@ def table() -> list[Row]:
 
 
 @pytest.mark.parametrize("rule", [*reasons.PPP_LOG, *reasons.UNIT_LOG], ids=lambda r: r.reason)
-def test_each_sentence_that_is_known_stands_in_the_table(rule: reasons.Rule) -> None:
+def test_each_sentence_that_is_known_stands_in_the_table(rule: reasons.Sentence) -> None:
     if rule.cause is not Cause.FAILED:
         mine = [row for row in table() if row.state == rule.cause.value]
         assert [row for row in mine if row.reason in rule.reason]

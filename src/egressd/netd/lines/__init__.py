@@ -1,7 +1,7 @@
 """VPN lines: L2TP, L2TP with IPsec and PPTP, dialled by the system's own daemons.
 
 - `lines`: the interface to the reconciler: the wanted lines, and the state of each. Each L2TP line
-  has a local UDP port, by which the rules of `planner.lines.guard` know its packets.
+  has a local UDP port, by which the rules of `planner.lines.line_rules` know its packets.
 - `keeper`: one line: it dials, watches, ends, waits, and dials again. `backoff` computes the wait,
   and `turns` the order of many lines.
 - `unit`: a daemon with all its children, in a folder and mount namespace of its own.

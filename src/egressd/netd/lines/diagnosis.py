@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from egressd.netd.lines import reasons
-from egressd.netd.lines.failure import AccountInUse, Cause, Declined, Failure, Stage, Unproved
-from egressd.netd.lines.reasons import Rule
+from egressd.netd.lines.failure import AccountInUse, Cause, Declined, Failure, IkeStage, Unproved
+from egressd.netd.lines.reasons import Sentence
 from egressd.planner.lines.dial import Dial
 
 _WORDS_MAX: Final = 120
@@ -72,7 +72,7 @@ def unfinished(dial: Dial, ppp_log: str, daemon_log: str) -> Failure:
     return Failure(Cause.UNREACHABLE, told)
 
 
-def _first(dial: Dial, text: str, rules: Sequence[Rule]) -> Failure | None:
+def _first(dial: Dial, text: str, rules: Sequence[Sentence]) -> Failure | None:
     """Return the meaning of the first known sentence."""
     mine = [rule for rule in rules if dial.line.type in rule.kinds]
     found = [(match, rule) for rule in mine if (match := rule.pattern.search(text))]
@@ -171,7 +171,7 @@ class IkeTalk:
 
     def __init__(self, dial: Dial) -> None:
         self._server = dial.server
-        self._stage = Stage.IKE
+        self._stage = IkeStage.IKE
         self._number = ""
         """charon's number of the IKE_SA that was started for the attempt."""
         self._is_proving = False
@@ -211,7 +211,7 @@ class IkeTalk:
         elif message.startswith("generating ID_PROT request 0 [ ID HASH"):
             self._is_proving = True
         elif message.startswith("generating QUICK_MODE request"):
-            self._stage = Stage.ESP
+            self._stage = IkeStage.ESP
         elif _NAT_PORT.search(message):
             self._is_by_nat_port = True
 
@@ -225,20 +225,20 @@ class IkeTalk:
 
     def _ended(self) -> Failure:
         """Return the failure after the server ended an established IKE_SA."""
-        if self._stage is Stage.ESP:
-            return Declined(Cause.REFUSED, _NONE_TAKEN, Stage.ESP, is_said=True)
+        if self._stage is IkeStage.ESP:
+            return Declined(Cause.REFUSED, _NONE_TAKEN, IkeStage.ESP, is_said=True)
         return Failure(Cause.REFUSED, "the server ended the IPsec association")
 
     def _given_up(self) -> Failure:
         exchange, which = self._unanswered
         silent = f"no IPsec server answers at {self._server}"
         if exchange != "0":
-            return Declined(Cause.UNREACHABLE, silent, Stage.ESP, is_said=False)
+            return Declined(Cause.UNREACHABLE, silent, IkeStage.ESP, is_said=False)
         if which >= _PROVING:
             return Unproved(_SILENT if self._is_by_nat_port else str(_wrong_secret()))
         if which > 1:
             return Failure(Cause.UNREACHABLE, silent)
-        return Declined(Cause.UNREACHABLE, silent, Stage.IKE, is_said=False)
+        return Declined(Cause.UNREACHABLE, silent, IkeStage.IKE, is_said=False)
 
 
 def _wrong_secret() -> Failure:

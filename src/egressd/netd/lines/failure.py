@@ -41,7 +41,7 @@ class AccountInUse(Failure):
         super().__init__(Cause.REFUSED, told, words)
 
 
-class Stage(Enum):
+class IkeStage(Enum):
     """The part of IKE in which a server refuses an offer, or does not answer it."""
 
     IKE = "ike"
@@ -53,7 +53,7 @@ class Declined(Failure):
     so, and the next offer may follow without delay; other servers are silent.
     """
 
-    def __init__(self, cause: Cause, reason: str, stage: Stage, *, is_said: bool) -> None:
+    def __init__(self, cause: Cause, reason: str, stage: IkeStage, *, is_said: bool) -> None:
         super().__init__(cause, reason)
         self.stage = stage
         self.is_said = is_said

@@ -32,7 +32,7 @@ from egressd.netd.lines.backoff import Backoff
 from egressd.netd.lines.charon import Charon, Secured
 from egressd.netd.lines.failure import AccountInUse, Cause, Failure
 from egressd.netd.lines.logins import Logins
-from egressd.netd.lines.pulse import LOOK_S, EchoLog, Pulse, packets, ping
+from egressd.netd.lines.pulse import LOOK_S, EchoLog, SignsOfLife, packets, ping
 from egressd.netd.lines.surroundings import Surroundings
 from egressd.netd.lines.turns import Turns
 from egressd.netd.lines.unit import Unit
@@ -380,7 +380,7 @@ class LineKeeper:
         note = note_of(running)
         began = loop.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - note.begun)
         by = Carrier(note.carrier, dial.local)
-        pulse: Pulse | None = None
+        pulse: SignsOfLife | None = None
         echoes = EchoLog(running.folder / pppd.LOG)
         while True:
             link = self._surroundings.link(self.line.name)
@@ -396,7 +396,7 @@ class LineKeeper:
             if link is not None:
                 self._online(link, running)
                 if pulse is None:
-                    pulse = Pulse(loop.time())
+                    pulse = SignsOfLife(loop.time())
                 end = loop.time() + _CHECK_S
                 while (left := end - loop.time()) > 0 and not await self._hear(min(left, LOOK_S)):
                     self._feel(pulse, echoes, link)
@@ -422,7 +422,7 @@ class LineKeeper:
         status = LineStatus(is_online=True, ip=ip, state="online", encryption=self._encryption)
         self._tell_of(status, is_news=self.resolvers != before)
 
-    def _feel(self, pulse: Pulse, echoes: EchoLog, link: Interface) -> None:
+    def _feel(self, pulse: SignsOfLife, echoes: EchoLog, link: Interface) -> None:
         """Check for signs of life. Raises Failure if there were none for too long."""
         now = asyncio.get_running_loop().time()
         pulse.look(now, packets(self.line.name), echoes.news())

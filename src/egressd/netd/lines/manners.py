@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Final
 
-from egressd.netd.lines.failure import Stage
+from egressd.netd.lines.failure import IkeStage
 from egressd.planner.lines.dial import Dial
 from egressd.planner.lines.ipsec import Manner
 from egressd.planner.lines.proposals import ESP_OFFERS, IKE_OFFERS
@@ -60,17 +60,17 @@ class Manners:
         """Return the manner for the next attempt."""
         return self._of(dial).manner
 
-    def refused(self, dial: Dial, tried: Manner, stage: Stage) -> None:
+    def refused(self, dial: Dial, tried: Manner, stage: IkeStage) -> None:
         """Note that the server accepts no proposal of an offer. The first one follows the last."""
         known = self._of(dial)
         if known.manner != tried:
             return
-        if stage is Stage.IKE:
+        if stage is IkeStage.IKE:
             known.ike = (known.ike + 1) % len(IKE_OFFERS)
         else:
             known.esp = (known.esp + 1) % len(ESP_OFFERS)
 
-    def unanswered(self, dial: Dial, tried: Manner, stage: Stage) -> None:
+    def unanswered(self, dial: Dial, tried: Manner, stage: IkeStage) -> None:
         """Note that an offer had no answer: some servers are silent if they accept no proposal."""
         known = self._of(dial)
         if not known.has_worked:

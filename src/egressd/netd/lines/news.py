@@ -40,7 +40,9 @@ def events(before: Mapping[str, LineStatus], now: Mapping[str, LineStatus]) -> I
         was = before.get(name)
         if status.is_online and not (was is not None and was.is_online):
             by = f", encrypted by {status.encryption}" if status.encryption else ""
-            yield Event(topic="line", subject=name, text=f"{name} is online with {status.ip}{by}")
+            text = f"{name} is online with {status.ip}{by}"
+            values = {"ip": status.ip, "encryption": status.encryption}
+            yield Event(topic="line", subject=name, text=text, code="online", values=values)
         elif status.state not in (*_UNDER_WAY, "online") and _is_news(was, status):
             text = f"{name} is down: {status.reason}"
             values = {"state": status.state, "reason": status.reason}

@@ -64,7 +64,7 @@ def ping(interface: str, address: IPv4Address) -> None:
         opened.sendto(head[:2] + struct.pack("!H", checksum) + head[4:], (str(address), 0))
 
 
-class Pulse:
+class SignsOfLife:
     """The signs of life in one session. The next session's server may be another one."""
 
     def __init__(self, now: float) -> None:

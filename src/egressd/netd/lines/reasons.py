@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from egressd.netd.lines.failure import Cause
 
 
-class Rule(NamedTuple):
+class Sentence(NamedTuple):
     """A sentence of a daemon, and its meaning."""
 
     pattern: re.Pattern[str]
@@ -26,8 +26,8 @@ class Rule(NamedTuple):
 _ALL: Final = ("l2tp", "pptp")
 
 
-def _rule(pattern: str, cause: Cause, reason: str, kinds: tuple[str, ...] = _ALL) -> Rule:
-    return Rule(re.compile(f"^{pattern}", re.MULTILINE), cause, reason, kinds)
+def _rule(pattern: str, cause: Cause, reason: str, kinds: tuple[str, ...] = _ALL) -> Sentence:
+    return Sentence(re.compile(f"^{pattern}", re.MULTILINE), cause, reason, kinds)
 
 
 NO_LOGIN: Final = "the server does not answer the login"
@@ -62,7 +62,7 @@ _L2TP_CODES: Final = (
 for them the text of the other message's table.
 """
 
-PPP_LOG: Final[tuple[Rule, ...]] = (
+PPP_LOG: Final[tuple[Sentence, ...]] = (
     _rule(r"(?:CHAP|PAP) authentication failed due to protocol-reject", Cause.REFUSED, _NO_WAY_IN),
     _rule(
         r"MS-CHAPv2 mutual authentication failed",
@@ -163,7 +163,7 @@ PPP_LOG: Final[tuple[Rule, ...]] = (
 )
 """The sentences of pppd's log. Of two that match at one place the first one applies."""
 
-UNIT_LOG: Final[tuple[Rule, ...]] = (
+UNIT_LOG: Final[tuple[Sentence, ...]] = (
     _rule(
         rf"{_XL2TPD}Connection established to {_SOON}{_XL2TPD}Maximum retries exceeded",
         Cause.UNREACHABLE,

@@ -25,7 +25,7 @@ The files, by hook:
 - output: `output`, and `answers` (those of the engine to clients).
 
 Proxy services, VPN lines and the API have files of their own (`planner.proxy_service_rules`,
-`planner.lines.guard`, `planner.api_guard`), because each of them is about several hooks.
+`planner.lines.line_rules`, `planner.api_guard`), because each of them is about several hooks.
 
 Written for nftables 1.0.6 and 1.1, which parse this text alike: no chain on one line, and
 interfaces by name (``iifname``), because an index goes stale when an interface is recreated.
