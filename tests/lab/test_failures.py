@@ -376,7 +376,7 @@ def test_an_unwritable_token_does_not_block_clients(lab: Lab) -> None:
     token.with_name("token.new").mkdir()  # the place where a new one would be written
     lab.device.program.start()
     try:
-        eventually(lambda: "cannot go on" in lab.device.program.tail(), 30)
+        eventually(lambda: "exits after a fatal error" in lab.device.program.tail(), 30)
         assert_all_reach(lab)
     finally:
         lab.device.stop()
@@ -439,7 +439,7 @@ def test_an_unreadable_database_blocks_all_clients(lab: Lab) -> None:
     database.write_bytes(b"no database" + kept[11:])
     lab.device.program.start()
     try:
-        eventually(lambda: "cannot go on" in lab.device.program.tail(), 30)
+        eventually(lambda: "exits after a fatal error" in lab.device.program.tail(), 30)
         for client in (1, 2, 3):
             assert not lab.client(client).http(WEB, timeout=1).ok
     finally:

@@ -121,7 +121,7 @@ class Monitor:
                 *self._machine.missing_roles(),
                 *self._pool.problems(),
                 *(f"engine worker {n}: {why}" for n, why in self._descriptors.full.items()),
-                *self._machine.firewall_problems,
+                *self._machine.problems,
                 *self._machine.firewall_problems,
                 *self._machine.beside(plan),
                 *self._resolvers.problems,
