@@ -34,6 +34,7 @@ class Five:
         self._asking = http.client.HTTPConnection(str(LAN_ADDRESS), API_PORT)
         self._asking.sock = lab.router.socket(str(LAN_ADDRESS), API_PORT, 60)
         self._asking.sock.settimeout(10)
+        self.ask("/overview")  # a connection that has served a request may be idle for 30 s
         self._listening = threading.Thread(target=self._listen, daemon=True)
         self._listening.start()
 
