@@ -1,4 +1,4 @@
-"""Reasons from whole logs of real daemons, of Debian 12 and 13.
+"""Reasons from whole logs of real daemons.
 
 `tests.vm.collect` has written the logs: each is of a line that did not come up in the machine, with
 the state and reason that netd gave.
@@ -20,7 +20,7 @@ from egressd.planner.lines.dial import Dial
 from tests.netd.lines.test_reasons import table
 
 LOGS: Final = Path(__file__).parent / "logs"
-RELEASES: Final = ("bookworm", "trixie")
+RELEASES: Final = sorted(path.stem for path in LOGS.glob("*.json"))
 ENTRIES: Final = {name: json.loads((LOGS / f"{name}.json").read_text()) for name in RELEASES}
 ALL: Final = [entry for name in RELEASES for entry in ENTRIES[name]]
 
