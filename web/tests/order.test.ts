@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { merged } from "../src/lib/difference.ts";
 import { addressOrder, limitOrder, parseTarget } from "../src/lib/target.ts";
-import { Filter, ordered, termText } from "../src/table/order.ts";
+import { Filter, nextOrder, ordered, termText } from "../src/table/order.ts";
 import { chosenOf } from "../src/table/selection.ts";
 
 interface Row {
@@ -119,4 +119,13 @@ test("a difference makes the list what it is on the device", () => {
   assert.equal(after[1], third);
   assert.deepEqual(ids(merged([third], { changed: [first], gone: [7] })), [1, 3]);
   assert.equal(merged(ROWS, { changed: [], gone: [] }), ROWS);
+});
+
+test("a heading sorts upwards, downwards, then not; another one begins anew", () => {
+  const up = nextOrder(null, "ip");
+  assert.deepEqual(up, { by: "ip", isDescending: false });
+  const down = nextOrder(up, "ip");
+  assert.deepEqual(down, { by: "ip", isDescending: true });
+  assert.equal(nextOrder(down, "ip"), null);
+  assert.deepEqual(nextOrder(down, "note"), { by: "note", isDescending: false });
 });

@@ -12,6 +12,12 @@ const AT_ONCE = 50;
 
 const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
 
+/** The order after a column's heading was pressed: ascending, descending, then none. */
+export function nextOrder(order: Order | null, by: string): Order | null {
+  if (order?.by !== by) return { by, isDescending: false };
+  return order.isDescending ? null : { by, isDescending: true };
+}
+
 /** Sort rows by one column. Equal rows keep their order, and so do all rows without `order`. */
 export function ordered<Row>(
   rows: readonly Row[],
