@@ -4,7 +4,8 @@ import { BLOCKED, layout as layoutOf, type Picture } from "../src/flow/layout.ts
 import type { Flow } from "../src/lib/types.ts";
 
 function flow(target: string, clients: number, egresses: string[], problem = ""): Flow {
-  return { target, kind: "node", clients, egresses, upload_bps: 0, download_bps: 0, problem };
+  const flows = { upload_bps: 0, download_bps: 0, cause: "", since: "" };
+  return { target, kind: "node", clients, egresses, problem, ...flows };
 }
 
 /** The picture of a device that has sent all of its flows. */

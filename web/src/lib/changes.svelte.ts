@@ -3,7 +3,7 @@
 import { call } from "./http.ts";
 import { live } from "./live.svelte.ts";
 import { OPS } from "./paths.ts";
-import type { Change } from "./types.ts";
+import type { Change, Changes as Answer } from "./types.ts";
 
 const FIRST_SHOWN = 12;
 /** The most changes that the device returns in one answer. */
@@ -45,7 +45,7 @@ export class Changes {
   async #load(): Promise<void> {
     const limit = this.#wanted;
     const path = `${OPS}/changes?limit=${limit}`;
-    const answer = await call<{ data: Change[] }>("GET", path).catch(() => null);
+    const answer = await call<Answer>("GET", path).catch(() => null);
     // A later request asks for more.
     if (limit !== this.#wanted) return;
     if (answer) [this.rows, this.#asked] = [answer.data, limit];

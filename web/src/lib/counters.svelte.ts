@@ -2,7 +2,7 @@
 
 import { call } from "./http.ts";
 import { OPS } from "./paths.ts";
-import type { RuleTraffic } from "./types.ts";
+import type { RuleCounters, RuleTraffic } from "./types.ts";
 
 const EVERY_MS = 3000;
 /** Milliseconds between polls, per rule: reading many rules' counters costs the device time. */
@@ -37,9 +37,7 @@ class Counters {
 
   async #load(): Promise<void> {
     try {
-      this.byIp = (
-        await call<{ data: Record<string, RuleTraffic> }>("GET", `${OPS}/counters`)
-      ).data;
+      this.byIp = (await call<RuleCounters>("GET", `${OPS}/counters`)).data;
     } catch {
       // Keep the last counters. The page shows elsewhere that the device does not answer.
     }

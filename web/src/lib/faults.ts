@@ -1,16 +1,13 @@
 /** The faults that the device finds in a request: their fields and codes. Pure. */
 
 import type { DeviceWords } from "./device_words.ts";
+import type { ProblemError } from "./schemas.ts";
 
-/** One of the `errors` of a problem document (RFC 9457), as docs/api.md describes them. */
-export interface Fault {
-  /** The field as a JSON pointer (RFC 6901); empty for none. */
-  pointer: string;
-  code: string;
-  values: Readonly<Record<string, string | number | readonly string[]>>;
-  /** The fault as a sentence in English. */
-  detail: string;
-}
+/**
+ * One of the `errors` of a problem document (RFC 9457), as docs/api.md describes them: a JSON
+ * pointer (RFC 6901) to the field, empty for none, a code with values, and a sentence in English.
+ */
+export type Fault = ProblemError;
 
 /**
  * Group faults by field: the longest of `fields` that leads to the fault's, such as `ip` or

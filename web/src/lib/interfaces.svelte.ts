@@ -3,15 +3,14 @@
 import { call } from "./http.ts";
 import { live } from "./live.svelte.ts";
 import { V1 } from "./paths.ts";
+import type { Interfaces as Answer } from "./types.ts";
 
 class Interfaces {
   names = $state.raw<string[]>([]);
 
   async load(): Promise<void> {
     try {
-      this.names = (
-        await call<{ interfaces: string[] }>("GET", `${V1}/system/interfaces`)
-      ).interfaces;
+      this.names = (await call<Answer>("GET", `${V1}/system/interfaces`)).interfaces;
     } catch {
       // The names are suggestions only: any name can be typed.
     }

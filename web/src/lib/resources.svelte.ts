@@ -1,7 +1,7 @@
 /** The device's lists as cached by this page: loaded when shown, kept up to date while shown. */
 
 import { delays } from "./delays.svelte.ts";
-import { merged, type Difference } from "./difference.ts";
+import { merged } from "./difference.ts";
 import { rebased } from "./edits.ts";
 import { faultText } from "./feedback.svelte.ts";
 import { Refused, call, request } from "./http.ts";
@@ -9,7 +9,7 @@ import { t } from "./language.svelte.ts";
 import { live } from "./live.svelte.ts";
 import { RULES_SINCE, V1 } from "./paths.ts";
 import type { PageName } from "./router.svelte.ts";
-import type { Line, Node, ProxyService, Rule, Said } from "./types.ts";
+import type { Line, Node, ProxyService, Rule, RulesSince, Said } from "./types.ts";
 
 /** Milliseconds between two loads of a list, even if it changes many times a second. */
 const RELOAD_MS = 1000;
@@ -29,11 +29,6 @@ interface Options<T> {
   follows?: readonly string[];
   /** The end of a row's path, after the list's. */
   keyOf?: (row: T) => string | number;
-}
-
-interface RulesSince extends Difference<Rule> {
-  revision: number;
-  is_whole: boolean;
 }
 
 export class Resource<T extends Identified> {
