@@ -1,19 +1,16 @@
 /** The page's language: message catalogues, numbers and times. */
 
-import { deviceZh } from "../messages/device_zh.ts";
 import { en, type Key } from "../messages/en.ts";
-import { faultsZh } from "../messages/faults_zh.ts";
-import { zh } from "../messages/zh.ts";
 import { DeviceWords } from "./device_words.ts";
 import { FaultWords, type Fault } from "./faults.ts";
 
 export type Language = "en" | "zh-CN";
 type Values = Record<string, string | number>;
 
-const CATALOGUES: Record<Language, Record<Key, string>> = { en, "zh-CN": zh };
 const STORED = "egressd.language";
 
-let language = $state<Language>(initial());
+let chinese: typeof import("../messages/chinese.ts") | undefined;
+let language = $state<Language>("en");
 
 function initial(): Language {
   const chosen = localStorage.getItem(STORED) ?? navigator.language;
@@ -26,20 +23,27 @@ export function currentLanguage(): Language {
 }
 
 /** Switch the page to a language, and store the choice in this browser. */
-export function useLanguage(wanted: Language): void {
+export async function useLanguage(wanted: Language): Promise<void> {
   localStorage.setItem(STORED, wanted);
-  language = wanted;
-  showLanguage();
+  await show(wanted);
 }
 
-/** Set the document's `lang` attribute. */
-export function showLanguage(): void {
+/** Show the page in the language that this browser has chosen. Await it before the first text. */
+export async function showLanguage(): Promise<void> {
+  await show(initial());
+}
+
+/** Load a language's texts, then show them and set the document's `lang` attribute. */
+async function show(wanted: Language): Promise<void> {
+  if (wanted === "zh-CN") chinese ??= await import("../messages/chinese.ts");
+  language = wanted;
   document.documentElement.lang = language;
 }
 
 /** Return a message with `{name}` replaced. `{n}` also selects a form: `one | other`. */
 export function t(key: Key, values: Values = {}): string {
-  const forms = CATALOGUES[language][key].split(" | ");
+  const messages: Record<Key, string> = (language === "zh-CN" && chinese?.zh) || en;
+  const forms = messages[key].split(" | ");
   const text = (values["n"] === 1 ? forms[0] : forms.at(-1)) ?? key;
   return text.replace(/\{(\w+)\}/g, (whole, name: string) => {
     const value = values[name];
@@ -52,7 +56,7 @@ let words: DeviceWords | undefined;
 let faultWords: FaultWords | undefined;
 
 function deviceWords(): DeviceWords {
-  return (words ??= new DeviceWords(deviceZh));
+  return (words ??= new DeviceWords(chinese?.deviceZh ?? {}));
 }
 
 /** Translate a text from the device into the page's language, as far as its sentences are known. */
@@ -64,7 +68,7 @@ export function told(text: string): string {
 /** Translate faults into the page's language, joined to one text. */
 export function toldFaults(faults: readonly Fault[]): string {
   if (language === "en") return faults.map((fault) => fault.detail).join("; ");
-  const inWords = (faultWords ??= new FaultWords(faultsZh, deviceWords()));
+  const inWords = (faultWords ??= new FaultWords(chinese?.faultsZh ?? {}, deviceWords()));
   return faults.map((fault) => inWords.sentence(fault)).join("；");
 }
 

@@ -109,7 +109,6 @@ export const deviceZh: Readonly<Record<string, string>> = {
   "the server ended the line: {words}": "服务器断开了线路：{words}",
   "the server closed the connection": "服务器关闭了连接",
   "the server closed the connection: {words}": "服务器关闭了连接：{words}",
-  "no L2TP server answers at {server} port {port}": "L2TP 服务器 {server} 端口 {port} 无响应",
   "no PPTP server answers at {server}: {words}": "PPTP 服务器 {server} 无响应：{words}",
   "no PPTP server answers at {server}": "PPTP 服务器 {server} 无响应",
   "no L2TP server answers at {server} port {port} through IPsec: something on the way may drop ESP (IP protocol 50), and UDP is tried in its place":
@@ -118,6 +117,7 @@ export const deviceZh: Readonly<Record<string, string>> = {
     "IPsec 已建立，但 L2TP 服务器 {server} 端口 {port} 无响应，ESP 和 UDP 封装的 ESP 都不通",
   "no L2TP server answers at {server} port {port} through IPsec":
     "IPsec 已建立，但 L2TP 服务器 {server} 端口 {port} 无响应",
+  "no L2TP server answers at {server} port {port}": "L2TP 服务器 {server} 端口 {port} 无响应",
   "no IPsec server answers at {server}": "IPsec 服务器 {server} 无响应",
   "IPsec with {server} took too long": "与 {server} 的 IPsec 协商超时",
   "the server refused the IPsec secret": "服务器拒绝了 IPsec 密钥",
