@@ -391,8 +391,9 @@ ASKED_S: Final = 30.0
 """Longer than three times what a silent server is given."""
 ECHOES_OF_PPTP: Final = tuple(
     # LCP echo requests behind 12 or 16 bytes of GRE (RFC 2637, 4.1), and PPP's address and control
-    # (RFC 1662, 3.1) or nothing.
-    f"ip protocol gre @th,{bits},24 0xc02109 counter drop"
+    # (RFC 1662, 3.1) or nothing, become discard requests (RFC 1661, 5.9), which have no answer. A
+    # gap in GRE's sequence numbers would delay what follows, so that CCP would fail.
+    f"ip protocol gre @th,{bits},24 0xc02109 counter @th,{bits + 16},8 set 0x0b"
     for bits in (96, 112, 128, 144)
 )
 
