@@ -177,9 +177,9 @@ class Outages:
     async def account_is_held(self, outage_s: float) -> float:
         cut = time.monotonic()
         self.suite.server.habits = Habits(hold_s=HELD_S)
-        with self._cut():
-            await asyncio.sleep(outage_s)
-        freed = max(cut + HELD_S, time.monotonic())
+        with self._cut():  # the line dials again while the server still holds its session
+            await asyncio.sleep(min(outage_s, HELD_S / 2))
+        freed = cut + HELD_S
         await asyncio.sleep(freed - time.monotonic())
         self.suite.server.habits = Habits()
         return freed
