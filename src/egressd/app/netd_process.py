@@ -51,8 +51,7 @@ _PREDECESSOR_S = 20.0
 
 
 def main(path: Path | None) -> None:
-    """Run until SIGTERM (stop) or SIGUSR1 (make room for a successor, as when its supervisor dies).
-    """
+    """Run until SIGTERM (stop) or SIGUSR1 (make room for a successor: the supervisor is gone)."""
     logs.configure("netd")
     if os.geteuid() != 0:
         sys.exit("netd must be started by root: it owns the kernel's tables")

@@ -51,8 +51,7 @@ class Start(msgspec.Struct, frozen=True, tag="start", kw_only=True):
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """Stop the instance with that number. Answered with `WorkerDone`, also if it is already gone.
-    """
+    """Stop the instance with that number. Answered with `WorkerDone`, also if it has ended."""
 
     number: int
 
