@@ -135,6 +135,7 @@ def add(app: FastAPI, services: Services) -> None:
                     "state": "wrong_password",
                     "reason": "the server refused the user name or password",
                     "next_attempt": "2026-11-20T22:59:10Z",
+                    "encryption": "",
                 }
             ]
         },
