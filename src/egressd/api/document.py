@@ -36,7 +36,7 @@ the same, and values. The status is then 404 for something that does not exist, 
 """
 
 TAGS: Final = (
-    ("System", "How the device is doing."),
+    ("System", "The state of the device."),
     ("Nodes", "Upstream proxies, alone or in groups."),
     ("VPN lines", "L2TP and PPTP lines that traffic can leave by."),
     ("Rules", "Which client goes where, and how fast."),

@@ -122,7 +122,7 @@ def add(app: FastAPI, services: Services) -> None:
     @endpoints.add(
         "GET",
         "/lines",
-        "How each VPN line is doing",
+        "The state of each VPN line",
         answer=LineStates,
         example={
             "data": [
@@ -149,7 +149,7 @@ def add(app: FastAPI, services: Services) -> None:
     @endpoints.add(
         "GET",
         "/changes",
-        "Who changed what",
+        "Changes and their authors",
         answer=Changes,
         example={
             "data": [
@@ -170,7 +170,7 @@ def add(app: FastAPI, services: Services) -> None:
     @endpoints.add(
         "GET",
         "/explain",
-        "Why a client's traffic goes where it goes",
+        "Explain the path of a client's traffic",
         answer=Explanation,
         example={
             **_ASKED,

@@ -53,7 +53,7 @@ def add(
     @endpoints.add(
         "GET",
         "/health",
-        "Whether the stored configuration is in force",
+        "Check that the stored configuration is in force",
         answer=Health,
         example={"status": "running"},
         is_open=True,
@@ -69,7 +69,7 @@ def add(
     @endpoints.add(
         "GET",
         "/counters",
-        "What each rule's clients exchanged",
+        "The traffic of each rule's clients",
         answer=RuleCounters,
         example={
             "data": {

@@ -46,7 +46,7 @@ def add(app: FastAPI, services: Services) -> None:
     @endpoints.add(
         "POST",
         "/preview/rules",
-        "What an import of rules would do",
+        "Preview an import of rules",
         body={"text": "192.168.8.21,Group_hk,living room", "replace": False},
         body_max=LARGE_BODY,
         answer=Preview,
@@ -60,7 +60,7 @@ def add(app: FastAPI, services: Services) -> None:
     @endpoints.add(
         "POST",
         "/preview/nodes",
-        "What an import of nodes would do",
+        "Preview an import of nodes",
         body={"type": "socks5", "text": "203.0.113.7,1080,u,p,hk-01"},
         body_max=LARGE_BODY,
         answer=Preview,
@@ -83,7 +83,7 @@ def add(app: FastAPI, services: Services) -> None:
     @endpoints.add(
         "POST",
         "/preview/vpn-lines",
-        "What an import of VPN lines would do",
+        "Preview an import of VPN lines",
         body={"type": "l2tp", "text": "vpn.example.com,u,p,secret,l2tp_1,tokyo"},
         body_max=LARGE_BODY,
         answer=Preview,
@@ -103,7 +103,7 @@ def add(app: FastAPI, services: Services) -> None:
     @endpoints.add(
         "POST",
         "/preview/proxy-services",
-        "What an import of proxy services would do",
+        "Preview an import of proxy services",
         body={"text": "scraper,wan1,18080,office,correct horse", "replace": False},
         body_max=LARGE_BODY,
         answer=Preview,

@@ -54,7 +54,7 @@ def add(app: FastAPI, services: Services) -> None:
     @endpoints.add(
         "GET",
         "/proxy-services/quota",
-        "How many are allowed and created",
+        "The number of proxy services, and its limit",
         answer=Quota,
         example={"quota": 1000, "used": 1},
     )

@@ -81,7 +81,7 @@ def add(app: FastAPI, services: Services) -> None:
     @Endpoints(app, "Operations", OPS_PREFIX).add(
         "GET",
         "/rules",
-        "What has become of the rules",
+        "The changes of the rules since a revision",
         answer=RulesSince,
         example={"revision": 815, "is_whole": False, "changed": [_ROW], "gone": [3]},
     )

@@ -28,7 +28,7 @@ def add(app: FastAPI, services: Services) -> None:
     @endpoints.add(
         "GET",
         "/system/status",
-        "How the device is doing",
+        "The state of the device",
         answer=SystemStatus,
         example={
             "status": "running",
