@@ -36,24 +36,18 @@ class Sets:
         return frozenset(n for n, each in self._specs.items() if "flags interval" in each.spec)
 
     def create(self) -> list[str]:
-        """Return the commands that create the table and all of its sets, with their comments; they
-        leave existing ones alone.
+        """Return the commands that create the table and all of its sets; they leave existing ones
+        alone.
         """
-        return [
-            f"add table {self._table} {{ {comment_text(self.comment)} }}",
-            *(
-                f"add {self._kind(name)} {self._table} {name} {each.declared()}"
-                for name, each in self._specs.items()
-            ),
-        ]
+        return self.ensure(self._specs)
 
     def ensure(self, names: Iterable[str]) -> list[str]:
         """Return the commands that let a small transaction go on if the table or one of these sets
-        is missing: without comments, which would only lengthen it.
+        is missing: with their comments, which a later `create` would not add.
         """
         return [
-            f"add table {self._table}",
-            *(f"add {self._kind(n)} {self._table} {n} {{ {self._specs[n].spec}; }}" for n in names),
+            f"add table {self._table} {{ {comment_text(self.comment)} }}",
+            *(f"add {self._kind(n)} {self._table} {n} {self._specs[n].declared()}" for n in names),
         ]
 
     def update(self, before: Elements, after: Elements) -> str:
