@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-import struct
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from egressd.netd.kernel import uapi
+from egressd.netd.kernel import icmp, uapi
 
 PATIENCE_S: Final = 0.8
 
 _PORT: Final = 53
-_ECHO: Final = struct.Struct("!BBHHH")  # ICMP: type, code, checksum, identifier, sequence number
 
 
 async def is_anybody_there(addresses: Iterable[str], mark: int) -> bool:
@@ -50,13 +48,13 @@ async def _pings(address: str, mark: int) -> bool:
         asking.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, mark)
         asking.connect((address, 0))
         number = secrets.randbits(16)
-        asking.send(_ECHO.pack(uapi.ICMP_ECHO, 0, _checksum(number), number, 0))
+        asking.send(icmp.echo_request(number))
         async with asyncio.timeout(PATIENCE_S):  # its TimeoutError is an OSError
             while True:
                 packet = await asyncio.get_running_loop().sock_recv(asking, 128)
                 header = packet[(packet[0] & 0x0F) * 4 :]
-                if len(header) >= _ECHO.size:
-                    kind, _, _, identifier, _ = _ECHO.unpack_from(header)
+                if len(header) >= icmp.ECHO.size:
+                    kind, _, _, identifier, _ = icmp.ECHO.unpack_from(header)
                     if (kind, identifier) == (uapi.ICMP_ECHOREPLY, number):
                         return True
     return False
@@ -75,9 +73,3 @@ async def _connects(address: str, mark: int) -> bool:
             return True
         return True
     return False
-
-
-def _checksum(number: int) -> int:
-    """Return the checksum of an 8-byte echo request with this identifier (RFC 1071)."""
-    total = (uapi.ICMP_ECHO << 8) + number
-    return ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF

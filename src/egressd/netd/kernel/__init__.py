@@ -10,6 +10,7 @@ import `model`, and `planner` for its registry of numbers; of netd `bpf` alone.
 - `shaping`: speed limits and each rule's counters.
 - `facts`: interfaces, addresses, routes; and events about their changes.
 - `routes`: converges routes and policy rules; `fib` is their wire format.
+- `icmp`: echo requests.
 - `conntrack`, `sockets`: flows left over from clients that moved, and numbers of flows.
 - `sysctl`, `memory`, `traffic`: kernel parameters; the memory that processes hold, and the
   bytes that interfaces have carried. `firewalls`: other programs' tables that block clients.

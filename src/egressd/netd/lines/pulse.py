@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 import socket
-import struct
 from contextlib import suppress
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from egressd.netd.kernel import icmp
 
 LOOK_S: Final = 0.5
 """Seconds between two checks of a line that is up. A sign of life may be noted so much late, and so
@@ -57,11 +58,9 @@ def packets(interface: str) -> Packets:
 
 def ping(interface: str, address: IPv4Address) -> None:
     """Send an ICMP echo request by an interface. Only its counters show the answer."""
-    head = struct.pack("!BBHHH", 8, 0, 0, 0, 1)  # RFC 792
-    checksum = ~sum(struct.unpack("!4H", head)) & 0xFFFF
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_RAW, 1) as opened:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
-        opened.sendto(head[:2] + struct.pack("!H", checksum) + head[4:], (str(address), 0))
+        opened.sendto(icmp.echo_request(), (str(address), 0))
 
 
 class SignsOfLife:
