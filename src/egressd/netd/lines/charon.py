@@ -160,7 +160,7 @@ class Charon:
             connection = await self._running()
             association = _Association(dial, self._group_of(dial), on_loss)
             self._associations[name] = association
-            await self._terminate(connection, name)
+            await _terminate(connection, {"child": name})
             await self._leave_dead(connection, association)
             async with self._secrets.lent(dial.server, dial.line.secret):
                 failure = await self._negotiate(connection, association)
@@ -184,14 +184,16 @@ class Charon:
         taken = {association.group for association in self._associations.values()}
         return next(group for group in range(len(LINE_PORTS)) if group not in taken)
 
+    def _members(self, group: int) -> list[_Association]:
+        return [each for each in self._associations.values() if each.group == group]
+
     async def _leave_dead(self, connection: Connection, association: _Association) -> None:
         """End the IKE_SA of the group if its server has restarted: requests by it would have no
         answer, for 10.7 s. The other lines are redialled, too.
         """
-        group = [a for a in self._associations.values() if a.group == association.group]
-        others = [a for a in group if a is not association]
+        others = [each for each in self._members(association.group) if each is not association]
         if others and all(other.silence_s >= _SILENT_S for other in others):
-            await self._terminate_group(connection, association.group)
+            await _terminate(connection, _of_group(association.group))
 
     async def _negotiate(self, connection: Connection, association: _Association) -> Failure | None:
         """Try one manner after the other, as long as the server answers at once that it accepts
@@ -221,7 +223,7 @@ class Charon:
         """Return True if the server may have been down when it received the first offers. Another
         attempt would cost the other lines of the group their IKE_SA, so the line must be alone.
         """
-        is_alone = [a.group for a in self._associations.values()].count(association.group) == 1
+        is_alone = len(self._members(association.group)) == 1
         return is_alone and self._manners.is_guess(association.dial)
 
     async def _ask_for_first(
@@ -231,7 +233,7 @@ class Charon:
         taken, failure = association.manner, None
         for manner in (msgspec.structs.replace(taken, ike=0, esp=0), taken):
             association.begin(manner)  # or the next step would count as its loss
-            await self._terminate_group(connection, association.group)
+            await _terminate(connection, _of_group(association.group))
             failure = await self._ask(connection, association, manner)
             if failure is None:
                 self._manners.confirmed(association.dial)
@@ -264,7 +266,7 @@ class Charon:
 
     async def _tell(self, connection: Connection, group: int, manner: Manner) -> None:
         """Load the connection of a group with its present lines."""
-        dials = [each.dial for each in self._associations.values() if each.group == group]
+        dials = [each.dial for each in self._members(group)]
         if dials:
             await connection.ask("load-conn", ipsec.connection(dials, group, manner))
         else:
@@ -332,8 +334,7 @@ class Charon:
             return None
         if found is None or int(found.child.get("packets-in", b"0")):
             return None
-        group = [a for a in self._associations.values() if a.group == association.group]
-        if not any(other.has_carried for other in group):
+        if not any(each.has_carried for each in self._members(association.group)):
             self._manners.unheard(association.dial, association.manner)
         in_udp = found.child.get("encap") == b"yes"
         was_tried = association.manner.is_in_udp
@@ -349,7 +350,7 @@ class Charon:
         with suppress(OSError, CharonRefusal):
             for found in await self._list(self._connection):
                 if (name := found.child["name"].decode()) not in kept:
-                    await self._terminate(self._connection, name)
+                    await _terminate(self._connection, {"child": name})
             known = await self._connection.ask("get-conns")
             for name in {conn.decode() for conn in known.get("conns", [])} - kept_groups:
                 await self._connection.ask("unload-conn", {"name": name})
@@ -362,37 +363,25 @@ class Charon:
         if self._connection is None:
             return
         with suppress(OSError, CharonRefusal):
-            await self._terminate(self._connection, name)
+            await _terminate(self._connection, {"child": name})
             if ended is not None:
-                group = [a for a in self._associations.values() if a.group == ended.group]
-                manner = group[-1].manner if group else ended.manner
+                others = self._members(ended.group)
+                manner = others[-1].manner if others else ended.manner
                 await self._tell(self._connection, ended.group, manner)
                 await self._sweep(self._connection, ended.group)
-
-    async def _terminate(self, connection: Connection, name: str) -> None:
-        with suppress(CharonRefusal):  # there is none
-            values = {"child": name, "force": "yes", "timeout": str(_END_MS)}
-            await connection.ask("terminate", values)
-
-    async def _terminate_group(self, connection: Connection, group: int) -> None:
-        with suppress(CharonRefusal):  # there is none
-            values = {"ike": ipsec.group_name(group), "force": "yes", "timeout": str(_END_MS)}
-            await connection.ask("terminate", values)
 
     async def _sweep(self, connection: Connection, group: int | None = None) -> None:
         """End each IKE_SA, of a group or of all, that no line uses or negotiates."""
         used = {(str(a.dial.local), str(a.dial.server)) for a in self._associations.values()}
-        for found in await connection.collect("list-sas", "list-sa", _asked(group)):
+        for found in await connection.collect("list-sas", "list-sa", _of_group(group)):
             for sa in found.values():
                 pair = sa.get("local-host", b"").decode(), sa.get("remote-host", b"").decode()
                 if pair not in used and not sa.get("child-sas"):
-                    ended = {"ike-id": sa["uniqueid"], "force": "yes", "timeout": str(_END_MS)}
-                    with suppress(CharonRefusal):  # it ended by itself
-                        await connection.ask("terminate", ended)
+                    await _terminate(connection, {"ike-id": sa["uniqueid"]})
 
     async def _list(self, connection: Connection, group: int | None = None) -> list[_Found]:
         """Return the associations of a group, or all."""
-        listed = await connection.collect("list-sas", "list-sa", _asked(group))
+        listed = await connection.collect("list-sas", "list-sa", _of_group(group))
         return [
             _Found(sa, child)
             for values in listed
@@ -507,8 +496,15 @@ class Charon:
             self._unit = None
 
 
-def _asked(group: int | None) -> dict[str, str]:
-    """Return the filter of ``list-sas`` for a group, or for all."""
+async def _terminate(connection: Connection, which: Values) -> None:
+    """End the associations that match, if there are any."""
+    with suppress(CharonRefusal):  # there is none
+        values = {**which, "force": "yes", "timeout": str(_END_MS)}
+        await connection.ask("terminate", values)
+
+
+def _of_group(group: int | None) -> dict[str, str]:
+    """Return charon's filter for the associations of a group, or for all."""
     return {} if group is None else {"ike": ipsec.group_name(group)}
 
 

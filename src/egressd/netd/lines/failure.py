@@ -36,9 +36,7 @@ class AccountInUse(Failure):
 
     def __init__(self, words: str) -> None:
         told = "the account may still be in use at the server"
-        if words:
-            told = f"the account may still be in use at the server: {words}"
-        super().__init__(Cause.REFUSED, told, words)
+        super().__init__(Cause.REFUSED, f"{told}: {words}" if words else told, words)
 
 
 class IkeStage(Enum):

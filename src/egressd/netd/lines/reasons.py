@@ -37,7 +37,8 @@ _WRONG: Final = "the server refused the user name or password"
 _WRONG_SAYING: Final = "the server refused the user name or password: {}"
 _NO_WAY_IN: Final = "the server takes no kind of password that this line may use"
 _NO_MPPE: Final = "the kernel cannot encrypt PPTP: it has no module ppp_mppe"
-_L2TP_MPPE: Final = "the server wants MPPE inside L2TP, which egressd does not do"
+NO_MS_CHAP: Final = "the server does not ask for MS-CHAPv2, without which PPTP is not encrypted"
+L2TP_MPPE: Final = "the server wants MPPE inside L2TP, which egressd does not do"
 _NO_PPTP: Final = "no PPTP server answers at {server}"
 _PPTP: Final = r"pptp \w+\[[^]]*\]: "
 _SOON: Final = r"(?:.*\n){0,99}?"
@@ -85,7 +86,7 @@ PPP_LOG: Final[tuple[Sentence, ...]] = (
     _rule(
         r"MPPE required, but MS-CHAP",
         Cause.REFUSED,
-        "the server does not ask for MS-CHAPv2, without which PPTP is not encrypted",
+        NO_MS_CHAP,
     ),
     _rule(r"MPPE required, but kernel has no support", Cause.MISSING, _NO_MPPE),
     _rule(
@@ -129,7 +130,7 @@ PPP_LOG: Final[tuple[Sentence, ...]] = (
         ("l2tp",),
     ),
     # pppd cuts a message at 1,023 bytes, and a packet's text at 255.
-    _rule(r"LCP terminated by peer \(.*MPPE", Cause.REFUSED, _L2TP_MPPE, ("l2tp",)),
+    _rule(r"LCP terminated by peer \(.*MPPE", Cause.REFUSED, L2TP_MPPE, ("l2tp",)),
     _rule(r"LCP terminated by peer \((.+?)\)?$", Cause.REFUSED, "the server ended the line: {}"),
     _rule(r"LCP terminated by peer", Cause.REFUSED, "the server ended the line"),
     # Before LCP is open pppd does not log it in words, and continues.
@@ -211,8 +212,6 @@ MPPE_ASKED: Final = re.compile(
     rf"^rcvd \[CCP ConfReq [^\n]*<mppe{_SOON}LCP terminated by peer$", re.MULTILINE
 )
 EAP: Final = "the server insists on EAP, by which lines do not log in"
-NO_MS_CHAP: Final = "the server does not ask for MS-CHAPv2, without which PPTP is not encrypted"
-L2TP_MPPE: Final = _L2TP_MPPE
 IN_USE: Final = re.compile(
     r"already (?:logged|connected|online|active)|\bin use\b|simultaneous|concurrent|another session"
     # Other limits are excluded.

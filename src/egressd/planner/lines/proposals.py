@@ -75,21 +75,24 @@ ESP_OFFERS: Final[tuple[Offer, ...]] = (
 
 # --- What is in use. ------------------------------------------------------------------------
 
-_WEAK_NAMES: Final = ("3DES", "MD5", "MODP_1536", "MODP_1024")
-
 
 def in_use(ike: Mapping[str, Any], child: Mapping[str, Any], *, is_forced: bool) -> str:
     """Name the encryption of an association, from charon's ``list-sa``, with its weak parts.
 
     `is_forced`: ESP goes in UDP since it does not come through otherwise.
     """
-    parts = [*_algorithms(ike), *_algorithms(child)]
+    of_ike, of_child = list(_algorithms(ike)), list(_algorithms(child))
     way = " in UDP" if child.get("encap") == b"yes" else ""
     if way and is_forced:
         way = " in UDP (by itself it does not come through)"
-    told = f"IKE {'/'.join(_algorithms(ike))}, ESP{way} {'/'.join(_algorithms(child))}"
-    weak = [part for part in dict.fromkeys(parts) if any(name in part for name in _WEAK_NAMES)]
+    told = f"IKE {'/'.join(of_ike)}, ESP{way} {'/'.join(of_child)}"
+    weak = [part for part in dict.fromkeys((*of_ike, *of_child)) if _is_weak(part)]
     return f"{told}; weak: {', '.join(weak)}" if weak else told
+
+
+def _is_weak(algorithm: str) -> bool:
+    """True for an algorithm of `_WEAK`, which charon lists as ``3DES_CBC`` or ``MODP_1024``."""
+    return any(name in algorithm.lower().replace("_", "") for name in _WEAK)
 
 
 def _algorithms(values: Mapping[str, Any]) -> Iterator[str]:
