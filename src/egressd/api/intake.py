@@ -45,13 +45,13 @@ class JsonRequest(Request):
     """A request whose `json` is strict."""
 
     async def json(self) -> Any:
-        """The body's document. Raises Unreadable."""
+        """The body's document. Raises UnreadableBody."""
         return decode(await self.body())
 
 
 def has_body(headers: Headers, media_type: str = JSON) -> bool:
-    """Return True if a body comes with the request. Raises Unreadable if it is announced as another
-    type than `media_type`.
+    """Return True if a body comes with the request. Raises UnreadableBody if it is announced as
+    another type than `media_type`.
     """
     length = headers.get("content-length", "0")
     if "transfer-encoding" not in headers and not length.strip("0"):
@@ -69,7 +69,7 @@ def bounded(
 ) -> Receive:
     """`receive` for a body of at most `size_max` bytes that arrives within `timeout_s`.
 
-    Raises Unreadable from there, or at once when the body is announced to be larger.
+    Raises UnreadableBody from there, or at once when the body is announced to be larger.
     """
     length = headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > size_max:
@@ -93,7 +93,7 @@ def bounded(
 
 
 def decode(body: bytes) -> Any:
-    """The JSON document `body`. Raises Unreadable.
+    """The JSON document `body`. Raises UnreadableBody.
 
     Integers beyond 64 bits become one just beyond them, which every field refuses by name.
     """
@@ -135,7 +135,7 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def refuse_twice(names: Iterable[str]) -> None:
-    """Raises Unreadable when a name comes twice."""
+    """Raises UnreadableBody when a name comes twice."""
     for name, times in Counter(names).most_common(1):
         if times > 1:
             raise UnreadableBody("given-twice", name=name[:64])

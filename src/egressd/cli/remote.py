@@ -87,14 +87,16 @@ class Remote:
         return data
 
     def named(self, path: str, names: Sequence[str], what: str) -> list[dict[str, Any]]:
-        """Return the rows of a list that have these names. Raises Refused if one is missing."""
+        """Return the rows of a list with these names. Raises DeviceRefusal if one is missing."""
         known = {row["name"]: row for row in self.rows(path)}
         if missing := [name for name in names if name not in known]:
             raise DeviceRefusal(f"there is no {what} {', '.join(missing)}")
         return [known[name] for name in names]
 
     def send(self, method: str, path: str, body: Any = None) -> Any:
-        """Return the answer to a request. Raises Invalid, Refused, or Failed without an answer."""
+        """Return the answer to a request. Raises Invalid, DeviceRefusal, or Failed without an
+        answer.
+        """
         if body is None:
             return self._exchange(method, path, None, {})
         content = json.dumps(body).encode()

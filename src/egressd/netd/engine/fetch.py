@@ -49,7 +49,7 @@ async def fetch(
     HEAD.
 
     Any final response counts, regardless of its status, as users of url-test expect (sing-box and
-    mihomo do the same); redirects are not followed. Raises Failure.
+    mihomo do the same); redirects are not followed. Raises FetchFailure.
     """
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)

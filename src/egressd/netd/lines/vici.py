@@ -73,7 +73,7 @@ class Connection:
         return connection
 
     async def ask(self, command: str, values: Values | None = None) -> Values:
-        """Return charon's answer. Raises Refused, or OSError if charon has gone or is stuck."""
+        """Return charon's answer. Raises CharonRefusal, or OSError if charon is gone or stuck."""
         kind, answer = await self._send(Packet.request(command, Message.serialize(values or {})))
         if kind != Packet.CMD_RESPONSE:
             raise CharonRefusal(f"charon knows no {command}")
