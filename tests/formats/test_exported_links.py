@@ -92,6 +92,12 @@ def test_other_programs_read_the_same_node_from_an_exported_link(
         ("http", {"headers": {"X-A": "b"}}, ("headers.X-A",)),
         ("vmess", {"uuid": UUID, "global-padding": True}, ("global-padding",)),
         ("ss", {"cipher": "none", "password": "p", "ip-version": "ipv4"}, ("ip-version",)),
+        # Other programs write a missing name as `None`, so a server of that name is not read back.
+        (
+            "trojan",
+            {"password": "p", "network": "httpupgrade", "ws-opts": {"headers": {"Host": "NONE"}}},
+            ("ws-opts.headers.Host",),
+        ),
     ],
 )
 def test_fields_that_a_link_cannot_express_are_named(
