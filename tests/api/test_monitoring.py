@@ -14,6 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from egressd.api.observe import Observe, RequestMetrics
 from egressd.model.messages import Event, LineStatus, RuleCount, Status
+from egressd.model.wording import say
 
 if TYPE_CHECKING:
     from tests.api.conftest import Device
@@ -60,7 +61,7 @@ async def test_metrics_describe_the_device(fresh_device: Device) -> None:
         state="running",
         revision=0,
         lines={"l2tp_1": online},
-        egress_problems={"gone0": "there is no interface gone0"},
+        egress_problems={"gone0": say("no-interface", name="gone0")},
         connections=12,
         memory=5000,
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from egressd.model.messages import Delay, Probe
+from egressd.model.wording import as_sentence
 
 if TYPE_CHECKING:
     from tests.api.conftest import Device
@@ -274,7 +275,7 @@ async def test_a_delay_is_measured(device: Device) -> None:
 
 async def test_a_failed_delay_has_a_reason(device: Device) -> None:
     await add(device, "a")
-    device.bench.netd.delay_of = lambda _: Delay(delay=-1, error="timed out")
+    device.bench.netd.delay_of = lambda _: Delay(delay=-1, error=as_sentence("timed out"))
     answer = await device.answer("GET", "/nodes/delay?name=a")
     assert answer == {"delay": -1, "error": "timed out"}
     answer = await device.answer("GET", "/nodes/delay?name=b")
@@ -285,7 +286,9 @@ async def test_all_delays_are_measured(device: Device) -> None:
     await add(device, "a", "b")
 
     def delay(probe: Probe) -> Delay:
-        return Delay(delay=7) if probe.name == "a" else Delay(delay=-1, error="timed out")
+        return (
+            Delay(delay=7) if probe.name == "a" else Delay(delay=-1, error=as_sentence("timed out"))
+        )
 
     device.bench.netd.delay_of = delay
     assert await device.answer("GET", "/nodes/delay/all") == {"data": {"a": 7, "b": -1}}

@@ -17,6 +17,7 @@ from egressd.model.messages import (
     RuleCount,
     Status,
 )
+from egressd.model.wording import NONE, as_sentence, say
 
 if TYPE_CHECKING:
     import httpx
@@ -69,10 +70,16 @@ async def test_the_overview_is_consistent(device: Device) -> None:
             ),
             InterfaceStatus(name="wan2", ip="", is_up=False, role="wan"),
         ),
-        lines={"l2tp_1": LineStatus(is_online=False, state="waiting", reason="no answer")},
-        egress_problems={"DIRECT": "", "wan1": "", "wan2": "the interface wan2 is down"},
+        lines={
+            "l2tp_1": LineStatus(is_online=False, state="waiting", reason=as_sentence("no answer"))
+        },
+        egress_problems={
+            "DIRECT": NONE,
+            "wan1": NONE,
+            "wan2": say("interface-down", name="wan2"),
+        },
         connections=3,
-        problems=("something",),
+        problems=(as_sentence("something"),),
     )
     await node(device, "tokyo")
     line = {
@@ -116,9 +123,18 @@ async def test_the_overview_is_consistent(device: Device) -> None:
         "1 client of gone is blocked: there is no node gone",
         "something",
     ]
+    assert [one["text"] for one in seen["problems_coded"]] == seen["problems"]
+    offline = seen["problems_coded"][0]["values"]["reason"]
+    assert (offline["code"], offline["values"]["name"]) == ("line-offline", "l2tp_1")
     assert [one["text"] for one in seen["blocked"]] == seen["problems"][:3]
     assert {one["since"] for one in seen["blocked"]} == {"2026-11-20T22:58:40Z"}
-    strangers = {"target": "REJECT", "is_blocked": True, "reason": "", "seen": 0}
+    strangers = {
+        "target": "REJECT",
+        "is_blocked": True,
+        "reason": "",
+        "reason_coded": None,
+        "seen": 0,
+    }
     assert seen["unruled"] == strangers
     flows = {flow["target"]: flow for flow in seen["flows"]}
     assert (flows["tokyo"]["clients"], flows["tokyo"]["egresses"]) == (2, ["DIRECT"])
@@ -239,7 +255,8 @@ async def test_the_narrowest_enabled_rule_applies(device: Device) -> None:
     assert (told["target"], told["nodes"], told["egresses"]) == ("tokyo", ["tokyo"], ["DIRECT"])
     assert told["limits"] == {"rule": "10.0.0.0/24", "upload_kbps": 0, "download_kbps": 5}
     dns = {"server": "192.0.2.55", "further": ["192.0.2.57"], "way": "through the node"}
-    assert told["dns"] == dns
+    assert told["dns"] | dns == told["dns"]
+    assert told["dns"]["way_coded"]["code"] == "asked-by-node"
     assert not told["is_blocked"]
     assert any("rule 3 (10.0.0.7) is disabled" in step for step in told["steps"])
     told = await explained(device, "10.9.0.7", "example.com")
@@ -305,7 +322,9 @@ async def test_clients_without_a_rule_have_a_separate_instance(device: Device) -
         return stranger["reason"], own["reason"], "; ".join(overview["problems"])
 
     def seen(**problems: str) -> Status:
-        instances = {key: InstanceStatus(problem=problem) for key, problem in problems.items()}
+        instances = {
+            key: InstanceStatus(problem=as_sentence(problem)) for key, problem in problems.items()
+        }
         return Status(state="running", revision=1, instances=instances)
 
     await rule(device, "10.0.0.1", "tokyo")
@@ -325,7 +344,7 @@ async def test_failing_nodes_are_reported(device: Device) -> None:
 
     async def told(*failing: int) -> tuple[str, str]:
         """Return the overview's problems of a node and of its group."""
-        reasons = {f"node:{number}": f"no answer of {number}" for number in failing}
+        reasons = {f"node:{number}": as_sentence(f"no answer of {number}") for number in failing}
         device.bench.netd.shown = Status(state="running", revision=1, failing=reasons)
         flows = {flow["target"]: flow for flow in (await get(device, "/overview"))["flows"]}
         return flows["one"]["problem"], flows["Group_hk"]["problem"]
@@ -350,8 +369,8 @@ async def test_the_reason_of_a_blocked_client_is_explained(device: Device) -> No
         state="running",
         revision=1,
         egress_problems={
-            "wan1": "the interface wan1 has no address",
-            "wan9": "there is no interface wan9",
+            "wan1": say("interface-without-address", name="wan1"),
+            "wan9": say("no-interface", name="wan9"),
         },
     )
     await node(device, "no-udp")
@@ -411,7 +430,7 @@ async def test_a_probe_uses_the_clients_egress(device: Device) -> None:
         return {
             "slow": Delay(delay=90, page=b"fl=1\nip=203.0.113.7\nts=1.2.3"),
             "fast": Delay(delay=10, page=b'{"ip": "203.0.113.8"}'),
-            "dead": Delay(delay=-1, error="timed out"),
+            "dead": Delay(delay=-1, error=as_sentence("timed out")),
         }[probe.name]
 
     device.bench.netd.delay_of = delay_of

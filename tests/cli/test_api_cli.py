@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from egressd.cli import cli
 from egressd.lab.authority import Authority
 from egressd.model.messages import Delay, InterfaceStatus, Status
+from egressd.model.wording import as_sentence
 from tests.cli.conftest import listed
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ def test_delays_are_measured_and_a_failure_sets_the_exit_status(shell: Shell) ->
         shell.say("nodes", "add", name, "socks5", "-", stdin=SOCKS)
     assert shell.say("nodes", "delay") == "a\t42\t\nb\t42\t\nc\t42\t\n"
     shell.device.bench.netd.delay_of = lambda probe: (
-        Delay(delay=-1, error="timed out") if probe.name == "b" else Delay(delay=7)
+        Delay(delay=-1, error=as_sentence("timed out")) if probe.name == "b" else Delay(delay=7)
     )
     result = shell.run("nodes", "delay", "b", "c")
     assert result.exit_code == 1

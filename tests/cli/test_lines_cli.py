@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from egressd.cli import cli
 from egressd.model.errors import Failed
 from egressd.model.messages import LineNews, LineStatus, Status, StatusNews
+from egressd.model.wording import as_sentence
 from egressd.netd.reconciler import Reconciler
 from egressd.netd.server import Server
 
@@ -22,7 +23,7 @@ LINES = {
     "pptp_b": LineStatus(
         is_online=False,
         state="wrong_password",
-        reason="the server refused the user name or password",
+        reason=as_sentence("the server refused the user name or password"),
         next_attempt="2026-11-20T22:59:10Z",
     ),
     "l2tp_a": LineStatus(is_online=True, ip="10.9.0.2", state="online", encryption="MPPE"),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from egressd.model.faults import Fault, Value
+from egressd.model.faults import Fault
 from egressd.model.sentences import SENTENCES
+from egressd.model.wording import Value, say
 
 # A sentence of /svc/api/v1 does not change: a change of one here changes that API.
 PINNED: dict[str, tuple[dict[str, Value], str]] = {
@@ -329,6 +330,510 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         "the backup has 100001 proxy services, and 10 are allowed",
     ),
     "no-backup": ({"reason": "it is so"}, "the file is no backup that can be put back: it is so"),
+    "clients-out-again": ({"n": 2, "targets": "targets"}, "2 clients of targets get out again"),
+    "egress-fails": ({"name": "name", "reason": "reason"}, "name does not work: reason"),
+    "egress-works": ({"name": "name"}, "name works again"),
+    "some-fail": ({"names": ("a", "b"), "n": 2, "reason": "reason"}, "a, b fail: reason"),
+    "some-answer": ({"names": ("a", "b"), "n": 2}, "a, b answer again"),
+    "more-changed": ({"n": 2}, "2 more have changed"),
+    "over": ({"problem": "problem"}, "over: problem"),
+    "address-here": ({}, "an address of this machine's"),
+    "address-private": ({}, "a private address"),
+    "address-link-local": ({}, "a link-local address"),
+    "address-multicast": ({}, "a multicast address"),
+    "address-reserved": ({}, "a reserved address"),
+    "address-inner-name": ({}, "a name of a private network"),
+    "address-in-lan": ({}, "in a LAN"),
+    "another-program": ({}, "another program"),
+    "the-proxy-service": ({"name": "name"}, "the proxy service name"),
+    "either": ({"forms": ("a", "b")}, "a or b"),
+    "list": ({"each": "each"}, "a list, each each"),
+    "list-of-at-most": ({"most": 2, "each": "each"}, "a list of at most 2, each each"),
+    "null": ({}, "null"),
+    "object-with-fields": ({"fields": ("a", "b")}, "a JSON object with the fields a, b"),
+    "empty-object": ({}, "a JSON object, {}"),
+    "no-such-session": ({}, "there is no such session"),
+    "interface-name-with-prefix": (
+        {"prefix": "prefix"},
+        "x must be an interface name that begins with prefix",
+    ),
+    "auto-or-interface": ({}, "x must be auto or an interface name"),
+    "pptp-port-only": ({"port": 2}, "x must be 2 for pptp: its client dials no other"),
+    "one-line": ({"most": 2}, "x must be one line of at most 2 characters"),
+    "begins-as-file": ({}, "x must not begin with @/"),
+    "of-thing": ({"thing": "thing", "id": 2, "problem": "problem"}, "thing 2: problem"),
+    "of-things": ({"things": "things", "problem": "problem"}, "things: problem"),
+    "of-whitelist": ({"problem": "problem"}, "whitelist: problem"),
+    "of-settings": ({"problem": "problem"}, "settings: problem"),
+    "not-unique": ({"value": "value"}, "x must not be another's: value"),
+    "from-1": ({}, "x must be 1 or more"),
+    "revision-negative": ({"number": 2}, "meta: revision must be 0 or more, and is 2"),
+    "counter-out-of-range": (
+        {"name": "name", "most": 2, "number": 2},
+        "counters: name must be from 0 to 2, and is 2",
+    ),
+    "number-of-no-target": ({"name": "name"}, "numbers: 'name' must be a group or an interface"),
+    "number-too-low": (
+        {"name": "name", "number": 2},
+        "numbers: 'name' must have 1 or more, and has 2",
+    ),
+    "number-not-unique": (
+        {"name": "name", "other": "other"},
+        "numbers: 'name' must not have the number of 'other'",
+    ),
+    "several": ({"parts": ("a", "b")}, "a; b"),
+    "and-others": ({"names": ("a", "b"), "n": 2}, "a, b and 2 others"),
+    "no-interface": ({"name": "name"}, "there is no interface name"),
+    "interface-down": ({"name": "name"}, "the interface name is down"),
+    "interface-without-address": ({"name": "name"}, "the interface name has no address"),
+    "interface-without-gateway": ({"name": "name"}, "the interface name has no gateway"),
+    "default-route-by-line": (
+        {"name": "name"},
+        "the device's default route leads by the line name",
+    ),
+    "default-route-down": (
+        {"name": "name"},
+        "the interface name of the device's default route is down",
+    ),
+    "default-route-by-no-wan": (
+        {"name": "name"},
+        "the device's default route leads by name, which is no WAN",
+    ),
+    "no-default-route": ({}, "the device has no default route"),
+    "policy-rules-before": (
+        {},
+        "another program's policy rules come before egressd's and send clients elsewhere (ip "
+        "rule show)",
+    ),
+    "gateway-silent": (
+        {"address": "address", "name": "name"},
+        "the gateway address of name does not answer",
+    ),
+    "no-lan-found": (
+        {},
+        "no LAN was found, because no interface has a private address; no client is served: "
+        "set [lan] interfaces in the configuration",
+    ),
+    "no-wan-found": (
+        {},
+        "no WAN was found, since no interface has a default route: set [wan] interfaces in "
+        "the configuration",
+    ),
+    "lan-missing": (
+        {"name": "name"},
+        "the configuration's LAN name is not there, or has no address: what comes in by "
+        "interfaces that may be it under another name is not forwarded",
+    ),
+    "networks-overlap": (
+        {"name": "name", "network": "network", "lan": "lan"},
+        "name has the network network, which overlaps that of lan: what is for the one goes "
+        "to the other, so clients may be blocked; give one of them another network",
+    ),
+    "multicast-dropped": (
+        {"lans": ("lan0", "lan1")},
+        "another program routes multicast to lan0, lan1, and it is dropped: to let it in, set"
+        " [lan] multicast = true in the configuration",
+    ),
+    "router-ignored": (
+        {"router": "router", "name": "name"},
+        "the IPv6 router router of name is not listened to, since that is LAN and WAN at once"
+        " and a client could pose as it: if it is yours, set [wan] gateways6 = { name = "
+        '"router" } in the configuration',
+    ),
+    "router-poses": (
+        {"router": "router", "name": "name"},
+        "router poses as an IPv6 router behind name: this machine does not listen to it, but "
+        "what clients send by it goes past their rules",
+    ),
+    "route-not-added": ({"route": "route", "reason": "reason"}, "could not add route: reason"),
+    "rule-not-added": ({"rule": "rule", "reason": "reason"}, "could not add rule rule: reason"),
+    "route-not-removed": ({"what": "what", "reason": "reason"}, "could not remove what: reason"),
+    "no-such-interface": ({}, "there is no such interface"),
+    "parameter-not-set": (
+        {"name": "name", "value": "value", "reason": "reason"},
+        "could not set name to value: reason",
+    ),
+    "policy-rules-ahead": (
+        {"most": 2, "command": "command", "priorities": ("1", "2")},
+        "policy rules of other programs come before egressd's, and clients may be blocked: "
+        "give them a priority above 2 (command; priorities 1, 2)",
+    ),
+    "firewall-drops": (
+        {"lans": ("lan0", "lan1"), "program": "program", "table": "table", "chains": ("a", "b")},
+        "another program's firewall drops what its rules do not let through, and none of them"
+        " names lan0, lan1: clients may be blocked (program, table table, a, b)",
+    ),
+    "marks-in-the-way": (
+        {"table": "table", "chains": ("a", "b")},
+        "another program marks connections, or packets behind egressd, which goes by marks of"
+        " its own: clients may be blocked (nftables, table table, a, b)",
+    ),
+    "slower-by-rules": (
+        {"name": "name", "commands": ("a", "b")},
+        "traffic by name takes more of the processor, since another program's rules there are"
+        " to see every packet (list them: a; b)",
+    ),
+    "upload-limits-passed": (
+        {"name": "name"},
+        "another program's filters may take what comes in by name past clients' upload limits"
+        " (list them: tc filter show dev name ingress)",
+    ),
+    "filters-passed": (
+        {"name": "name"},
+        "another program's filters for what goes out by name do not apply to clients with a "
+        "download limit (list them: tc filter show dev name egress)",
+    ),
+    "flowtable-in-the-way": (
+        {"flowtable": "flowtable"},
+        "another program's flowtable flowtable takes connections past egressd's rules: a "
+        "client that moves may go on by its former way for some seconds (list it: nft list "
+        "flowtable flowtable)",
+    ),
+    "udp-ports-in-use": (
+        {"ports": ("53", "443"), "reason": "reason"},
+        "UDP through nodes to outside ports on which this machine has servers of its own may "
+        "get no answers (53, 443), since the kernel does not let the engine answer from "
+        "another port: reason",
+    ),
+    "library-replaced": (
+        {},
+        "the nftables library was upgraded, and netd goes on with the version before it: to "
+        "change over without cutting anything, run systemctl reload egressd-netd",
+    ),
+    "table-nearly-full": (
+        {"n": 2, "limit": 2},
+        "2 connections are tracked and 2 is the limit: new ones are about to be dropped "
+        "(net.netfilter.nf_conntrack_max)",
+    ),
+    "table-full": (
+        {"limit": 2},
+        "the connection table is full, and new connections are dropped: raise "
+        "net.netfilter.nf_conntrack_max, which is 2",
+    ),
+    "files-used-up": (
+        {"limit": 2},
+        "all of the 2 files that an engine worker may have open are in use: no new connection"
+        " gets through it",
+    ),
+    "bound-of-source": ({"source": "source", "bound": "bound"}, "source: bound"),
+    "bound-connections": (
+        {"n": 2},
+        "the bound of 2 connections through nodes is reached: further ones are refused",
+    ),
+    "bound-sessions": (
+        {"n": 2},
+        "the bound of 2 UDP sessions through nodes is reached: further ones are refused",
+    ),
+    "bound-network-connections": (
+        {"n": 2},
+        "the bound of 2 connections through nodes for all addresses of a network without a "
+        "rule of their own is reached: further ones are refused",
+    ),
+    "bound-network-sessions": (
+        {"n": 2},
+        "the bound of 2 UDP sessions through nodes for all addresses of a network without a "
+        "rule of their own is reached: further ones are refused",
+    ),
+    "bound-resolver": (
+        {"n": 2},
+        "the bound of 2 connections to resolvers is reached: further ones are refused",
+    ),
+    "bound-questions": (
+        {"n": 2},
+        "more than 2 names a second are asked for: the rest gets no answer",
+    ),
+    "bound-strangers": (
+        {"service": "service"},
+        "connections to the proxy service service do not sign in: further ones are refused",
+    ),
+    "bound-guesses": (
+        {},
+        "too many wrong passwords for proxy services: it has to wait for a minute",
+    ),
+    "bound-api": (
+        {"n": 2},
+        "more than 2 new connections a second to the API: the rest has to wait",
+    ),
+    "bound-calls": (
+        {"n": 2},
+        "the bound of 2 connections to proxy services is reached: further ones are refused",
+    ),
+    "bound-service": (
+        {"service": "service"},
+        "many callers of the proxy service service do not sign in: from outside, who has not "
+        "signed in within ten minutes is refused",
+    ),
+    "bound-outside": (
+        {"n": 2},
+        "the bound of 2 connections to proxy services from outside is reached: further ones "
+        "are refused",
+    ),
+    "bound-of-address": (
+        {"address": "address", "n": 2},
+        "address has 2 connections to the device, as many as an address may have",
+    ),
+    "bound-of-network": (
+        {"network": "network", "n": 2},
+        "network has 2 connections to the device, as many as strangers may have",
+    ),
+    "bound-of-strangers": (
+        {"n": 2},
+        "strangers have 2 connections to the device, as many as they may have",
+    ),
+    "bound-of-device": ({"n": 2}, "there are 2 connections to the device, as many as there may be"),
+    "password-guessed": (
+        {"network": "network"},
+        "the console's password is being guessed from network",
+    ),
+    "asked-by": ({"name": "name"}, "by name"),
+    "asked-directly": ({}, "directly"),
+    "asked-locally": ({}, "locally"),
+    "asked-by-node": ({}, "through the node"),
+    "resolver-of-peer": ({}, "what the line's peer hands out"),
+    "nothing-answers": (
+        {"way": "way", "servers": ("192.0.2.1", "192.0.2.2")},
+        "nothing that is asked way answers (192.0.2.1, 192.0.2.2)",
+    ),
+    "no-resolver-answers": (
+        {"way": "way", "servers": ("192.0.2.1", "192.0.2.2")},
+        "no resolver answers way (192.0.2.1, 192.0.2.2)",
+    ),
+    "resolver-silent": (
+        {"server": "server", "way": "way", "other": "other"},
+        "resolver server does not answer way: other is asked in its place",
+    ),
+    "resolver-outside": (
+        {"server": "server"},
+        "local resolver server is neither on this machine nor in a LAN or local network: it "
+        "is not asked",
+    ),
+    "worker-fails": ({"n": 2, "reason": "reason"}, "engine worker 2: reason"),
+    "worker-does-not-start": ({"reason": "reason"}, "it does not start: reason"),
+    "being-started": ({}, "it is being started"),
+    "start-too-slow": ({"seconds": 2}, "it did not start within 2 s"),
+    "engine-crashes": ({"reason": "reason"}, "the engine crashes on it: reason"),
+    "quarantined": (
+        {"reason": "reason", "minutes": 2},
+        "the engine crashes on its configuration (reason); it is started again when that "
+        "changes, and tried every 2 minutes",
+    ),
+    "engine-crashed": ({"reason": "reason"}, "the engine crashed while measuring: reason"),
+    "engine-deaf": ({"reason": "reason"}, "the engine does not listen: reason"),
+    "engine-refuses-user": ({}, "the engine does not take its own user"),
+    "engine-field-unknown": ({}, "the engine does not know the field x"),
+    "silent": ({}, "it does not answer"),
+    "cannot-connect": ({}, "it cannot connect"),
+    "not-allowed": ({}, "it does not allow the connection"),
+    "network-unreachable": ({}, "the network is unreachable"),
+    "host-unreachable": ({}, "the host is unreachable"),
+    "connection-refused": ({}, "connection refused"),
+    "timed-out": ({}, "timed out"),
+    "timed-out-at": ({"timeout": 2, "stage": "stage"}, "timed out after 2 ms, stage"),
+    "stage-connecting": ({}, "connecting through the node"),
+    "stage-tls": ({}, "in the TLS handshake with the site"),
+    "stage-waiting": ({}, "waiting for an answer through the node"),
+    "no-tcp": ({}, "it does not carry TCP"),
+    "no-such-address": ({}, "it does not take such an address"),
+    "socks-reply": ({"number": 2}, "SOCKS reply 2"),
+    "node-name-unknown": ({}, "the node's name does not exist"),
+    "node-name-without-address": (
+        {},
+        "the node's name has no address of the asked kind (ip-version)",
+    ),
+    "node-name-unresolved": ({"reason": "reason"}, "the node's name was not resolved: reason"),
+    "site-unreached": ({"reply": "reply"}, "the node does not reach the site: reply"),
+    "site-no-http": ({"reason": "reason"}, "the site's answer is not HTTP: reason"),
+    "wrong-login": ({}, "wrong user name or password"),
+    "node-password-wrong": ({}, "wrong password"),
+    "node-no-socks": ({}, "the node does not speak SOCKS5"),
+    "node-http-status": ({"status": "status"}, "the node answered with HTTP status"),
+    "tls-failure": ({"reason": "reason"}, "TLS failure: reason"),
+    "node-closed": ({}, "the node closed the connection"),
+    "node-closed-without-answer": (
+        {},
+        "the node closed the connection without an answer: a wrong password or key, or it "
+        "does not reach the site",
+    ),
+    "node-unreachable": ({}, "the node is unreachable"),
+    "node-egress-blocked": ({}, "the node's egress is blocked"),
+    "node-silent": ({}, "the node does not answer"),
+    "node-interface-unknown": ({}, "the interface that it is reached through is unknown"),
+    "early-data-lost": (
+        {},
+        "ws-opts.max-early-data has no effect, as the engine of this Python loses early data "
+        "with VMess",
+    ),
+    "nodes-lose": ({"n": 2, "loss": "loss"}, "2 nodes: loss"),
+    "relay-gone": (
+        {"name": "name", "other": "other"},
+        "there is no node name, which other dials through",
+    ),
+    "relays-in-circle": ({"name": "name"}, "the relays lead in a circle: name comes twice"),
+    "too-many-relays": ({"most": 2}, "it would be dialled through more than 2 others"),
+    "hop-unfit": ({"name": "name", "reason": "reason"}, "name cannot be dialled: reason"),
+    "hop-without-udp": (
+        {"name": "name", "protocol": "protocol", "relay": "relay"},
+        "name is spoken over UDP (protocol), and relay, which it dials through, carries no UDP",
+    ),
+    "clients-blocked": (
+        {"n": 2, "targets": "targets", "reason": "reason"},
+        "2 clients of targets are blocked: reason",
+    ),
+    "clients-nameless": (
+        {"n": 2, "targets": "targets", "reason": "reason"},
+        "2 clients of targets cannot resolve names: reason",
+    ),
+    "unruled-blocked": ({"reason": "reason"}, "clients without a rule are blocked: reason"),
+    "whitelist-blocked": ({"reason": "reason"}, "the whitelist's destinations are blocked: reason"),
+    "wan-fails": ({"name": "name", "reason": "reason"}, "the WAN name does not work: reason"),
+    "many-reasons": ({"n": 2}, "there are 2 reasons"),
+    "targets-nowhere": (
+        {},
+        "they lead nowhere (their target is gone, disabled, or cannot be dialled)",
+    ),
+    "no-lan": ({}, "there is no LAN"),
+    "address-outside": (
+        {"address": "address", "networks": ("10.0.0.0/24",)},
+        "address is in none of the LANs' networks (10.0.0.0/24)",
+    ),
+    "device-stopped": ({}, "an operator has stopped the device"),
+    "no-node-out": ({}, "none of its nodes has a way out"),
+    "node-fails": ({"reason": "reason"}, "its node fails: reason"),
+    "nodes-fail": ({"reason": "reason"}, "all of its nodes fail: reason"),
+    "line-offline": ({"name": "name", "reason": "reason"}, "the line name is offline: reason"),
+    "line-disabled": ({"name": "name"}, "the line name is disabled"),
+    "gone": ({"kind": "kind", "name": "name"}, "there is no kind name"),
+    "service-not-running": (
+        {"name": "name", "reason": "reason"},
+        "the proxy service name does not run: reason",
+    ),
+    "target-rejects": ({}, "its target is REJECT"),
+    "target-blocks": ({}, "the target blocks"),
+    "udp-refused": (
+        {},
+        "its node does not carry UDP: it is refused at once, so that clients take TCP",
+    ),
+    "waiting": ({}, "waiting"),
+    "line-being-dialled": ({"server": "server"}, "server is being dialled"),
+    "own-line-disabled": ({}, "the line is disabled"),
+    "line-untold": ({}, "the data plane has not told of it yet"),
+    "step-stopped": ({}, "the device is stopped: every client is blocked"),
+    "step-opened": ({}, "the device is opened: no rule applies, every client goes out directly"),
+    "step-no-rule": (
+        {"client": "client", "target": "target"},
+        "no enabled rule covers client: the setting unmanaged applies, target",
+    ),
+    "step-rule": ({"id": 2, "ip": "ip", "client": "client"}, "rule 2 (ip) covers client"),
+    "step-narrower-rule": (
+        {"id": 2, "ip": "ip", "client": "client", "others": ("7 (10.0.0.0/24)",)},
+        "rule 2 (ip) covers client, and is narrower than rule 7 (10.0.0.0/24)",
+    ),
+    "step-rule-disabled": (
+        {"id": 2, "client": "client"},
+        "rule 2 (client) is disabled, and so passed over",
+    ),
+    "step-local-names": (
+        {"domain": "domain"},
+        "names of domain are asked locally, whatever the target",
+    ),
+    "step-target": ({"target": "target"}, "the target is target"),
+    "step-blocked": ({"reason": "reason"}, "it is blocked: reason"),
+    "step-own-route": ({}, "it leaves by the device's own route"),
+    "step-egress": ({"egresses": ("wan1", "wan2")}, "it leaves by wan1 or wan2"),
+    "step-doubt": ({"reason": "reason"}, "it may be blocked: reason"),
+    "step-listed": (
+        {"destination": "destination", "entry": "entry", "node": "node"},
+        "destination is on the whitelist (entry): it goes to node",
+    ),
+    "step-list-for-rules": (
+        {"entry": "entry"},
+        "the whitelist's entry does not apply: it is for clients with a rule",
+    ),
+    "step-list-not-dns": (
+        {"entry": "entry"},
+        "the whitelist's entry does not apply: DNS goes the client's own way",
+    ),
+    "step-unlisted": (
+        {"destination": "destination", "protocol": "protocol", "port": 2},
+        "destination, protocol port 2, is not on the whitelist",
+    ),
+    "step-listed-addresses": ({}, "listed addresses count too, should the name stand for one"),
+    "rule-created": ({"ip": "ip"}, "rule for ip created"),
+    "rule-saved": ({"ip": "ip"}, "rule for ip saved"),
+    "rule-enabled": ({"ip": "ip"}, "rule for ip enabled"),
+    "rule-disabled": ({"ip": "ip"}, "rule for ip disabled"),
+    "rule-deleted": ({"ip": "ip"}, "rule for ip deleted"),
+    "created": ({"thing": "thing", "name": "name"}, "thing name created"),
+    "saved": ({"thing": "thing", "name": "name"}, "thing name saved"),
+    "deleted": ({"thing": "thing", "name": "name"}, "thing name deleted"),
+    "enabled": ({"thing": "thing", "name": "name"}, "thing name enabled"),
+    "disabled": ({"thing": "thing", "name": "name"}, "thing name disabled"),
+    "some-updated": ({"n": 2, "thing": "thing"}, "2 things updated"),
+    "some-enabled": ({"n": 2, "thing": "thing"}, "2 things enabled"),
+    "some-disabled": ({"n": 2, "thing": "thing"}, "2 things disabled"),
+    "some-deleted": ({"n": 2, "thing": "thing"}, "2 things deleted"),
+    "some-imported": ({"n": 2, "thing": "thing", "skipped": 2}, "2 things imported, 2 skipped"),
+    "whitelist-saved": ({}, "whitelist saved"),
+    "settings-saved": ({}, "settings saved"),
+    "now-stopped": ({}, "stopped: every client is blocked"),
+    "now-started": ({}, "started: the rules apply"),
+    "now-opened": ({}, "opened: no rule applies, every client goes out directly"),
+    "backup-restored": (
+        {"rules": 2, "nodes": 2, "lines": 2, "services": 2},
+        "backup restored: 2 rules, 2 nodes, 2 lines, 2 proxy services",
+    ),
+    "logged-in": ({}, "logged in"),
+    "logged-out": ({}, "logged out"),
+    "password-chosen": ({}, "the console's password is chosen"),
+    "password-changed": ({}, "password changed; every other session has ended"),
+    "session-ended": ({"id": 2}, "session 2 ended"),
+    "sessions-ended": ({"n": 2}, "2 other sessions ended"),
+    "token-shown": ({}, "API token shown"),
+    "token-reset": ({}, "API token reset; the old one does not count any more"),
+    "license-installed": ({"serial": "serial"}, "license serial installed"),
+    "rules-blocked-as": ({"n": 2, "reason": "reason"}, "2 rules are blocked, as reason"),
+    "unruled-blocked-as": ({"reason": "reason"}, "clients without a rule are blocked, as reason"),
+    "whitelist-blocked-as": (
+        {"reason": "reason"},
+        "the whitelist's destinations are blocked, as reason",
+    ),
+    "nodes-fail-as": ({"n": 2, "reason": "reason"}, "2 nodes do not work, as reason"),
+    "services-fail-as": ({"n": 2, "reason": "reason"}, "2 proxy services do not work, as reason"),
+    "node-fails-as": (
+        {"name": "name", "reason": "reason"},
+        "the node name does not work, as reason",
+    ),
+    "node-unfit": ({"name": "name", "reason": "reason"}, "the node name does not work: reason"),
+    "domains-inactive": (
+        {"n": 2},
+        "2 domain entries are inactive, as domain recognition is switched off",
+    ),
+    "fields-unused": (
+        {"fields": ("a", "b")},
+        "these fields of config_json were kept and have no effect: a, b",
+    ),
+    "fields-unused-and-more": (
+        {"fields": ("a", "b"), "n": 2},
+        "these fields of config_json were kept and have no effect: a, b and 2 more",
+    ),
+    "of-lines": ({"names": ("a", "b"), "note": "note"}, "a, b: note"),
+    "dns-profile-unlicensed": (
+        {},
+        "its dns_profile has no effect, as the license does not have line_dns",
+    ),
+    "pptp-port": ({"port": 2}, "it will not come up: PPTP's client dials no other port than 2"),
+    "of-row": ({"line": 2, "note": "note"}, "line 2: note"),
+    "of-inner-row": ({"line": 2, "note": "note"}, "in line 2 of what it encodes: note"),
+    "same-for-more": ({"n": 2}, "the same holds for 2 more lines"),
+    "notes-on-more": ({"n": 2}, "there are notes on 2 more lines"),
+    "nothing-replaced": ({}, "nothing was replaced, since no row could be used"),
+    "node-there-already": ({"name": "name"}, "there is a node name already"),
+    "no-effect": ({"key": "key"}, '"key" has no effect here'),
+    "taken-as": ({"key": "key", "word": "word"}, '"key" is taken as word'),
+    "name-unseen-removed": ({}, "what cannot be seen was left out of the name"),
+    "name-comma-replaced": ({}, "a comma in the name became a blank"),
+    "name-cut": ({"most": 2}, "the name was cut to 2 characters"),
+    "name-numbered": ({"name": "name"}, "an earlier row has the name: this node is name"),
 }
 
 
@@ -340,3 +845,19 @@ def test_every_code_is_pinned() -> None:
 def test_a_sentence_stays_as_it_is(code: str) -> None:
     values, sentence = PINNED[code]
     assert str(Fault(("x",), code, values)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("code", "texts"),
+    [
+        ("clients-blocked", ("1 client of a is blocked: b", "2 clients of a are blocked: b")),
+        ("rules-blocked-as", ("1 rule is blocked, as b", "2 rules are blocked, as b")),
+        ("and-others", ("a and 1 other", "a and 2 others")),
+        ("some-deleted", ("1 rule deleted", "2 rules deleted")),
+        ("domains-inactive", ("1 domain entry is inactive", "2 domain entries are inactive")),
+    ],
+)
+def test_a_number_chooses_the_form_of_words(code: str, texts: tuple[str, str]) -> None:
+    values = {"targets": "a", "reason": "b", "names": "a", "thing": "rule"}
+    for n, text in zip((1, 2), texts, strict=True):
+        assert say(code, n=n, **values).startswith(text)

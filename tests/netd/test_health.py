@@ -14,6 +14,7 @@ import pytest
 from egressd.model.errors import Failed
 from egressd.model.messages import Delay
 from egressd.model.plan import Change, Group, Patch, Plan
+from egressd.model.wording import as_sentence
 from egressd.netd.engine.wire import ProbeDocument
 from egressd.netd.groups import Groups
 from egressd.netd.health import NodeChecks
@@ -68,7 +69,10 @@ class Network:
             await asyncio.sleep(timeout_ms / 1000)
         lost = self.dead | self.silent | self.dead_once
         self.dead_once = set()
-        return {n: Delay(delay=-1, error="no") if n in lost else Delay(delay=9) for n in names}
+        return {
+            n: Delay(delay=-1, error=as_sentence("no")) if n in lost else Delay(delay=9)
+            for n in names
+        }
 
 
 def live(

@@ -11,6 +11,7 @@ import pytest
 from egressd.model.errors import Failed
 from egressd.model.messages import Delay
 from egressd.model.plan import Plan
+from egressd.model.wording import Sentence, as_sentence
 from egressd.netd.engine.wire import ProbeDocument
 from egressd.netd.outages import PATIENCE_MAX_S, PATIENCE_S, PERIOD_S, Outages
 from tests.instances import node_instance, service_instance
@@ -29,7 +30,7 @@ class Network:
         self.failure: Exception | None = None
         self.takes_s = 0.0
         self.asked: list[tuple[float, tuple[str, ...]]] = []
-        self.told: list[dict[str, str]] = []
+        self.told: list[dict[str, Sentence]] = []
         self.outages = Outages(self, lambda: self.plan, self._changed)
 
     @property
@@ -44,7 +45,7 @@ class Network:
         await asyncio.sleep(self.takes_s)
         if self.failure is not None:
             raise self.failure
-        failed = Delay(delay=-1, error="connection refused")
+        failed = Delay(delay=-1, error=as_sentence("connection refused"))
         return {p.name: failed if p.name in self.dead else Delay(delay=9) for p in probes}
 
     def _changed(self) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.faults import Value
 from egressd.model.messages import Event
 from egressd.model.nouns import Node
+from egressd.model.wording import Value
 from egressd.service.event_names import named
 
 

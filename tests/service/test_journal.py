@@ -11,6 +11,7 @@ import structlog
 from egressd.model.console import ChangeRecord
 from egressd.model.errors import Failed
 from egressd.model.messages import Event
+from egressd.model.wording import as_sentence
 from egressd.service.journal import Journal
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +37,9 @@ class Disk:
 
 
 def record(text: str) -> ChangeRecord:
-    return ChangeRecord(at="", who="token", source="192.0.2.7", what="POST /x", text=text)
+    return ChangeRecord(
+        at="", who="token", source="192.0.2.7", what="POST /x", text=as_sentence(text)
+    )
 
 
 async def test_consecutive_changes_are_written_in_one_batch() -> None:
@@ -47,7 +50,14 @@ async def test_consecutive_changes_are_written_in_one_batch() -> None:
     assert disk.batches == []
     (event,) = told
     assert (event.topic, event.subject, event.text) == ("change", "rules", "a")
-    assert (event.code, event.values) == ("changed", {"who": "token", "what": "POST /x"})
+    assert (event.code, event.values) == (
+        "changed",
+        {
+            "who": "token",
+            "what": "POST /x",
+            "text": "a",
+        },
+    )
     await asyncio.wait_for(disk.has_written.wait(), 5)
     assert disk.batches == [["a", "b"]]
     journal.note(record("c"))

@@ -11,6 +11,7 @@ import pytest
 from egressd.model.errors import Failed
 from egressd.model.messages import Delay, Probe, RuleCount
 from egressd.model.plan import Change, Patch, Plan
+from egressd.model.wording import as_sentence
 from egressd.planner.registry import MARK_DIRECT, MARK_REJECT
 from egressd.service.ports import Netd
 from tests.instances import node_path
@@ -104,9 +105,11 @@ async def test_each_rule_has_its_counters(any_netd: Both) -> None:
 
 async def test_each_probe_gets_its_delay(any_netd: Both) -> None:
     netd, double = any_netd
-    double.delay_of = lambda p: Delay(delay=5) if p.name == "a" else Delay(delay=-1, error="no")
+    double.delay_of = lambda p: (
+        Delay(delay=5) if p.name == "a" else Delay(delay=-1, error=as_sentence("no"))
+    )
     probes = [Probe(name="a", path=node_path(1)), Probe(name="b", path=node_path(2))]
     assert await netd.delays(probes, "https://example.com/", 1000) == {
         "a": Delay(delay=5),
-        "b": Delay(delay=-1, error="no"),
+        "b": Delay(delay=-1, error=as_sentence("no")),
     }

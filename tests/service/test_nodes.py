@@ -14,6 +14,7 @@ from egressd.model.faults import fault
 from egressd.model.messages import Delay
 from egressd.model.nouns import Settings
 from egressd.model.plan import Change
+from egressd.model.wording import as_sentence
 from egressd.planner.outbounds.engine import LOST_EARLY_DATA
 
 if TYPE_CHECKING:
@@ -378,10 +379,12 @@ async def test_delays_are_measured_through_each_node(bench: Bench) -> None:
     await bench.add_node("relayed", **{"dialer-proxy": "relay"})
     await bench.add_node("slow")
     bench.netd.delay_of = lambda probe: (
-        Delay(delay=-1, error="timed out") if probe.name == "slow" else Delay(delay=30)
+        Delay(delay=-1, error=as_sentence("timed out")) if probe.name == "slow" else Delay(delay=30)
     )
     assert await bench.nodes.delay("relay", None, 1000) == Delay(delay=30)
-    assert await bench.nodes.delay("slow", None, 1000) == Delay(delay=-1, error="timed out")
+    assert await bench.nodes.delay("slow", None, 1000) == Delay(
+        delay=-1, error=as_sentence("timed out")
+    )
     url = "http://example.com/"
     assert await bench.nodes.delay_all(url, 1000) == {"relay": 30, "relayed": 30, "slow": -1}
     await bench.nodes.delete(relay.id)

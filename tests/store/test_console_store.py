@@ -15,6 +15,7 @@ from egressd.model.console import ChangeRecord, Session
 from egressd.model.desired import Edit
 from egressd.model.errors import Failed
 from egressd.model.nouns import Rule
+from egressd.model.wording import say
 from egressd.store.console import CHANGES_KEPT, ConsoleStore
 from egressd.store.setup_code import SetupCode
 
@@ -43,7 +44,7 @@ def record(number: int) -> ChangeRecord:
         who="token",
         source="192.0.2.7",
         what="POST /svc/api/v1/rules",
-        text=f"change {number}",
+        text=say("rule-deleted", ip=str(number)),
     )
 
 
@@ -81,11 +82,12 @@ async def test_only_the_latest_changes_are_kept(console: ConsoleStore) -> None:
     await console.add_changes([record(n) for n in range(CHANGES_KEPT, CHANGES_KEPT + 5)])
     found = await console.changes(CHANGES_KEPT * 2)
     assert [r.text for r in found[:2]] == [
-        f"change {CHANGES_KEPT + 4}",
-        f"change {CHANGES_KEPT + 3}",
+        f"rule for {CHANGES_KEPT + 4} deleted",
+        f"rule for {CHANGES_KEPT + 3} deleted",
     ]
     assert len(found) == CHANGES_KEPT
-    assert found[-1].text == "change 5"
+    assert found[-1].text == "rule for 5 deleted"
+    assert (found[-1].text.code, found[-1].text.values) == ("rule-deleted", {"ip": "5"})
 
 
 async def test_console_data_is_in_no_backup(tmp_path: Path, opened: OpenDatabase) -> None:
@@ -102,7 +104,7 @@ async def test_console_data_is_in_no_backup(tmp_path: Path, opened: OpenDatabase
         await console.close()
     content = (tmp_path / "backup").read_bytes()
     assert b"10.0.0.1/32" in content
-    for secret in (HASH, "digest-of-1", "a browser", "change 1"):
+    for secret in (HASH, "digest-of-1", "a browser", "rule for 1"):
         assert secret.encode() not in content
 
 

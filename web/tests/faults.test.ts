@@ -1,11 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { DeviceWords } from "../src/lib/device_words.ts";
-import { byField, fieldOf, FaultWords, type Fault } from "../src/lib/faults.ts";
-import { deviceZh } from "../src/messages/device_zh.ts";
-import { faultsZh } from "../src/messages/faults_zh.ts";
+import { asSentence, byField, fieldOf, type Fault } from "../src/lib/faults.ts";
+import { Sentences, type Coded } from "../src/lib/sentences.ts";
+import { sentencesZh, wordsZh } from "../src/messages/sentences_zh.ts";
 
-const words = new FaultWords(faultsZh, new DeviceWords(deviceZh));
+const words = new Sentences(sentencesZh, wordsZh);
+
+function coded(code: string, values: Coded["values"] = {}): Coded {
+  return { code, values, text: `${code} in English` };
+}
 
 function fault(pointer: string, code = "empty", values: Fault["values"] = {}): Fault {
   return { pointer, code, values, detail: `${code} at ${pointer}` };
@@ -44,22 +47,51 @@ test("a pointer is spelled as the device's sentences spell the field", () => {
   }
 });
 
-test("a fault is told by its code and values, and what they hold of the device's words", () => {
+test("a fault is shown by its code and values", () => {
   for (const [one, text] of [
     [fault("/port", "whole-number", { least: 1, most: 65535 }), "port 应为：1 到 65535 的整数"],
     [fault("/protocol", "one-of", { choices: ["ss", "vmess"] }), "protocol 应为：以下之一：ss, vmess"],
     [fault("/name", "name-taken", { thing: "node", name: "{field}" }), "name 已被使用：节点 {field} 已存在"],
     [fault("/id", "no-such-id", { thing: "rule", id: 7 }), "不存在 id 为 7 的规则"],
     [
-      fault("", "no-way-to-try", { reason: "the line a is disabled" }),
+      fault("", "no-way-to-try", { reason: coded("line-disabled", { name: "a" }) }),
       "没有可以尝试的路径：线路 a 已停用",
     ],
+    [
+      fault("/id", "missing", { takes: coded("whole-number", { least: 1, most: 9 }) }),
+      "缺少 id，应为：1 到 9 的整数",
+    ],
+    [
+      fault("", "name-unsuitable", { name: "hk", reason: coded("empty", { field: "server" }) }),
+      "body 不适合引用它的节点 hk：server 不能为空",
+    ],
   ] as const) {
-    assert.equal(words.sentence(one), text);
+    assert.equal(words.translated(asSentence(one)), text);
   }
 });
 
-test("a fault of a code that is not known is told as the device tells it", () => {
-  const unknown = { ...fault("/ip", "of-tomorrow"), detail: "ip must not be empty" };
-  assert.equal(words.sentence(unknown), "ip 不能为空");
+test("sentences within sentences, and several together, are in the other language", () => {
+  const offline = coded("line-offline", {
+    name: "pptp_1",
+    reason: coded("own-line-disabled"),
+  });
+  for (const [one, text] of [
+    [offline, "线路 pptp_1 离线：线路已停用"],
+    [
+      coded("several", { parts: [coded("rule-saved", { ip: "10.0.0.5" }), offline] }),
+      "已保存 10.0.0.5 的规则；线路 pptp_1 离线：线路已停用",
+    ],
+    [coded("gone", { kind: "group", name: "rule" }), "节点组 rule 不存在"],
+    [coded("step-egress", { egresses: ["wan1", "wan2"] }), "从 wan1 或 wan2 出去"],
+    [coded("saved", { thing: "node", name: "a+(b)$& {name}" }), "已保存节点 a+(b)$& {name}"],
+  ] as const) {
+    assert.equal(words.translated(one), text);
+  }
+});
+
+test("a sentence without a known code stays as it is", () => {
+  assert.equal(words.translated(coded("of-tomorrow")), "of-tomorrow in English");
+  assert.equal(words.translated(coded("other", { text: "no memory" })), "no memory");
+  const nested = coded("other", { text: coded("silent") });
+  assert.equal(words.translated(nested), "无响应");
 });

@@ -5,7 +5,8 @@ import type { Flow } from "../src/lib/types.ts";
 
 function flow(target: string, clients: number, egresses: string[], problem = ""): Flow {
   const flows = { upload_bps: 0, download_bps: 0, cause: "", since: "" };
-  return { target, kind: "node", clients, egresses, problem, ...flows };
+  const problem_coded = problem === "" ? null : { code: "other", values: {}, text: problem };
+  return { target, kind: "node", clients, egresses, problem, problem_coded, ...flows };
 }
 
 /** The picture of a device that has sent all of its flows. */

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { csvRow } from "../src/lib/files.ts";
-import { faultsByLine, numberedRows, textsByLine, textsOfNoLine } from "../src/lib/import_rows.ts";
+import { faultsByLine, notesByLine, notesOfNoLine, numberedRows } from "../src/lib/import_rows.ts";
+import type { Coded } from "../src/lib/sentences.ts";
 import { egressOf, parseConfig, serverOf } from "../src/lib/node_config.ts";
 
 test("rows are counted as the device counts them", () => {
@@ -10,22 +11,19 @@ test("rows are counted as the device counts them", () => {
     { line: 1, text: "a,b" },
     { line: 4, text: "c" },
   ]);
-  assert.deepEqual(
-    [...textsByLine(["line 4: port must be a number: 1 to 2", "something else"])],
-    [[4, "port must be a number: 1 to 2"]],
-  );
   assert.deepEqual(numberedRows("a\n\u200b\n\ufeffb\u200d\n"), [
     { line: 1, text: "a" },
     { line: 3, text: "b" },
   ]);
-  assert.deepEqual(
-    [...textsByLine(["line 1: one", "line 2: other", "line 1: two"])],
-    [
-      [1, "one; two"],
-      [2, "other"],
-    ],
-  );
-  assert.deepEqual(textsOfNoLine(["line 4: of a line", "1 rule is blocked"]), ["1 rule is blocked"]);
+});
+
+test("notes belong to their lines, or to none", () => {
+  const note = (text: string): Coded => ({ code: "other", values: { text }, text });
+  const ofRow = (line: number, of: Coded): Coded => ({ code: "of-row", values: { line, note: of }, text: "" });
+  const [one, two, three] = [note("one"), note("two"), note("three")];
+  const all = [ofRow(1, one), three, ofRow(2, two), ofRow(1, two)];
+  assert.deepEqual([...notesByLine(all)], [[1, [one, two]], [2, [two]]]);
+  assert.deepEqual(notesOfNoLine(all), [three]);
 });
 
 test("an exported row can be imported again", () => {

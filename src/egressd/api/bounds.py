@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from egressd.model.source import Source, local_user
+from egressd.model.wording import Sentence, say
 
 log = structlog.get_logger()
 
@@ -176,7 +177,7 @@ class CallBounds:
         """Connections of a share."""
         return self._counts[share]
 
-    def problems(self) -> tuple[str, ...]:
+    def problems(self) -> tuple[Sentence, ...]:
         """The bounds that were reached within the last minute, in words."""
         now = self._clock()
         return tuple(_sentence(bound) for bound, at in self._told.items() if now < at + _TOLD_S)
@@ -272,14 +273,14 @@ def _discard(sets: dict[str, set[HeldConnection]], key: str, held: HeldConnectio
         del sets[key]
 
 
-def _sentence(bound: _Bound) -> str:
+def _sentence(bound: _Bound) -> Sentence:
     place, limit = bound.place, bound.limit
     match bound.kind:
         case "address":
-            return f"{place} has {limit} connections to the device, as many as an address may have"
+            return say("bound-of-address", address=place, n=limit)
         case "network":
-            return f"{place} has {limit} connections to the device, as many as strangers may have"
+            return say("bound-of-network", network=place, n=limit)
         case "strangers":
-            return f"strangers have {limit} connections to the device, as many as they may have"
+            return say("bound-of-strangers", n=limit)
         case _:
-            return f"there are {limit} connections to the device, as many as there may be"
+            return say("bound-of-device", n=limit)

@@ -18,6 +18,7 @@ from egressd.api.gate import NOT_ALLOWED, TOKEN_INVALID, TRIAL_EXHAUSTED
 from egressd.api.wire.answers import Error
 from egressd.model.faults import fault
 from egressd.model.problem import MEDIA_TYPE, Problem, problem
+from egressd.model.wording import text_schema
 
 ACCESS_REQUIRED: Final = "API_ACCESS_REQUIRED"
 
@@ -123,6 +124,7 @@ def _answer_schemas(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     answers |= {endpoint.answer for endpoint in endpoints if endpoint.answer is not None}
     _, schemas = msgspec.json.schema_components(
         sorted(answers, key=lambda answer: answer.__name__),
+        schema_hook=text_schema,
         ref_template="#/components/schemas/{name}",
     )
     for schema in schemas.values():

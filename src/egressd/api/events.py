@@ -16,6 +16,7 @@ from egressd.api.protocol import CONNECTION
 from egressd.api.refusals import refusal
 from egressd.model.faults import fault
 from egressd.model.messages import Event
+from egressd.model.wording import as_text, coded_values
 
 EventSource = Callable[[], AsyncIterator[Event]]
 """Opens a stream of all events from now on. It ends when the device stops serving."""
@@ -51,7 +52,7 @@ class Snapshots:
         clock = asyncio.get_running_loop().time
         async with self._turn:
             if clock() >= self._stale_at:
-                self._last = msgspec.json.encode(await self._make())
+                self._last = msgspec.json.encode(await self._make(), enc_hook=as_text)
                 self._stale_at = clock() + FRESH_S
             return self._last
 
@@ -184,7 +185,7 @@ def _encoded(event: Event) -> bytes:
         "subject": event.subject,
         "text": event.text,
         "code": event.code,
-        "values": event.values,
+        "values": coded_values(event.values),
     }
     return b"data: " + msgspec.json.encode(told) + b"\n\n"
 

@@ -19,8 +19,9 @@ from starlette.types import Scope
 
 from egressd.api.endpoints import FoundEndpoint
 from egressd.api.intake import UnreadableBody
+from egressd.api.negotiation import wants_codes
 from egressd.api.problems import Problems
-from egressd.api.refusals import refusal, wants_problem
+from egressd.api.refusals import refusal
 from egressd.model.errors import Failed, Invalid, Missing, OverQuota, told
 
 
@@ -43,7 +44,7 @@ def install(app: FastAPI, problems: Problems) -> None:
     async def refused(request: Request, error: Missing | OverQuota) -> Response:
         # Status 200 is the API's own word for it, which a problem document cannot have.
         status = 404 if isinstance(error, Missing) else 409
-        status = status if wants_problem(request.scope) else 200
+        status = status if wants_codes(request.scope) else 200
         return refusal(request.scope, str(error), status, error.faults)
 
     async def broken_off(request: Request, error: ClientDisconnect) -> Response:

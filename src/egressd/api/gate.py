@@ -21,8 +21,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from egressd.api.endpoints import API_ROOT, OPS_PREFIX, EndpointTable
+from egressd.api.negotiation import let_ask
 from egressd.api.protocol import vouch_for
-from egressd.api.refusals import let_ask, refusal
+from egressd.api.refusals import refusal
 from egressd.api.throttle import DEBT_MAX_S, Throttle
 from egressd.model.errors import EgressdError, Failed
 from egressd.model.source import source_of

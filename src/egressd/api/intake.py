@@ -17,7 +17,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
-from egressd.model.faults import Value, fault
+from egressd.model.faults import fault
+from egressd.model.wording import Value
 
 JSON: Final = "application/json"
 

@@ -64,7 +64,8 @@ def _operation(method: str, path: str, operation: dict[str, Any], problems: Prob
     parameters = operation.get("parameters", [])
     if parameters:
         rows = [
-            (p["name"], p["required"], problems.takes(p["schema"]), p["schema"]) for p in parameters
+            (p["name"], p["required"], str(problems.takes(p["schema"])), p["schema"])
+            for p in parameters
         ]
         parts.append("<h3>Parameters</h3>" + _table(rows))
     body = operation.get("requestBody", {}).get("content", {})
@@ -75,7 +76,7 @@ def _operation(method: str, path: str, operation: dict[str, Any], problems: Prob
         schema = problems.resolved(content["schema"])
         required = schema.get("required", [])
         rows = [
-            (name, name in required, problems.takes(field), field)
+            (name, name in required, str(problems.takes(field)), field)
             for name, field in schema["properties"].items()
         ]
         parts.append("<h3>Body</h3>" + _table(rows) + _json(content["example"]))

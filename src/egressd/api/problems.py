@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from egressd.api.wire.fields import Misfit
-from egressd.model.faults import Fault, Step, Value, takes
+from egressd.model.faults import Fault, Step, takes
+from egressd.model.wording import Sentence, Value, say
 
 Schema = Mapping[str, Any]
 
@@ -63,7 +64,7 @@ class Problems:
             return self.resolved(self._schemas[schema["$ref"].rpartition("/")[2]])
         return schema
 
-    def takes(self, schema: Schema) -> str:
+    def takes(self, schema: Schema) -> Sentence:
         """Return the values that a field of that schema takes: ``a whole number from 1 to 9``."""
         code, values = self._form(schema)
         return takes(code, **values)
@@ -74,12 +75,16 @@ class Problems:
         if "x-fault" in schema:
             return schema["x-fault"]["code"], schema["x-fault"]["values"]
         if "anyOf" in schema:
-            return "takes", {"takes": " or ".join(map(self.takes, schema["anyOf"]))}
+            return "takes", {"takes": say("either", forms=tuple(map(self.takes, schema["anyOf"])))}
         if "enum" in schema:
             return "one-of", {"choices": tuple(value or '""' for value in schema["enum"])}
         if schema.get("type") == "array":
-            at_most = f" of at most {schema['maxItems']}" if "maxItems" in schema else ""
-            return "takes", {"takes": f"a list{at_most}, each {self.takes(schema['items'])}"}
+            each = self.takes(schema["items"])
+            if "maxItems" in schema:
+                return "takes", {
+                    "takes": say("list-of-at-most", most=schema["maxItems"], each=each)
+                }
+            return "takes", {"takes": say("list", each=each)}
         return _scalar(schema)
 
 
@@ -104,7 +109,7 @@ def _scalar(schema: Schema) -> tuple[str, Mapping[str, Value]]:
         case "boolean":
             return "boolean", {}
         case "null":
-            return "takes", {"takes": "null"}
+            return "takes", {"takes": say("null")}
         case "integer":
             return "whole-number", {"least": schema["minimum"], "most": schema["maximum"]}
         case "string":
@@ -113,6 +118,6 @@ def _scalar(schema: Schema) -> tuple[str, Mapping[str, Value]]:
                 return "string-of-length", {"least": shortest, "most": longest}
             return "string", {"most": longest}
         case _:
-            fields = ", ".join(schema.get("properties", {}))
-            object_ = f"a JSON object with the fields {fields}" if fields else "a JSON object, {}"
-            return "takes", {"takes": object_}
+            if fields := tuple(schema.get("properties", {})):
+                return "takes", {"takes": say("object-with-fields", fields=fields)}
+            return "takes", {"takes": say("empty-object")}

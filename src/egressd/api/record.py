@@ -15,8 +15,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from egressd.api.endpoints import API_PREFIX, OPS_PREFIX
 from egressd.api.gate import caller_of
+from egressd.api.wire.answers import SAID
 from egressd.model.console import ChangeRecord
 from egressd.model.times import utc_text
+from egressd.model.wording import as_sentence
 from egressd.service.journal import Journal
 
 _ANSWER_MAX: Final = 64 * 1024
@@ -49,13 +51,14 @@ class Record:
 
     def _note(self, scope: Scope, text: str) -> None:
         path = scope["path"]
+        said = scope.get("state", {}).get(SAID, {}).get("msg")
         self._changes.note(
             ChangeRecord(
                 at=utc_text(time.time()),
                 who=caller_of(scope).name,
                 source=(scope.get("client") or ("local",))[0],
                 what=f"{scope['method']} {path[:200]}",
-                text=text,
+                text=said or as_sentence(text),
             ),
             subject_of(path),
         )

@@ -20,6 +20,7 @@ from egressd.console.session_auth import SessionAuthenticator
 from egressd.console.sessions import Sessions
 from egressd.console.throttle import GuessThrottle
 from egressd.license.licensing import Licensing
+from egressd.model.wording import Sentence
 from egressd.store.api_token import ApiToken
 from egressd.store.console import ConsoleStore
 from egressd.store.setup_code import SetupCode
@@ -97,7 +98,7 @@ class ConsoleComponent:
         """
         await self._accounts.open()
 
-    def problems(self) -> list[str]:
+    def problems(self) -> list[Sentence]:
         """Return a sentence for each problem of the console."""
         return self._accounts.problems()
 

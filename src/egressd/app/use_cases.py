@@ -18,6 +18,7 @@ from egressd.model.device import Resolvers
 from egressd.model.instances import NodePath
 from egressd.model.messages import Event
 from egressd.model.nouns import Node
+from egressd.model.wording import Sentence
 from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
 from egressd.planner.probes import node_path
@@ -57,7 +58,7 @@ class UseCases:
         changes: ChangeStore,
         publish: Callable[[Event], None],
         notify: Callable[[Notice], None],
-        own_problems: Callable[[], Iterable[str]],
+        own_problems: Callable[[], Iterable[Sentence]],
     ) -> None:
         def has_line_dns() -> bool:
             return licensing.grants().line_dns

@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from egressd.console.answers import body
 from egressd.console.ports import Licenses, Token
+from egressd.model.wording import Sentence, say
 
 LICENSE_MAX: Final = 64 * 1024
 _SHOWN: Final = 4
@@ -37,10 +38,10 @@ class AccessSettings:
         """Replace the token and return the new one. Raises Failed."""
         return self._token.reset()
 
-    async def install_license(self, request: Request) -> str:
+    async def install_license(self, request: Request) -> Sentence:
         """Install the uploaded license and return a message for the user. Raises
         Invalid, Failed.
         """
         data = await body(request, "application/octet-stream", LICENSE_MAX)
         serial = await asyncio.to_thread(self._licenses.install, data)
-        return f"license {serial} installed"
+        return say("license-installed", serial=serial)

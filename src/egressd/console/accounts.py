@@ -19,6 +19,7 @@ from egressd.model.errors import Invalid, Unfit
 from egressd.model.faults import Fault, fault
 from egressd.model.names import has_control_characters
 from egressd.model.source import source_of
+from egressd.model.wording import Sentence, say
 
 log = structlog.get_logger()
 
@@ -102,12 +103,12 @@ class Accounts:
         # seconds.
         return self._hash is not None or await self._read_hash() is not None
 
-    def problems(self) -> list[str]:
+    def problems(self) -> list[Sentence]:
         """Return a sentence for each network with guesses that were refused within the
         last minute.
         """
         return [
-            f"the console's password is being guessed from {network}"
+            say("password-guessed", network=network)
             for network in self._throttle.refused_networks()
         ]
 

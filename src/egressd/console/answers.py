@@ -16,6 +16,7 @@ from egressd.console.session_auth import header
 from egressd.model.errors import Invalid
 from egressd.model.faults import Fault, fault
 from egressd.model.problem import MEDIA_TYPE, is_asked_for, problem
+from egressd.model.wording import as_text
 
 T = TypeVar("T")
 
@@ -27,7 +28,7 @@ _UNCACHED: Final = {"cache-control": "no-store"}
 
 def reply(answer: object, status: int = 200) -> Response:
     """Return `answer` as JSON."""
-    return Response(msgspec.json.encode(answer), status, _UNCACHED, JSON)
+    return Response(msgspec.json.encode(answer, enc_hook=as_text), status, _UNCACHED, JSON)
 
 
 def failure(

@@ -29,7 +29,9 @@ from egressd.console.session_auth import (
 from egressd.console.sessions import ABSOLUTE_S, Sessions
 from egressd.model.console import ChangeRecord, Session
 from egressd.model.errors import EgressdError, Failed, Invalid
+from egressd.model.faults import fault
 from egressd.model.times import utc_text
+from egressd.model.wording import Sentence, coded, say
 
 log = structlog.get_logger()
 
@@ -141,7 +143,7 @@ class ConsoleEndpoints:
         body = await json_body(request, _Setup)
         visitor = self._visitor(request)
         login = await self._accounts.set_up(visitor, body.code, body.password)
-        return self._welcome(request, visitor, "the console's password is chosen", login)
+        return self._welcome(request, visitor, say("password-chosen"), login)
 
     async def _log_in(self, request: Request) -> Response:
         body = await json_body(request, _Login)
@@ -151,14 +153,14 @@ class ConsoleEndpoints:
             # if this fails, only the browser's own old session comes back after a restart
             with suppress(Failed):
                 await self._sessions.end([old.session])
-        return self._welcome(request, visitor, "logged in", login)
+        return self._welcome(request, visitor, say("logged-in"), login)
 
     # --- With a session. ---------------------------------------------------------------
 
     async def _log_out(self, request: Request, session: Session) -> Response:
         await json_body(request, _Nothing)
         await self._sessions.end([session])
-        response = self._said(request, session, "logged out")
+        response = self._said(request, session, say("logged-out"))
         self._set_cookie(response, self._visitor(request).cookie, "", 0)
         return response
 
@@ -166,7 +168,7 @@ class ConsoleEndpoints:
         body = await json_body(request, _NewPassword)
         visitor = self._visitor(request)
         login = await self._accounts.change_password(visitor, body.current, body.password)
-        text = "password changed; every other session has ended"
+        text = say("password-changed")
         return self._welcome(request, visitor, text, login)
 
     async def _list_sessions(self, _: Request, session: Session) -> Response:
@@ -176,14 +178,15 @@ class ConsoleEndpoints:
         wanted = request.scope["path"].removeprefix(_SESSION)
         found = [s for s in self._sessions.current() if s.id == wanted]
         if not found:
-            return failure(request.scope, "there is no such session", 404)
+            gone = fault("", "no-such-session")
+            return failure(request.scope, str(gone), 404, [gone])
         await self._sessions.end(found)
-        return self._said(request, session, f"session {wanted} ended")
+        return self._said(request, session, say("session-ended", id=wanted))
 
     async def _end_other_sessions(self, request: Request, session: Session) -> Response:
         others = [s for s in self._sessions.current() if s.key != session.key]
         await self._sessions.end(others)
-        text = f"{len(others)} other session{'' if len(others) == 1 else 's'} ended"
+        text = say("sessions-ended", n=len(others))
         return self._said(request, session, text, deleted=len(others))
 
     async def _show_access(self, _: Request, __: Session) -> Response:
@@ -191,13 +194,13 @@ class ConsoleEndpoints:
 
     async def _reveal_token(self, request: Request, session: Session) -> Response:
         await json_body(request, _Nothing)
-        self._note(request, session, "API token shown")
+        self._note(request, session, say("token-shown"))
         return reply({"token": self._access_settings.token()})
 
     async def _reset_token(self, request: Request, session: Session) -> Response:
         await json_body(request, _Nothing)
         token = self._access_settings.reset_token()
-        text = "API token reset; the old one does not count any more"
+        text = say("token-reset")
         return self._said(request, session, text, token=token)
 
     async def _install_license(self, request: Request, session: Session) -> Response:
@@ -218,7 +221,9 @@ class ConsoleEndpoints:
             session=caller.session.id if caller else "",
         )
 
-    def _welcome(self, request: Request, visitor: Visitor, text: str, login: Login) -> Response:
+    def _welcome(
+        self, request: Request, visitor: Visitor, text: Sentence, login: Login
+    ) -> Response:
         log.info("console session started", session=login.session.id, source=visitor.source)
         response = self._said(request, login.session, text)
         self._set_cookie(response, visitor.cookie, login.secret, ABSOLUTE_S)
@@ -236,11 +241,11 @@ class ConsoleEndpoints:
             samesite="strict",
         )
 
-    def _said(self, request: Request, session: Session, text: str, **more: Any) -> Response:
+    def _said(self, request: Request, session: Session, text: Sentence, **more: Any) -> Response:
         self._note(request, session, text)
-        return reply({"msg": text, **more})
+        return reply({"msg": text, "msg_coded": coded(text), **more})
 
-    def _note(self, request: Request, session: Session, text: str) -> None:
+    def _note(self, request: Request, session: Session, text: Sentence) -> None:
         self._journal.note(
             ChangeRecord(
                 at=utc_text(time.time()),

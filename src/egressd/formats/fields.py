@@ -16,7 +16,8 @@ from uuid import UUID
 
 from egressd.formats.hosts import PORT_MAX, parse_host
 from egressd.model.bounds import TEXT_MAX
-from egressd.model.faults import Fault, Value, fault
+from egressd.model.faults import Fault, fault
+from egressd.model.wording import Value
 
 USER_ID_MAX = 30
 """Bytes of a text in place of a UUID, as in Xray."""

@@ -28,19 +28,19 @@ _PORT = re.compile(r"[0-9]{1,5}\Z")
 
 Address = IPv4Address | IPv6Address
 
-_HERE: Final = "an address of this machine's"
+_HERE: Final = "here"
 _KINDS: Final = {
     _HERE: ("0.0.0.0/32", "127.0.0.0/8", "::/128", "::1/128"),
-    "a private address": (
+    "private": (
         "10.0.0.0/8",
         "172.16.0.0/12",
         "192.168.0.0/16",
         "100.64.0.0/10",
         "fc00::/7",
     ),
-    "a link-local address": ("169.254.0.0/16", "fe80::/10", "fec0::/10"),
-    "a multicast address": ("224.0.0.0/4", "ff00::/8"),
-    "a reserved address": ("0.0.0.0/8", "192.0.0.0/24", "240.0.0.0/4"),
+    "link-local": ("169.254.0.0/16", "fe80::/10", "fec0::/10"),
+    "multicast": ("224.0.0.0/4", "ff00::/8"),
+    "reserved": ("0.0.0.0/8", "192.0.0.0/24", "240.0.0.0/4"),
 }
 """Kinds of addresses that no server on the internet has (IANA's special-purpose registries)."""
 _NETWORKS: Final = [
@@ -147,7 +147,7 @@ def address_of(host: str) -> Address | None:
 
 
 def kind_of_address(address: Address) -> str:
-    """Return the kind of an address that no server on the internet has, in plain words, or ""."""
+    """Return the kind of an address that no server on the internet has (``private``), or ""."""
     return next((kind for network, kind in _NETWORKS if address in network), "")
 
 

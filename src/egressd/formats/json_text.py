@@ -9,8 +9,9 @@ from typing import Any, NoReturn
 
 from egressd.model.bounds import CONFIG_MAX
 from egressd.model.errors import Invalid
-from egressd.model.faults import Fault, Step, Value, fault
+from egressd.model.faults import Fault, Step, fault
 from egressd.model.names import has_control_characters
+from egressd.model.wording import Value
 
 DEPTH_MAX = 8
 """Levels of nested objects and arrays, the outermost included."""

@@ -18,6 +18,7 @@ from egressd.model.drafts import NodeDraft
 from egressd.model.errors import Invalid
 from egressd.model.faults import Fault
 from egressd.model.names import NODE_NAME_MAX, has_control_characters
+from egressd.model.wording import Sentence, say
 
 _WORD_MAX: Final = 60
 """Characters of a key that a message shows."""
@@ -35,18 +36,18 @@ class ParsedNode(msgspec.Struct, frozen=True):
     protocol: str
     config: dict[str, Any]
     name: str = ""
-    notes: tuple[str, ...] = ()
+    notes: tuple[Sentence, ...] = ()
     words: Mapping[str, str] = {}
 
 
-def no_effect(key: str) -> str:
+def no_effect(key: str) -> Sentence:
     """Return the note on a key, parameter or field that has no effect."""
-    return f'"{_shown(key)}" has no effect here'
+    return say("no-effect", key=_shown(key))
 
 
 def draft_of(
     parsed: ParsedNode, group: str, names: Iterator[str] | Names
-) -> tuple[NodeDraft, tuple[str, ...]]:
+) -> tuple[NodeDraft, tuple[Sentence, ...]]:
     """Return the checked draft, and the notes on it.
 
     The node is named by the next of `names`, or by `Names` from its own name; a missing one becomes
@@ -67,7 +68,7 @@ def draft_of(
         if word := parsed.words.get(path, path):
             notes.append(no_effect(word))
     for path, value in reading.taken.items():
-        notes.append(f'"{parsed.words.get(path, path)}" is taken as {value}')
+        notes.append(say("taken-as", key=parsed.words.get(path, path), word=value))
     if isinstance(names, Names):
         name, changes = names.take(parsed.name, _address(reading.values))
         notes += changes

@@ -7,6 +7,7 @@ from typing import Final
 
 from egressd.formats.rows import Unreadable, trimmed
 from egressd.model.names import NODE_NAME_MAX, node_name_problem, seen_name
+from egressd.model.wording import Sentence, say
 
 _LOOKED_AT: Final = 4 * NODE_NAME_MAX
 """Characters of a name that are read. Some of them may be invisible, and each has up to four in NFD
@@ -24,32 +25,32 @@ class Names:
         self._numbers: dict[str, int] = {}
         """Name -> the last number given to it."""
 
-    def take(self, own: str, address: str) -> tuple[str, list[str]]:
+    def take(self, own: str, address: str) -> tuple[str, list[Sentence]]:
         """Return the name of the next node, and the notes on the changes to it.
 
         The name is made from `own`, or from `address` if `own` is empty. Raises Unreadable.
         """
-        notes = []
+        notes: list[Sentence] = []
         given = trimmed(own)
         is_cut = len(given) > _LOOKED_AT
         given = given[:_LOOKED_AT]
         name = trimmed(seen_name(given))
         if name != given and name != unicodedata.normalize("NFC", given):
-            notes.append("what cannot be seen was left out of the name")
+            notes.append(say("name-unseen-removed"))
         if not name and not address:
             raise Unreadable(f"name must be given: server:port has over {NODE_NAME_MAX} characters")
         name = name or address
         if "," in name:
             name = name.replace(",", " ").strip()
-            notes.append("a comma in the name became a blank")
+            notes.append(say("name-comma-replaced"))
         if is_cut or len(name) > NODE_NAME_MAX:
             name = name[:NODE_NAME_MAX].rstrip()
-            notes.append(f"the name was cut to {NODE_NAME_MAX} characters")
+            notes.append(say("name-cut", most=NODE_NAME_MAX))
         if problem := node_name_problem(name):
             raise Unreadable(problem)
         if name in self._taken:
             name = self._numbered(name)
-            notes.append(f"an earlier row has the name: this node is {name}")
+            notes.append(say("name-numbered", name=name))
         self._taken.add(name)
         return name, notes
 

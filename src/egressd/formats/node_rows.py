@@ -13,6 +13,7 @@ from egressd.formats.seller_rows import SellerRow
 from egressd.formats.share_links.layers import PARAMETER_OF, read_layers
 from egressd.formats.share_links.parameters import Parameters
 from egressd.formats.share_links.uri import number_or
+from egressd.model.wording import Sentence
 
 _VLESS: Final = ("network", "security", "sni", "path", "host", "flow", "pbk", "sid", "fp", "name")
 _VMESS: Final = ("alterId", "cipher", "network", "security", "sni", "path", "host", "name")
@@ -84,7 +85,7 @@ def vlessvmess_row(row: str) -> ParsedNode:
         for key, value in given.items()
         if key not in _ITS_OWN
     )
-    notes: list[str] = []
+    notes: list[Sentence] = []
     config |= read_layers(
         layers,
         name_key="servername",

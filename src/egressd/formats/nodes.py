@@ -9,7 +9,8 @@ from egressd.formats.node_names import Names
 from egressd.formats.node_text import NODE_IMPORT_TYPES, nodes_in
 from egressd.formats.rows import Accepted, Unreadable, bounded, check_lines
 from egressd.model.drafts import BadRow, NodeDraft
-from egressd.model.faults import in_words
+from egressd.model.faults import fault
+from egressd.model.wording import say
 
 __all__ = ["NODE_IMPORT_TYPES", "parse_nodes"]
 
@@ -38,13 +39,16 @@ def _parsed(
 ) -> Iterator[Accepted[NodeDraft] | BadRow]:
     naming = Names() if names is None else names
     for found in nodes_in(import_type, text):
-        where = f"in line {found.inner} of what it encodes: " if found.inner else ""
         try:
             if isinstance(found.node, Unreadable):
                 raise found.node
             draft, notes = draft_of(found.node, group, naming)
         except Unreadable as why:
-            faults = (in_words(f"{where}{why}"),) if where else why.faults
+            faults = why.faults
+            if found.inner:
+                faults = (fault("", "of-inner-row", line=found.inner, note=why.sentence),)
             yield BadRow(found.line, faults)
         else:
-            yield Accepted(found.line, draft, tuple(f"{where}{note}" for note in notes))
+            if found.inner:
+                notes = tuple(say("of-inner-row", line=found.inner, note=note) for note in notes)
+            yield Accepted(found.line, draft, notes)

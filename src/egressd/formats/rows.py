@@ -17,6 +17,7 @@ from egressd.model.drafts import BadRow
 from egressd.model.errors import Invalid, told
 from egressd.model.faults import Fault, as_faults, fault
 from egressd.model.names import has_control_characters
+from egressd.model.wording import Sentence, together
 
 T = TypeVar("T")
 
@@ -66,7 +67,7 @@ class Accepted(msgspec.Struct, Generic[T], frozen=True):
 
     line: int
     draft: T
-    notes: tuple[str, ...] = ()
+    notes: tuple[Sentence, ...] = ()
 
 
 class Unreadable(ValueError):
@@ -75,6 +76,11 @@ class Unreadable(ValueError):
     def __init__(self, *faults: Fault | str) -> None:
         self.faults = as_faults(faults)
         super().__init__(told(self.faults))
+
+    @property
+    def sentence(self) -> Sentence:
+        """All faults as one sentence."""
+        return together(fault.sentence for fault in self.faults)
 
 
 def rows(text: str) -> Iterator[Row]:

@@ -11,7 +11,8 @@ import msgspec
 
 from egressd.formats.hosts import parse_domain, parse_port
 from egressd.model.errors import Invalid
-from egressd.model.faults import Fault, Value, fault
+from egressd.model.faults import Fault, fault
+from egressd.model.wording import Value
 
 T = TypeVar("T", bound=Hashable)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from egressd.model.wording import Coded, Coding, Sentence
+
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """A browser that is logged in. Times are whole seconds of Unix time.
@@ -23,7 +25,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     """The time of its last request, to within a minute."""
 
 
-class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True):
+class ChangeRecord(Coding, frozen=True, kw_only=True):
     """One change that was acknowledged."""
 
     at: str
@@ -33,5 +35,7 @@ class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     what: str
     """Method and path of the request."""
-    text: str
+    text: Sentence
     """The text of the answer."""
+    text_coded: Coded | None = None
+    """The same for programs."""

@@ -12,6 +12,7 @@ import msgspec
 
 from egressd.model.errors import told
 from egressd.model.faults import Fault
+from egressd.model.wording import Sentence, say, together
 
 T = TypeVar("T")
 
@@ -83,7 +84,7 @@ class Outcome(msgspec.Struct, Generic[T], frozen=True):
     """The result of a change, once it is stored and in force."""
 
     value: T
-    notes: tuple[str, ...] = ()
+    notes: tuple[Sentence, ...] = ()
     """Sentences that the operator should read: rules that are now blocked, …"""
 
 
@@ -100,6 +101,12 @@ class BadRow(msgspec.Struct, frozen=True):
         """All faults as one text."""
         return told(self.faults)
 
+    @property
+    def sentence(self) -> Sentence:
+        """The row's number and all faults."""
+        told = together(fault.sentence for fault in self.faults)
+        return say("of-row", line=self.line, note=told)
+
     def __str__(self) -> str:
         return f"line {self.line}: {self.reason}"
 
@@ -111,7 +118,7 @@ class ImportOutcome(msgspec.Struct, frozen=True, kw_only=True):
     skipped: int
     error_count: int = 0
     bad_rows: tuple[BadRow, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Sentence, ...] = ()
 
     @property
     def errors(self) -> tuple[str, ...]:

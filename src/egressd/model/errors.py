@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from egressd.model.faults import Fault, as_faults
+from egressd.model.wording import Sentence, together
 
 _TOLD_MAX: Final = 100
 """Problems of one request that its error message lists."""
@@ -28,6 +29,11 @@ class Unfit(EgressdError):
     def __init__(self, *faults: Fault | str) -> None:
         self.faults = as_faults(faults)
         super().__init__(told(self.faults))
+
+    @property
+    def sentence(self) -> Sentence:
+        """All faults as one sentence."""
+        return together(fault.sentence for fault in self.faults[:_TOLD_MAX])
 
     @property
     def problems(self) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Faults of a request: the field, the rule that it breaks, and the rule's values.
 
-Programs use the fault; its sentence, for people, is made from it in one place (`sentences`).
+Programs use the fault; its sentence, for people, is made from it in one place (`wording`).
 """
 
 from __future__ import annotations
@@ -11,20 +11,16 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from egressd.model.sentences import SENTENCES
+from egressd.model.wording import OTHER, Sentence, Value, say
 
 Step: TypeAlias = str | int
 """A member's name, or an index of a list."""
-Value: TypeAlias = str | int | tuple[str, ...]
 
 _NO_VALUES: Final[Mapping[str, Value]] = {}
 _ESCAPES: Final = {"~": "~0", "/": "~1"}
 """The characters that a JSON pointer escapes (RFC 6901, 3)."""
 
 _MUST_BE: Final = "body must be "
-
-OTHER: Final = "other"
-"""The code of a fault that has only its text."""
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -38,14 +34,15 @@ class Fault(msgspec.Struct, frozen=True):
     values: Mapping[str, Value] = _NO_VALUES
 
     def __str__(self) -> str:
-        shown = {
-            name: ", ".join(value) if isinstance(value, tuple) else value
-            for name, value in self.values.items()
-        }
-        return SENTENCES[self.code].format(field=self.field, **shown)
+        return str(self.sentence)
 
     def __hash__(self) -> int:
         return hash((self.path, self.code))
+
+    @property
+    def sentence(self) -> Sentence:
+        """The fault as a sentence, which has the field among its values."""
+        return say(self.code, field=self.field, **self.values)
 
     @property
     def field(self) -> str:
@@ -79,15 +76,19 @@ def fault(field: str, code: str, **values: Value) -> Fault:
     return Fault(_path(field), code, values)
 
 
-def takes(code: str, **values: Value) -> str:
-    """Return the values that a field takes, if the code's sentence is "{field} must be …"."""
+def takes(code: str, **values: Value) -> Sentence:
+    """Return the values that a field takes, if the code's sentence is "{field} must be …". It has
+    that code, and no field among its values.
+    """
     sentence = str(fault("", code, **values))
     assert sentence.startswith(_MUST_BE)
-    return sentence.removeprefix(_MUST_BE)
+    return Sentence(sentence.removeprefix(_MUST_BE), code, values)
 
 
 def in_words(text: str) -> Fault:
     """Return a fault that has only a text."""
+    if isinstance(text, Sentence):
+        return Fault((), text.code, text.values)
     return Fault((), OTHER, {"text": text})
 
 

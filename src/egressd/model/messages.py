@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from egressd.model.bounds import DELAY_TIMEOUT_MAX_MS
-from egressd.model.faults import Value
 from egressd.model.forms import Address, Text, Url
 from egressd.model.instances import KernelPath, NodePath
 from egressd.model.plan import Change, Plan
+from egressd.model.wording import NONE, Sentence
 
 FRAME_MAX = 64 * 1024 * 1024
 """Bytes in a frame that netd or a worker sends."""
@@ -124,14 +124,14 @@ class Refused(msgspec.Struct, frozen=True, tag="refused", kw_only=True):
 class Trial(msgspec.Struct, frozen=True, tag="trial"):
     """For each path tried, the engine's reason for refusing it, or an empty string."""
 
-    problems: tuple[str, ...]
+    problems: tuple[Sentence, ...]
 
 
 class Delay(msgspec.Struct, frozen=True, kw_only=True):
     """The measured ``delay`` in whole milliseconds, or -1 with the reason in ``error``."""
 
     delay: int
-    error: str = ""
+    error: Sentence = NONE
     page: bytes = b""
     """The content that the site sent, as far as the probe asked for it."""
 
@@ -192,7 +192,7 @@ class LineStatus(msgspec.Struct, frozen=True, kw_only=True):
     ip: str = ""
     state: str = "unknown"
     """``online``, or the line's current step or wait (``docs/lines.md`` has the list)."""
-    reason: str = ""
+    reason: Sentence = NONE
     next_attempt: str = ""
     encryption: str = ""
     """The encryption of a line that is online, with its weak parts; empty for L2TP without secret.
@@ -204,7 +204,7 @@ class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     worker: int = 0
     port: int = 0
-    problem: str = ""
+    problem: Sentence = NONE
 
 
 class Reached(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,23 +234,23 @@ class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
     interfaces: tuple[InterfaceStatus, ...] = ()
     lines: dict[str, LineStatus] = {}
     instances: dict[str, InstanceStatus] = {}
-    failing: dict[str, str] = {}
+    failing: dict[str, Sentence] = {}
     """Key of a node's instance -> why the node failed at its last check. Nodes that serve groups
     are checked all the time, others once connections through them fail."""
-    egress_problems: dict[str, str] = {}
+    egress_problems: dict[str, Sentence] = {}
     """WAN, interface of the plan or ``DIRECT`` -> why no traffic leaves by it; empty while traffic
     may leave. VPN lines are in `lines`."""
-    dead_ends: dict[str, str] = {}
+    dead_ends: dict[str, Sentence] = {}
     """WAN, interface of the plan, VPN line or ``DIRECT`` -> why it is open but leads nowhere: no
     server that is asked through it answers."""
-    nameless: dict[str, str] = {}
+    nameless: dict[str, Sentence] = {}
     """The same keys -> why no names are resolved there, though servers answer."""
-    unserved: str = ""
+    unserved: Sentence = NONE
     """The reason why clients are not handed to the engine, which serves nodes and groups; or
     empty."""
-    full: str = ""
+    full: Sentence = NONE
     """The reason why no client's new connection gets through; else empty."""
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[Sentence, ...] = ()
     """The `problems` that may block any client."""
     reached: tuple[Reached, ...] = ()
     """The bounds that were reached within the last seconds."""
@@ -266,11 +266,11 @@ class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
     """Tracked flows of LAN clients."""
     memory: int = 0
     """Resident bytes of netd, the engine workers and the daemons that netd runs."""
-    problems: tuple[str, ...] = ()
+    problems: tuple[Sentence, ...] = ()
     """Parts of the plan that netd could not put in force, in plain words."""
 
 
-def without_netd(why: str) -> Status:
+def without_netd(why: Sentence) -> Status:
     """Return the status that is reported while netd is away."""
     return Status(state="restoring", revision=0, problems=(why,))
 
@@ -303,14 +303,15 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, tag="reply"):
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event"):
     """An event: ``topic`` names its kind, ``subject`` its object, ``text`` describes it.
 
-    ``code`` and ``values`` have the content of ``text`` for programs.
+    ``code`` and ``values`` have the content of ``text`` for programs. A value may be a sentence; if
+    a socket carried it, it is an object.
     """
 
     topic: str
     subject: str = ""
     text: str = ""
     code: str = ""
-    values: Mapping[str, Value] = {}
+    values: Mapping[str, Any] = {}
 
 
 News: TypeAlias = Event | LineNews | StatusNews

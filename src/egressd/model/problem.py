@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
-from egressd.model.faults import Fault, Value
+from egressd.model.faults import Fault
+from egressd.model.wording import clean, coded_values
 
 MEDIA_TYPE: Final = "application/problem+json"
 ERRORS_MAX: Final = 100
@@ -32,7 +33,13 @@ class ProblemError(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ]
     code: Annotated[str, Meta(description="The kind of the fault; a code stays the same.")]
-    values: Annotated[dict[str, Value], Meta(description="The values that the sentence is about.")]
+    values: Annotated[
+        dict[str, Any],
+        Meta(
+            description="The values that the sentence is about. One that is a sentence itself is "
+            "an object with code, values and text."
+        ),
+    ]
     detail: Annotated[str, Meta(description="The fault as a sentence.")]
 
 
@@ -52,7 +59,7 @@ def problem(status: int, detail: str, faults: Sequence[Fault] = ()) -> Problem:
         type="about:blank",  # the status says it all, and the errors' codes say the rest
         title=HTTPStatus(status).phrase,
         status=status,
-        detail=_clean(detail),
+        detail=clean(detail),
         errors=errors_of(faults),
     )
 
@@ -61,28 +68,13 @@ def errors_of(faults: Sequence[Fault]) -> tuple[ProblemError, ...]:
     """Return the first `ERRORS_MAX` of `faults` as documents have them."""
     return tuple(
         ProblemError(
-            pointer=_clean(fault.pointer),
+            pointer=clean(fault.pointer),
             code=fault.code,
-            values={name: _clean_value(value) for name, value in fault.values.items()},
-            detail=_clean(str(fault)),
+            values=coded_values(fault.values),
+            detail=clean(str(fault)),
         )
         for fault in faults[:ERRORS_MAX]
     )
-
-
-def _clean_value(value: Value) -> Value:
-    match value:
-        case str():
-            return _clean(value)
-        case tuple():
-            return tuple(map(_clean, value))
-        case _:
-            return value
-
-
-def _clean(text: str) -> str:
-    """Return `text` with what UTF-8 cannot hold escaped."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def is_asked_for(accept: Iterable[str]) -> bool:

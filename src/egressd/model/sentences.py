@@ -14,7 +14,19 @@ TARGET_FORMS: Final = (
 )
 """The forms of a target, spelled out."""
 
+OF_EVENTS: Final[Mapping[str, str]] = {
+    "clients-out-again": "{n} client{n:|s} of {targets} get{n:s|} out again",
+    "egress-fails": "{name} does not work: {reason}",
+    "egress-works": "{name} works again",
+    "some-fail": "{names} {n:fails|fail}: {reason}",
+    "some-answer": "{names} {n:answers|answer} again",
+    "more-changed": "{n} more have changed",
+    "over": "over: {problem}",
+}
+"""Texts of events, which have codes and values of their own: the console does not show them."""
+
 SENTENCES: Final[Mapping[str, str]] = {
+    **OF_EVENTS,
     "other": "{text}",
     # Texts.
     "length": "{field} must have {least} to {most} characters",
@@ -90,6 +102,15 @@ SENTENCES: Final[Mapping[str, str]] = {
     "server-not-public": (
         "{field} must be on the internet unless the import takes private ones: it is {reason}"
     ),
+    "address-here": "an address of this machine's",
+    "address-private": "a private address",
+    "address-link-local": "a link-local address",
+    "address-multicast": "a multicast address",
+    "address-reserved": "a reserved address",
+    "address-inner-name": "a name of a private network",
+    "address-in-lan": "in a LAN",
+    "another-program": "another program",
+    "the-proxy-service": "the proxy service {name}",
     "node-unsuitable": "the node {name} does not take these settings: {reason}",
     "engine-refuses": "{field} must be a configuration that the engine takes: {reason}",
     "node-name": "{field} must be a node's name",
@@ -166,7 +187,19 @@ SENTENCES: Final[Mapping[str, str]] = {
     # Text of rows.
     "too-many-rows-of-text": "{field} must have at most {most} rows",
     "too-many-lines": "{field} must have at most {most} lines",
+    "either": "{forms: or }",
+    "list": "a list, each {each}",
+    "list-of-at-most": "a list of at most {most}, each {each}",
+    "null": "null",
+    "object-with-fields": "a JSON object with the fields {fields}",
+    "empty-object": "a JSON object, {{}}",
+    "no-such-session": "there is no such session",
     # Lines.
+    "interface-name-with-prefix": "{field} must be an interface name that begins with {prefix}",
+    "auto-or-interface": "{field} must be auto or an interface name",
+    "pptp-port-only": "{field} must be {port} for pptp: its client dials no other",
+    "one-line": "{field} must be one line of at most {most} characters",
+    "begins-as-file": "{field} must not begin with @/",
     "line-type-fixed": "{field} must stay {type}: it cannot change",
     "line-name": (
         "{field} must begin with {prefix}, go on with letters, digits or _ . @ - and have at most "
@@ -254,6 +287,350 @@ SENTENCES: Final[Mapping[str, str]] = {
     "time": "{field} must be a time such as 2026-11-20T22:58:40Z",
     "backup-unfit": "the backup says what this device does not take: {problem}",
     "backup-also-unfit": "{problem}",
+    "of-thing": "{thing} {id}: {problem}",
+    "of-things": "{things}: {problem}",
+    "of-whitelist": "whitelist: {problem}",
+    "of-settings": "settings: {problem}",
+    "not-unique": "{field} must not be another's: {value}",
+    "from-1": "{field} must be 1 or more",
+    "revision-negative": "meta: revision must be 0 or more, and is {number}",
+    "counter-out-of-range": "counters: {name} must be from 0 to {most}, and is {number}",
+    "number-of-no-target": "numbers: {name!r} must be a group or an interface",
+    "number-too-low": "numbers: {name!r} must have 1 or more, and has {number}",
+    "number-not-unique": "numbers: {name!r} must not have the number of {other!r}",
     "backup-over-quota": "the backup has {number} proxy services, and {quota} are allowed",
     "no-backup": "the file is no backup that can be put back: {reason}",
+    # --- Sentences about the device's state. ---
+    "several": "{parts:; }",
+    "and-others": "{names} and {n} other{n:|s}",
+    # Interfaces, routes and gateways.
+    "no-interface": "there is no interface {name}",
+    "interface-down": "the interface {name} is down",
+    "interface-without-address": "the interface {name} has no address",
+    "interface-without-gateway": "the interface {name} has no gateway",
+    "default-route-by-line": "the device's default route leads by the line {name}",
+    "default-route-down": "the interface {name} of the device's default route is down",
+    "default-route-by-no-wan": "the device's default route leads by {name}, which is no WAN",
+    "no-default-route": "the device has no default route",
+    "policy-rules-before": (
+        "another program's policy rules come before egressd's and send clients elsewhere (ip rule "
+        "show)"
+    ),
+    "gateway-silent": "the gateway {address} of {name} does not answer",
+    "no-lan-found": (
+        "no LAN was found, because no interface has a private address; no client is served: set "
+        "[lan] interfaces in the configuration"
+    ),
+    "no-wan-found": (
+        "no WAN was found, since no interface has a default route: set [wan] interfaces in the "
+        "configuration"
+    ),
+    "lan-missing": (
+        "the configuration's LAN {name} is not there, or has no address: what comes in by "
+        "interfaces that may be it under another name is not forwarded"
+    ),
+    "networks-overlap": (
+        "{name} has the network {network}, which overlaps that of {lan}: what is for the one goes "
+        "to the other, so clients may be blocked; give one of them another network"
+    ),
+    "multicast-dropped": (
+        "another program routes multicast to {lans}, and it is dropped: to let it in, set [lan] "
+        "multicast = true in the configuration"
+    ),
+    "router-ignored": (
+        "the IPv6 router {router} of {name} is not listened to, since that is LAN and WAN at once "
+        "and a client could pose as it: if it is yours, set [wan] gateways6 = "
+        '{{ {name} = "{router}" }} in the configuration'
+    ),
+    "router-poses": (
+        "{router} poses as an IPv6 router behind {name}: this machine does not listen to it, but "
+        "what clients send by it goes past their rules"
+    ),
+    "route-not-added": "could not add {route}: {reason}",
+    "rule-not-added": "could not add rule {rule}: {reason}",
+    "route-not-removed": "could not remove {what}: {reason}",
+    "no-such-interface": "there is no such interface",
+    "parameter-not-set": "could not set {name} to {value}: {reason}",
+    "policy-rules-ahead": (
+        "policy rules of other programs come before egressd's, and clients may be blocked: give "
+        "them a priority above {most} ({command}; priorities {priorities})"
+    ),
+    # Other programs.
+    "firewall-drops": (
+        "another program's firewall drops what its rules do not let through, and none of them "
+        "names {lans}: clients may be blocked ({program}, table {table}, {chains})"
+    ),
+    "marks-in-the-way": (
+        "another program marks connections, or packets behind egressd, which goes by marks of its "
+        "own: clients may be blocked (nftables, table {table}, {chains})"
+    ),
+    "slower-by-rules": (
+        "traffic by {name} takes more of the processor, since another program's rules there are to "
+        "see every packet (list them: {commands:; })"
+    ),
+    "upload-limits-passed": (
+        "another program's filters may take what comes in by {name} past clients' upload limits "
+        "(list them: tc filter show dev {name} ingress)"
+    ),
+    "filters-passed": (
+        "another program's filters for what goes out by {name} do not apply to clients with a "
+        "download limit (list them: tc filter show dev {name} egress)"
+    ),
+    "flowtable-in-the-way": (
+        "another program's flowtable {flowtable} takes connections past egressd's rules: a client "
+        "that moves may go on by its former way for some seconds (list it: nft list flowtable "
+        "{flowtable})"
+    ),
+    "udp-ports-in-use": (
+        "UDP through nodes to outside ports on which this machine has servers of its own may get "
+        "no answers ({ports}), since the kernel does not let the engine answer from another port: "
+        "{reason}"
+    ),
+    "library-replaced": (
+        "the nftables library was upgraded, and netd goes on with the version before it: to change "
+        "over without cutting anything, run systemctl reload egressd-netd"
+    ),
+    # The connection table, and bounds.
+    "table-nearly-full": (
+        "{n} connections are tracked and {limit} is the limit: new ones are about to be dropped "
+        "(net.netfilter.nf_conntrack_max)"
+    ),
+    "table-full": (
+        "the connection table is full, and new connections are dropped: raise "
+        "net.netfilter.nf_conntrack_max, which is {limit}"
+    ),
+    "files-used-up": (
+        "all of the {limit} files that an engine worker may have open are in use: no new "
+        "connection gets through it"
+    ),
+    "bound-of-source": "{source}: {bound}",
+    "bound-connections": (
+        "the bound of {n} connections through nodes is reached: further ones are refused"
+    ),
+    "bound-sessions": (
+        "the bound of {n} UDP sessions through nodes is reached: further ones are refused"
+    ),
+    "bound-network-connections": (
+        "the bound of {n} connections through nodes for all addresses of a network without a rule "
+        "of their own is reached: further ones are refused"
+    ),
+    "bound-network-sessions": (
+        "the bound of {n} UDP sessions through nodes for all addresses of a network without a rule "
+        "of their own is reached: further ones are refused"
+    ),
+    "bound-resolver": (
+        "the bound of {n} connections to resolvers is reached: further ones are refused"
+    ),
+    "bound-questions": ("more than {n} names a second are asked for: the rest gets no answer"),
+    "bound-strangers": (
+        "connections to the proxy service {service} do not sign in: further ones are refused"
+    ),
+    "bound-guesses": ("too many wrong passwords for proxy services: it has to wait for a minute"),
+    "bound-api": "more than {n} new connections a second to the API: the rest has to wait",
+    "bound-calls": (
+        "the bound of {n} connections to proxy services is reached: further ones are refused"
+    ),
+    "bound-service": (
+        "many callers of the proxy service {service} do not sign in: from outside, who has not "
+        "signed in within ten minutes is refused"
+    ),
+    "bound-outside": (
+        "the bound of {n} connections to proxy services from outside is reached: further ones are "
+        "refused"
+    ),
+    "bound-of-address": (
+        "{address} has {n} connections to the device, as many as an address may have"
+    ),
+    "bound-of-network": (
+        "{network} has {n} connections to the device, as many as strangers may have"
+    ),
+    "bound-of-strangers": (
+        "strangers have {n} connections to the device, as many as they may have"
+    ),
+    "bound-of-device": "there are {n} connections to the device, as many as there may be",
+    "password-guessed": "the console's password is being guessed from {network}",
+    # Resolvers.
+    "asked-by": "by {name}",
+    "asked-directly": "directly",
+    "asked-locally": "locally",
+    "asked-by-node": "through the node",
+    "resolver-of-peer": "what the line's peer hands out",
+    "nothing-answers": "nothing that is asked {way} answers ({servers})",
+    "no-resolver-answers": "no resolver answers {way} ({servers})",
+    "resolver-silent": "resolver {server} does not answer {way}: {other} is asked in its place",
+    "resolver-outside": (
+        "local resolver {server} is neither on this machine nor in a LAN or local network: it is "
+        "not asked"
+    ),
+    # The engine, and nodes.
+    "worker-fails": "engine worker {n}: {reason}",
+    "worker-does-not-start": "it does not start: {reason}",
+    "being-started": "it is being started",
+    "start-too-slow": "it did not start within {seconds} s",
+    "engine-crashes": "the engine crashes on it: {reason}",
+    "quarantined": (
+        "the engine crashes on its configuration ({reason}); it is started again when that "
+        "changes, and tried every {minutes} minutes"
+    ),
+    "engine-crashed": "the engine crashed while measuring: {reason}",
+    "engine-deaf": "the engine does not listen: {reason}",
+    "engine-refuses-user": "the engine does not take its own user",
+    "engine-field-unknown": "the engine does not know the field {field}",
+    "silent": "it does not answer",
+    "cannot-connect": "it cannot connect",
+    "not-allowed": "it does not allow the connection",
+    "network-unreachable": "the network is unreachable",
+    "host-unreachable": "the host is unreachable",
+    "connection-refused": "connection refused",
+    "timed-out": "timed out",
+    "timed-out-at": "timed out after {timeout} ms, {stage}",
+    "stage-connecting": "connecting through the node",
+    "stage-tls": "in the TLS handshake with the site",
+    "stage-waiting": "waiting for an answer through the node",
+    "no-tcp": "it does not carry TCP",
+    "no-such-address": "it does not take such an address",
+    "socks-reply": "SOCKS reply {number}",
+    "node-name-unknown": "the node's name does not exist",
+    "node-name-without-address": ("the node's name has no address of the asked kind (ip-version)"),
+    "node-name-unresolved": "the node's name was not resolved: {reason}",
+    "site-unreached": "the node does not reach the site: {reply}",
+    "site-no-http": "the site's answer is not HTTP: {reason}",
+    "wrong-login": "wrong user name or password",
+    "node-password-wrong": "wrong password",
+    "node-no-socks": "the node does not speak SOCKS5",
+    "node-http-status": "the node answered with HTTP {status}",
+    "tls-failure": "TLS failure: {reason}",
+    "node-closed": "the node closed the connection",
+    "node-closed-without-answer": (
+        "the node closed the connection without an answer: a wrong password or key, or it does not "
+        "reach the site"
+    ),
+    "node-unreachable": "the node is unreachable",
+    "node-egress-blocked": "the node's egress is blocked",
+    "node-silent": "the node does not answer",
+    "node-interface-unknown": "the interface that it is reached through is unknown",
+    "early-data-lost": (
+        "ws-opts.max-early-data has no effect, as the engine of this Python loses early data with "
+        "VMess"
+    ),
+    "nodes-lose": "{n} node{n:|s}: {loss}",
+    "relay-gone": "there is no node {name}, which {other} dials through",
+    "relays-in-circle": "the relays lead in a circle: {name} comes twice",
+    "too-many-relays": "it would be dialled through more than {most} others",
+    "hop-unfit": "{name} cannot be dialled: {reason}",
+    "hop-without-udp": (
+        "{name} is spoken over UDP ({protocol}), and {relay}, which it dials through, carries no "
+        "UDP"
+    ),
+    # Blocked clients.
+    "clients-blocked": "{n} client{n:|s} of {targets} {n:is|are} blocked: {reason}",
+    "clients-nameless": "{n} client{n:|s} of {targets} cannot resolve names: {reason}",
+    "unruled-blocked": "clients without a rule are blocked: {reason}",
+    "whitelist-blocked": "the whitelist's destinations are blocked: {reason}",
+    "wan-fails": "the WAN {name} does not work: {reason}",
+    "many-reasons": "there are {n} reasons",
+    "targets-nowhere": ("they lead nowhere (their target is gone, disabled, or cannot be dialled)"),
+    "no-lan": "there is no LAN",
+    "address-outside": "{address} is in none of the LANs' networks ({networks})",
+    "device-stopped": "an operator has stopped the device",
+    "no-node-out": "none of its nodes has a way out",
+    "node-fails": "its node fails: {reason}",
+    "nodes-fail": "all of its nodes fail: {reason}",
+    "line-offline": "the line {name} is offline: {reason}",
+    "line-disabled": "the line {name} is disabled",
+    "gone": "there is no {kind} {name}",
+    "service-not-running": "the proxy service {name} does not run: {reason}",
+    "target-rejects": "its target is REJECT",
+    "target-blocks": "the target blocks",
+    "udp-refused": ("its node does not carry UDP: it is refused at once, so that clients take TCP"),
+    # Lines.
+    "waiting": "waiting",
+    "line-being-dialled": "{server} is being dialled",
+    "own-line-disabled": "the line is disabled",
+    "line-untold": "the data plane has not told of it yet",
+    # The explanation of a client's path.
+    "step-stopped": "the device is stopped: every client is blocked",
+    "step-opened": "the device is opened: no rule applies, every client goes out directly",
+    "step-no-rule": ("no enabled rule covers {client}: the setting unmanaged applies, {target}"),
+    "step-rule": "rule {id} ({ip}) covers {client}",
+    "step-narrower-rule": "rule {id} ({ip}) covers {client}, and is narrower than rule {others}",
+    "step-rule-disabled": "rule {id} ({client}) is disabled, and so passed over",
+    "step-local-names": "names of {domain} are asked locally, whatever the target",
+    "step-target": "the target is {target}",
+    "step-blocked": "it is blocked: {reason}",
+    "step-own-route": "it leaves by the device's own route",
+    "step-egress": "it leaves by {egresses: or }",
+    "step-doubt": "it may be blocked: {reason}",
+    "step-listed": "{destination} is on the whitelist ({entry}): it goes to {node}",
+    "step-list-for-rules": (
+        "the whitelist's {entry} does not apply: it is for clients with a rule"
+    ),
+    "step-list-not-dns": ("the whitelist's {entry} does not apply: DNS goes the client's own way"),
+    "step-unlisted": "{destination}, {protocol} port {port}, is not on the whitelist",
+    "step-listed-addresses": "listed addresses count too, should the name stand for one",
+    # --- What a change did, and what to know about it. ---
+    "rule-created": "rule for {ip} created",
+    "rule-saved": "rule for {ip} saved",
+    "rule-enabled": "rule for {ip} enabled",
+    "rule-disabled": "rule for {ip} disabled",
+    "rule-deleted": "rule for {ip} deleted",
+    "created": "{thing} {name} created",
+    "saved": "{thing} {name} saved",
+    "deleted": "{thing} {name} deleted",
+    "enabled": "{thing} {name} enabled",
+    "disabled": "{thing} {name} disabled",
+    "some-updated": "{n} {thing}{n:|s} updated",
+    "some-enabled": "{n} {thing}{n:|s} enabled",
+    "some-disabled": "{n} {thing}{n:|s} disabled",
+    "some-deleted": "{n} {thing}{n:|s} deleted",
+    "some-imported": "{n} {thing}{n:|s} imported, {skipped} skipped",
+    "whitelist-saved": "whitelist saved",
+    "settings-saved": "settings saved",
+    "now-stopped": "stopped: every client is blocked",
+    "now-started": "started: the rules apply",
+    "now-opened": "opened: no rule applies, every client goes out directly",
+    "backup-restored": (
+        "backup restored: {rules} rule{rules:|s}, {nodes} node{nodes:|s}, {lines} line{lines:|s}, "
+        "{services} proxy service{services:|s}"
+    ),
+    "logged-in": "logged in",
+    "logged-out": "logged out",
+    "password-chosen": "the console's password is chosen",
+    "password-changed": "password changed; every other session has ended",
+    "session-ended": "session {id} ended",
+    "sessions-ended": "{n} other session{n:|s} ended",
+    "token-shown": "API token shown",
+    "token-reset": "API token reset; the old one does not count any more",
+    "license-installed": "license {serial} installed",
+    "rules-blocked-as": "{n} rule{n: is|s are} blocked, as {reason}",
+    "unruled-blocked-as": "clients without a rule are blocked, as {reason}",
+    "whitelist-blocked-as": "the whitelist's destinations are blocked, as {reason}",
+    "nodes-fail-as": "{n} node{n: does|s do} not work, as {reason}",
+    "services-fail-as": "{n} proxy service{n: does|s do} not work, as {reason}",
+    "node-fails-as": "the node {name} does not work, as {reason}",
+    "node-unfit": "the node {name} does not work: {reason}",
+    "domains-inactive": (
+        "{n} domain {n:entry is|entries are} inactive, as domain recognition is switched off"
+    ),
+    "fields-unused": "these fields of config_json were kept and have no effect: {fields}",
+    "fields-unused-and-more": (
+        "these fields of config_json were kept and have no effect: {fields} and {n} more"
+    ),
+    "of-lines": "{names}: {note}",
+    "dns-profile-unlicensed": (
+        "its dns_profile has no effect, as the license does not have line_dns"
+    ),
+    "pptp-port": "it will not come up: PPTP's client dials no other port than {port}",
+    "of-row": "line {line}: {note}",
+    "of-inner-row": "in line {line} of what it encodes: {note}",
+    "same-for-more": "the same holds for {n} more lines",
+    "notes-on-more": "there are notes on {n} more lines",
+    "nothing-replaced": "nothing was replaced, since no row could be used",
+    "node-there-already": "there is a node {name} already",
+    "no-effect": '"{key}" has no effect here',
+    "taken-as": '"{key}" is taken as {word}',
+    "name-unseen-removed": "what cannot be seen was left out of the name",
+    "name-comma-replaced": "a comma in the name became a blank",
+    "name-cut": "the name was cut to {most} characters",
+    "name-numbered": "an earlier row has the name: this node is {name}",
 }

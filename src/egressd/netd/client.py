@@ -49,6 +49,7 @@ from egressd.model.messages import (
 )
 from egressd.model.names import one_line
 from egressd.model.plan import Change, Plan
+from egressd.model.wording import Sentence, as_sentence, decoded
 from egressd.netd import framing
 
 log = structlog.get_logger()
@@ -121,7 +122,7 @@ class NetdClient:
         """Return netd's status of the device. Raises Failed."""
         return await self._ask(GetStatus(), Status)
 
-    async def try_paths(self, paths: Sequence[NodePath]) -> Sequence[str]:
+    async def try_paths(self, paths: Sequence[NodePath]) -> Sequence[Sentence]:
         """Return the engine's reason to refuse each of `paths`; empty if it accepts it. Raises
         Failed.
         """
@@ -147,7 +148,7 @@ class NetdClient:
         return self._lines
 
     async def _converse(self, reader: asyncio.StreamReader) -> None:
-        decoder = msgspec.msgpack.Decoder(Reply | News)
+        decoder = msgspec.msgpack.Decoder[Reply | News](Reply | News, dec_hook=decoded)
         listening = asyncio.create_task(self._listen(reader, decoder))
         try:
             with suppress(Failed):  # the connection broke at once; `run` connects again
@@ -214,7 +215,7 @@ class NetdClient:
         why = str(self._away())
         if why != self._told_away:
             self._told_away = why
-            self._on_status(without_netd(why))
+            self._on_status(without_netd(as_sentence(why)))
 
     def _away(self) -> Failed:
         return Failed("talk to netd", self._why_away() or "it is not running")

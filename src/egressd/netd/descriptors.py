@@ -12,6 +12,7 @@ from typing import Final
 
 import structlog
 
+from egressd.model.wording import Sentence, say
 from egressd.netd.kernel import open_files
 
 log = structlog.get_logger()
@@ -19,10 +20,6 @@ log = structlog.get_logger()
 PERIOD_S: Final = 2.0
 _FULL: Final = 0.98
 """Fraction of the limit from which a worker counts as full."""
-_WHY: Final = (
-    "all of the {} files that an engine worker may have open are in use: no new connection gets"
-    " through it"
-)
 
 
 class Descriptors:
@@ -32,7 +29,7 @@ class Descriptors:
         """`workers` gives the pid of each living worker, by its slot."""
         self._workers = workers
         self._changed = changed
-        self.full: Mapping[int, str] = {}
+        self.full: Mapping[int, Sentence] = {}
         """Slot of a worker -> reason why it takes no further connection."""
         self._task: asyncio.Task[None] | None = None
 
@@ -54,7 +51,7 @@ class Descriptors:
                     limit = open_files.limit(pid)
                     enough = int(limit * _FULL)
                     if await asyncio.to_thread(open_files.count, pid, enough) >= enough:
-                        full[slot] = _WHY.format(limit)
+                        full[slot] = say("files-used-up", limit=limit)
                 except OSError:
                     continue  # the worker has ended
             if full != self.full:

@@ -9,17 +9,24 @@ from typing import TypeVar
 import msgspec
 
 from egressd.model.messages import FRAME_MAX
+from egressd.model.wording import decoded, encoded
 
 T = TypeVar("T")
 
 _HEADER = struct.Struct(">I")
+_encode = msgspec.msgpack.Encoder(enc_hook=encoded).encode
+
+
+def decoder_of(kind: type[T]) -> msgspec.msgpack.Decoder[T]:
+    """Return a decoder of messages of a type."""
+    return msgspec.msgpack.Decoder(kind, dec_hook=decoded)
 
 
 def pack(message: msgspec.Struct, most: int = FRAME_MAX) -> bytes:
     """Return the frame that carries `message`. Raises ValueError if the encoded message is longer
     than `most` bytes.
     """
-    body = msgspec.msgpack.encode(message)
+    body = _encode(message)
     if len(body) > most:
         raise ValueError(f"a message of {len(body)} bytes is over the limit of {most}")
     return _HEADER.pack(len(body)) + body

@@ -15,6 +15,7 @@ import structlog
 from egressd.model.errors import Failed
 from egressd.model.messages import RuleCount
 from egressd.model.plan import Limit, Patch
+from egressd.model.wording import NONE, Sentence, as_sentence
 from egressd.netd.kernel.shaping import Shaper
 from egressd.planner.shaping import is_limited
 from egressd.planner.topology import Topology
@@ -34,11 +35,11 @@ class SpeedLimits:
     def __init__(self, shaper: Shaper) -> None:
         self._shaper = shaper
         self._turn = asyncio.Lock()
-        self._problem = ""
+        self._problem = NONE
         self._retry_at = 0.0
 
     @property
-    def problems(self) -> tuple[str, ...]:
+    def problems(self) -> tuple[Sentence, ...]:
         """Sentences about limits that the kernel refused."""
         return (self._problem,) if self._problem else ()
 
@@ -109,8 +110,8 @@ class SpeedLimits:
         except Failed as error:
             if str(error) != self._problem:
                 log.warning("rate limits are not in force", error=str(error))
-            self._problem = str(error)
+            self._problem = as_sentence(str(error))
             self._retry_at = asyncio.get_running_loop().time() + _RETRY_S
             return False
-        self._problem = ""
+        self._problem = NONE
         return found > 0

@@ -15,6 +15,7 @@ from egressd.model.errors import Failed, Invalid
 from egressd.model.facts import Facts
 from egressd.model.names import DIRECT
 from egressd.model.plan import Change, Egress, Plan
+from egressd.model.wording import NONE, Sentence, say
 from egressd.netd import surroundings
 from egressd.netd.kernel import facts as kernel_facts
 from egressd.netd.kernel import (
@@ -76,9 +77,9 @@ class Machine:
         self.fast_path = FastPath()
         self.facts = Facts()
         self.topology = Topology()
-        self.problems: tuple[str, ...] = ()
+        self.problems: tuple[Sentence, ...] = ()
         """Sentences about settings that the kernel refused, and the machine's surroundings."""
-        self.firewall_problems: tuple[str, ...] = ()
+        self.firewall_problems: tuple[Sentence, ...] = ()
         """Sentences about other programs' firewalls that may block clients' traffic."""
         self.peer_dns: Mapping[str, tuple[str, ...]] = {}
         """VPN line -> the resolvers that its peer hands out and that may be used."""
@@ -154,7 +155,7 @@ class Machine:
         if self.topology.lans:
             sysctl.write(sysctls.forwarding())
 
-    def egress_problems(self, plan: Plan) -> dict[str, str]:
+    def egress_problems(self, plan: Plan) -> dict[str, Sentence]:
         """Return, for each WAN, interface of the plan and ``DIRECT``, the reason why no traffic
         leaves by it; empty if it is open. VPN lines are left out: they report their own state.
         """
@@ -171,11 +172,11 @@ class Machine:
                 closed[name] = closed.get(name) or self._why_taken(mark)
         return closed
 
-    def why_unserved(self) -> str:
+    def why_unserved(self) -> Sentence:
         """Return the reason why clients do not reach the engine; empty if they do."""
-        return self._why_taken(MARK_ENGINE, is_local=True) if self.facts.policy_rules else ""
+        return self._why_taken(MARK_ENGINE, is_local=True) if self.facts.policy_rules else NONE
 
-    def _why_taken(self, mark: int, *, is_local: bool = False) -> str:
+    def _why_taken(self, mark: int, *, is_local: bool = False) -> Sentence:
         """Return `egress_problems.TAKEN` if the kernel routes packets with `mark` elsewhere; empty
         if not.
         """
@@ -191,7 +192,7 @@ class Machine:
                 return egress_problems.TAKEN
             if route.is_local != is_local:
                 return egress_problems.TAKEN
-        return ""
+        return NONE
 
     def is_open(self, egress: str) -> bool:
         """True if traffic may leave by an interface, or by ``DIRECT``."""
@@ -199,7 +200,7 @@ class Machine:
             return not egress_problems.why_direct_closed(self.facts, self.topology)
         return egress in self.topology.routable
 
-    def why_unreached(self, egress: str) -> str:
+    def why_unreached(self, egress: str) -> Sentence:
         """Return a sentence if a gateway of an interface or of ``DIRECT`` does not answer; empty
         if none is known to be silent.
         """
@@ -213,10 +214,10 @@ class Machine:
                 continue
             with suppress(OSError):
                 if neighbours.is_unanswered(interface.index, gateway):
-                    return f"the gateway {gateway} of {name} does not answer"
-        return ""
+                    return say("gateway-silent", address=str(gateway), name=name)
+        return NONE
 
-    def missing_roles(self) -> tuple[str, ...]:
+    def missing_roles(self) -> tuple[Sentence, ...]:
         """Return a sentence for each role that no interface has."""
         return tuple(egress_problems.missing_roles(self.topology, self._roles))
 
@@ -333,7 +334,7 @@ class Machine:
         """
         self._needs_load = True
 
-    def beside(self, plan: Plan) -> tuple[str, ...]:
+    def beside(self, plan: Plan) -> tuple[Sentence, ...]:
         """Return sentences about the effect of other programs' traffic control on the plan."""
         others, has_fast_path = self.fast_path.others, not self.fast_path.problem
         in_the_way = others.diverted | others.passed

@@ -19,6 +19,7 @@ from egressd.model.errors import EgressdError
 from egressd.model.instances import Instance
 from egressd.model.messages import Delay
 from egressd.model.plan import Plan
+from egressd.model.wording import NONE, Sentence
 from egressd.netd.health import DelaySource, probes_of
 from egressd.planner.groups import DEAD
 
@@ -42,7 +43,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     asked: float
     """The time of the check by the loop's clock."""
     patience: float
-    reason: str
+    reason: Sentence
     """The reason why the node failed; empty if it answered."""
 
 
@@ -62,7 +63,7 @@ class Outages:
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def reasons(self) -> dict[str, str]:
+    def reasons(self) -> dict[str, Sentence]:
         """Instance key -> the reason why its node failed at the last check."""
         failed = {each: known.reason for each, known in self._known.items() if known.reason}
         return {each.key: why for each, why in failed.items() if self._is_planned(each)}
@@ -138,8 +139,8 @@ class Outages:
     def _note(self, instance: Instance, found: Delay | None) -> None:
         """Record the result of a check. `found` is None if the node could not be checked."""
         now = asyncio.get_running_loop().time()
-        before = self._known.get(instance, _Known(asked=now, patience=0.0, reason=""))
-        reason = before.reason if found is None else found.error if found.delay == DEAD else ""
+        before = self._known.get(instance, _Known(asked=now, patience=0.0, reason=NONE))
+        reason = before.reason if found is None else found.error if found.delay == DEAD else NONE
         is_fine = found is not None and not reason
         patience = PERIOD_S
         if is_fine:

@@ -22,6 +22,7 @@ import structlog
 
 from egressd.model.names import DIRECT
 from egressd.model.plan import Plan
+from egressd.model.wording import Sentence, say
 from egressd.netd import reach
 from egressd.netd.kernel import conntrack
 from egressd.netd.machine import Machine
@@ -49,6 +50,8 @@ _AT_ONCE_S: Final = 0.1
 """Seconds in which most answers arrive."""
 
 _PORT: Final = 53
+_DIRECTLY: Final = say("asked-directly")
+_LOCALLY: Final = say("asked-locally")
 _HEADER: Final = struct.Struct("!HHHHHH")
 # Bits of the header's second field (RFC 1035, 4.1.1).
 _RECURSION: Final = 0x0100
@@ -86,9 +89,9 @@ class ResolverChecks:
         adapt: Callable[[], Awaitable[None]],
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self.dead_ends: Mapping[str, str] = {}
+        self.dead_ends: Mapping[str, Sentence] = {}
         """Interface or ``DIRECT`` -> a sentence about why it leads nowhere."""
-        self.nameless: Mapping[str, str] = {}
+        self.nameless: Mapping[str, Sentence] = {}
         """Interface or ``DIRECT`` -> a sentence about why no names are resolved by it."""
         self._machine = machine
         self._plan = plan
@@ -113,7 +116,7 @@ class ResolverChecks:
             await asyncio.gather(self._task, return_exceptions=True)
 
     @property
-    def problems(self) -> tuple[str, ...]:
+    def problems(self) -> tuple[Sentence, ...]:
         """A sentence for each resolver that is passed over or cannot be used."""
         servers, silent = self._candidates(), self._machine.silent
         chosen = first_answering(servers, silent)
@@ -121,14 +124,16 @@ class ResolverChecks:
         names = {interface_mark(name, egress.number): name for name, egress in egresses}
         topology = self._machine.topology
         told = [
-            f"resolver {server} does not answer"
-            f" {'locally' if is_inner(server, topology) else _by(names.get(mark, ''))}:"
-            f" {chosen[mark]} is asked in its place"
+            say(
+                "resolver-silent",
+                server=server,
+                way=_LOCALLY if is_inner(server, topology) else _by(names.get(mark, "")),
+                other=chosen[mark],
+            )
             for mark, server in passed_over(servers, chosen)
         ]
         told += (
-            f"local resolver {server} is neither on this machine nor in a LAN or local network:"
-            " it is not asked"
+            say("resolver-outside", server=server)
             for server in self._plan().policy.local_resolvers
             if not is_inner(server, topology)
         )
@@ -250,15 +255,15 @@ class ResolverChecks:
         for mark, asked in found.items():
             if not asked.unanswered:
                 continue
-            servers = ", ".join(asked.unanswered)
+            servers = asked.unanswered
             for name in names.get(mark, ()):
                 # A line is up only while something comes by it: see `egressd.netd.lines.pulse`.
                 leads_on = mark == MARK_ASKED_DIRECTLY or is_line(name)
                 if leads_on or not asked.is_dead:
-                    nameless[name] = f"no resolver answers {_by(name)} ({servers})"
+                    nameless[name] = say("no-resolver-answers", way=_by(name), servers=servers)
                 else:
-                    dead_ends[name] = self._machine.why_unreached(name) or (
-                        f"nothing that is asked {_by(name)} answers ({servers})"
+                    dead_ends[name] = self._machine.why_unreached(name) or say(
+                        "nothing-answers", way=_by(name), servers=servers
                     )
         self.dead_ends, self.nameless = dead_ends, nameless
         if before != (dead_ends, nameless):
@@ -303,5 +308,5 @@ def _is_helpful(reply: bytes) -> bool:
     return bool(flags & _IS_ANSWER) and flags & _CODE in _ANSWERS
 
 
-def _by(interface: str) -> str:
-    return f"by {interface}" if interface not in ("", DIRECT) else "directly"
+def _by(interface: str) -> Sentence:
+    return _DIRECTLY if interface in ("", DIRECT) else say("asked-by", name=interface)

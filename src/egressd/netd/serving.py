@@ -11,6 +11,7 @@ import structlog
 from egressd.model.errors import Failed
 from egressd.model.instances import Instance
 from egressd.model.plan import Change, Plan
+from egressd.model.wording import Sentence, as_sentence
 from egressd.netd.engine.document import Document
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.reserved import ReservedPorts
@@ -30,7 +31,7 @@ class Serving:
         self._pool = pool
         self._reserved = ReservedPorts(pool.uid)
         self._running: dict[str, Running] = {}
-        self.problems: dict[str, str] = {}
+        self.problems: dict[str, Sentence] = {}
         """Instance key -> the reason why it does not run."""
         self.needed: set[str] = set()
         """Keys of the instances on standby that groups send clients to."""
@@ -121,7 +122,7 @@ class Serving:
             if isinstance(result, Running):
                 self.problems.pop(instance.key, None)
             elif isinstance(result, Failed) and not strict:
-                self.problems[instance.key] = str(result)
+                self.problems[instance.key] = as_sentence(str(result))
             else:
                 await self.end(started.values())
                 self._reserve_as_before(wanted)

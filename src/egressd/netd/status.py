@@ -13,6 +13,7 @@ import msgspec
 from egressd.model.facts import Facts
 from egressd.model.messages import InstanceStatus, InterfaceStatus, RuleCount, Status
 from egressd.model.plan import Plan
+from egressd.model.wording import NONE, Sentence, say
 from egressd.netd.descriptors import Descriptors
 from egressd.netd.engine.pool import Pool
 from egressd.netd.groups import Groups
@@ -35,10 +36,9 @@ _USAGE_KEPT: Final = 10
 """Multiple of a measurement's own duration for which it is valid. While platforms poll, counting
 100,000 flows takes a sixth of a processor's time at most."""
 
-_LIBRARY_REPLACED: Final = (
-    "the nftables library was upgraded, and netd goes on with the version before it: to change over"
-    " without cutting anything, run systemctl reload egressd-netd"
-)
+_LIBRARY_REPLACED: Final = say("library-replaced")
+_NODE_SILENT: Final = say("silent")
+_BEING_STARTED: Final = say("being-started")
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +120,10 @@ class Monitor:
             problems=(
                 *self._machine.missing_roles(),
                 *self._pool.problems(),
-                *(f"engine worker {n}: {why}" for n, why in self._descriptors.full.items()),
+                *(
+                    say("worker-fails", n=n, reason=why)
+                    for n, why in self._descriptors.full.items()
+                ),
                 *self._machine.problems,
                 *self._machine.firewall_problems,
                 *self._machine.beside(plan),
@@ -135,8 +138,8 @@ class Monitor:
         """Return each enabled rule's traffic, by its id, at most a second old. Raises Failed."""
         return await self._counts.read()
 
-    def _failing(self, plan: Plan) -> dict[str, str]:
-        dead = dict.fromkeys(self._groups.dead(plan), "it does not answer")
+    def _failing(self, plan: Plan) -> dict[str, Sentence]:
+        dead = dict.fromkeys(self._groups.dead(plan), _NODE_SILENT)
         return dead | self._outages.reasons
 
     def _strangers(self, plan: Plan, living: frozenset[bytes]) -> int:
@@ -196,7 +199,9 @@ def _role(name: str, topology: Topology) -> str:
     return "line" if is_line(name) else ""
 
 
-def _instances(plan: Plan, serving: Serving, full: Mapping[int, str]) -> dict[str, InstanceStatus]:
+def _instances(
+    plan: Plan, serving: Serving, full: Mapping[int, Sentence]
+) -> dict[str, InstanceStatus]:
     """Return every instance of the plan, running or not, except idle ones that do not run.
 
     `full`: slot of a worker -> reason why it takes no further connection.
@@ -207,9 +212,9 @@ def _instances(plan: Plan, serving: Serving, full: Mapping[int, str]) -> dict[st
         if running is None and serving.is_idle(instance):
             continue
         if running is None:
-            problem = serving.problems.get(key, "it is being started")
+            problem = serving.problems.get(key, _BEING_STARTED)
             result[key] = InstanceStatus(problem=problem)
         else:
-            problem = full.get(running.worker, "") if instance.mark else ""
+            problem = full.get(running.worker, NONE) if instance.mark else NONE
             result[key] = InstanceStatus(worker=running.worker, port=running.port, problem=problem)
     return result

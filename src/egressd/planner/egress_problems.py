@@ -11,32 +11,31 @@ from typing import Final
 
 from egressd.model.device import InterfaceRoles
 from egressd.model.facts import Facts, Route
+from egressd.model.wording import NONE, Sentence, say, together
 from egressd.planner.topology import Topology, is_line, uplink
 
-TAKEN: Final = (
-    "another program's policy rules come before egressd's and send clients elsewhere (ip rule show)"
-)
+TAKEN: Final = say("policy-rules-before")
 
 _HALVES: Final = 1
 """Prefix length of the routes that some VPN programs use in place of a default route: two
 halves."""
 
 
-def why_closed(name: str, facts: Facts, roles: InterfaceRoles) -> str:
+def why_closed(name: str, facts: Facts, roles: InterfaceRoles) -> Sentence:
     """Return why nothing leaves by interface `name`."""
     interface = facts.interfaces.get(name)
     if interface is None:
-        return f"there is no interface {name}"
+        return say("no-interface", name=name)
     if not interface.is_up:
-        return f"the interface {name} is down"
+        return say("interface-down", name=name)
     if not interface.addresses:
-        return f"the interface {name} has no address"
+        return say("interface-without-address", name=name)
     if not uplink(name, facts, roles).has_route:
-        return f"the interface {name} has no gateway"
-    return ""
+        return say("interface-without-gateway", name=name)
+    return NONE
 
 
-def why_direct_closed(facts: Facts, topology: Topology) -> str:
+def why_direct_closed(facts: Facts, topology: Topology) -> Sentence:
     """Return why nothing leaves by the device's own route.
 
     The kernel takes the default route of the lowest metric, with a carrier or without.
@@ -46,14 +45,14 @@ def why_direct_closed(facts: Facts, topology: Topology) -> str:
         name = route.interface
         interface = facts.interfaces.get(name)
         if is_line(name):
-            reasons[name] = f"the device's default route leads by the line {name}"
+            reasons[name] = say("default-route-by-line", name=name)
         elif interface is None or not interface.is_up:
-            reasons[name] = f"the interface {name} of the device's default route is down"
+            reasons[name] = say("default-route-down", name=name)
         elif name not in topology.direct_exits:
-            reasons[name] = f"the device's default route leads by {name}, which is no WAN"
+            reasons[name] = say("default-route-by-no-wan", name=name)
         else:
-            return ""
-    return "; ".join(reasons.values()) or "the device has no default route"
+            return NONE
+    return together(reasons.values()) or say("no-default-route")
 
 
 def direct_routes(facts: Facts) -> list[Route]:
@@ -66,18 +65,12 @@ def direct_routes(facts: Facts) -> list[Route]:
     return _best([r for r in facts.routes if r.destination.prefixlen == 0])
 
 
-def missing_roles(topology: Topology, roles: InterfaceRoles) -> Iterable[str]:
+def missing_roles(topology: Topology, roles: InterfaceRoles) -> Iterable[Sentence]:
     """Yield a sentence for each role that no interface has, with the setting that assigns it."""
     if not topology.lans:
-        yield (
-            "no LAN was found, because no interface has a private address; no client is served:"
-            " set [lan] interfaces in the configuration"
-        )
+        yield say("no-lan-found")
     if not topology.wans and not roles.wan:
-        yield (
-            "no WAN was found, since no interface has a default route:"
-            " set [wan] interfaces in the configuration"
-        )
+        yield say("no-wan-found")
 
 
 def _best(routes: list[Route]) -> list[Route]:

@@ -19,6 +19,7 @@ from egressd.model.errors import Invalid
 from egressd.model.faults import fault
 from egressd.model.nouns import Node
 from egressd.model.outbounds import Outbound
+from egressd.model.wording import NONE, Sentence
 from egressd.planner import outbounds
 from egressd.planner.outbounds import engine
 from egressd.planner.registry import MARK_DIRECT
@@ -41,7 +42,7 @@ def settings_of(node: Node) -> NodeSettings:
 
 
 @lru_cache(_REMEMBERED)
-def fault_of(node: Node) -> str:
+def fault_of(node: Node) -> Sentence:
     """Return the fault of the node's own configuration; empty if there is none.
 
     New configurations were checked. A node from an earlier egressd or from a backup may not have
@@ -51,28 +52,28 @@ def fault_of(node: Node) -> str:
         relay = read_settings(node.config_json).dialer_proxy
         server = outbound_of(node).server
     except Invalid as invalid:
-        return str(invalid)
+        return invalid.sentence
     if relay or not leads_here(server):
-        return ""
-    return str(fault(f"{FIELD}.server", "server-is-device"))
+        return NONE
+    return fault(f"{FIELD}.server", "server-is-device").sentence
 
 
-def lost_by_engine(node: Node) -> str:
+def lost_by_engine(node: Node) -> Sentence:
     """Return the part of the node's configuration that the engine in force cannot carry out; the
     node works without.
 
     Empty if the engine supports all of it.
     """
-    return _lost_by_engine(node) if node.protocol in engine.affected_protocols() else ""
+    return _lost_by_engine(node) if node.protocol in engine.affected_protocols() else NONE
 
 
 @lru_cache(_REMEMBERED)
-def _lost_by_engine(node: Node) -> str:
+def _lost_by_engine(node: Node) -> Sentence:
     try:
         fields = read_config(node.protocol, node.config_json).fields
     except Invalid:
-        return ""
-    return engine.LOST_EARLY_DATA if engine.loses_early_data(node.protocol, fields) else ""
+        return NONE
+    return engine.LOST_EARLY_DATA if engine.loses_early_data(node.protocol, fields) else NONE
 
 
 def neighbour_of(node: Node) -> str:

@@ -15,13 +15,14 @@ from msgspec.structs import replace
 
 from egressd.model.facts import ForeignRule
 from egressd.model.routing import PolicyRule
+from egressd.model.wording import Sentence, say
 
 
 class Placed(msgspec.Struct, frozen=True):
     """egressd's rules with their wanted priorities."""
 
     rules: tuple[PolicyRule, ...]
-    problems: tuple[str, ...]
+    problems: tuple[Sentence, ...]
     """A sentence for each family in which other programs' rules stay ahead of egressd's."""
 
 
@@ -55,9 +56,12 @@ def place(
             placed += own
             command = "ip rule show" if family == 4 else "ip -6 rule show"
             problems.append(
-                "policy rules of other programs come before egressd's, and clients may be blocked:"
-                f" give them a priority above {priorities[-1]} ({command}; priorities"
-                f" {', '.join(map(str, ahead))})"
+                say(
+                    "policy-rules-ahead",
+                    most=priorities[-1],
+                    command=command,
+                    priorities=tuple(map(str, ahead)),
+                )
             )
     return Placed(tuple(placed), tuple(problems))
 

@@ -16,6 +16,7 @@ from egressd.model.device import InterfaceRoles
 from egressd.model.facts import Facts
 from egressd.model.plan import Egress
 from egressd.model.routing import PolicyRule, RouteEntry
+from egressd.model.wording import Sentence
 from egressd.planner import precedence
 from egressd.planner.registry import (
     MARK_ASKED_LOCALLY,
@@ -50,7 +51,7 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
 
     routes: tuple[RouteEntry, ...]
     rules: tuple[PolicyRule, ...]
-    problems: tuple[str, ...] = ()
+    problems: tuple[Sentence, ...] = ()
     """Sentences about other programs' policy rules that match packets of LAN clients before
     egressd's."""
 

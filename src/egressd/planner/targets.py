@@ -9,6 +9,7 @@ from egressd.model.bounds import RELAYS_MAX
 from egressd.model.desired import DesiredState
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, REJECT, TargetName, parse_target
 from egressd.model.nouns import Node
+from egressd.model.wording import NONE, Sentence, say
 from egressd.planner import outbounds, whitelist_entries
 from egressd.planner.nodes import DialPath, fault_of, outbound_of, settings_of
 from egressd.planner.registry import MARK_DIRECT, MARK_REJECT, group_mark, node_mark
@@ -111,35 +112,32 @@ def dial_path(state: DesiredState, node: Node) -> DialPath | None:
     return None if mark == MARK_REJECT else DialPath(hops, mark, name)
 
 
-def dial_problem(state: DesiredState, node: Node) -> str:
+def dial_problem(state: DesiredState, node: Node) -> Sentence:
     """Return why the relays of `node` do not lead out, in plain words; empty if they do."""
     return _hops(state, node)[1]
 
 
-def _hops(state: DesiredState, node: Node) -> tuple[tuple[Node, ...], str]:
+def _hops(state: DesiredState, node: Node) -> tuple[tuple[Node, ...], Sentence]:
     """Return the node, its relay, that one's relay and so on; and why they do not lead out."""
     hops = [node]
     while relay_name := settings_of(hops[-1]).dialer_proxy:
         relay = state.node_named(relay_name)
         if relay is None:
-            return tuple(
-                hops
-            ), f"there is no node {relay_name}, which {hops[-1].name} dials through"
+            return tuple(hops), say("relay-gone", name=relay_name, other=hops[-1].name)
         if relay in hops:
-            return tuple(hops), f"the relays lead in a circle: {relay_name} comes twice"
+            return tuple(hops), say("relays-in-circle", name=relay_name)
         if len(hops) > RELAYS_MAX:
-            return tuple(hops), f"it would be dialled through more than {RELAYS_MAX} others"
+            return tuple(hops), say("too-many-relays", most=RELAYS_MAX)
         hops.append(relay)
     for hop in hops:
         if fault := fault_of(hop):
-            return tuple(hops), f"{hop.name} cannot be dialled: {fault}"
+            return tuple(hops), say("hop-unfit", name=hop.name, reason=fault)
     for hop, relay in pairwise(hops):
         if hop.protocol in outbounds.OVER_UDP and not outbound_of(relay).udp:
-            return tuple(hops), (
-                f"{hop.name} is spoken over UDP ({hop.protocol}), "
-                f"and {relay.name}, which it dials through, carries no UDP"
+            return tuple(hops), say(
+                "hop-without-udp", name=hop.name, protocol=hop.protocol, relay=relay.name
             )
-    return tuple(hops), ""
+    return tuple(hops), NONE
 
 
 def interfaces_of(state: DesiredState, targets: Collection[str]) -> set[str]:

@@ -11,83 +11,55 @@ from typing import Final
 
 from egressd.model.desired import DesiredState
 from egressd.model.messages import Status
+from egressd.model.wording import Sentence, say
 from egressd.service.judgement import listed
 
-_WHO: Final = "{who}: "
-_OF_A_CLIENT: Final[dict[str, str]] = {
-    "connections": (
-        "{who}: the bound of {n} connections through nodes is reached: further ones are refused"
-    ),
-    "sessions": (
-        "{who}: the bound of {n} UDP sessions through nodes is reached: further ones are refused"
-    ),
-    "network_connections": (
-        "{who}: the bound of {n} connections through nodes for all addresses of a network without a"
-        " rule of their own is reached: further ones are refused"
-    ),
-    "network_sessions": (
-        "{who}: the bound of {n} UDP sessions through nodes for all addresses of a network without"
-        " a rule of their own is reached: further ones are refused"
-    ),
-    "resolver": (
-        "{who}: the bound of {n} connections to resolvers is reached: further ones are refused"
-    ),
-    "questions": "{who}: more than {n} names a second are asked for: the rest gets no answer",
+_OF_A_CLIENT: Final = {
+    "connections": "bound-connections",
+    "sessions": "bound-sessions",
+    "network_connections": "bound-network-connections",
+    "network_sessions": "bound-network-sessions",
+    "resolver": "bound-resolver",
+    "questions": "bound-questions",
 }
-"""Kind -> the sentence."""
-_OF_A_CALLER: Final[dict[str, str]] = {
-    "strangers": (
-        "{who}: connections to the proxy service {service} do not sign in: further ones are refused"
-    ),
-    "guesses": "{who}: too many wrong passwords for proxy services: it has to wait for a minute",
-    "api": "{who}: more than {n} new connections a second to the API: the rest has to wait",
-    "calls": (
-        "{who}: the bound of {n} connections to proxy services is reached: further ones are refused"
-    ),
+"""Kind -> the code of its sentence."""
+_OF_A_CALLER: Final = {
+    "strangers": "bound-strangers",
+    "guesses": "bound-guesses",
+    "api": "bound-api",
+    "calls": "bound-calls",
 }
-_OF_ALL: Final[dict[str, str]] = {
-    "service": (
-        "many callers of the proxy service {service} do not sign in: from outside, who has not"
-        " signed in within ten minutes is refused"
-    ),
-    "outside": (
-        "the bound of {n} connections to proxy services from outside is reached: further ones are"
-        " refused"
-    ),
-}
-_PLACE: Final = "{who}"
+_OF_ALL: Final = {"service": "bound-service", "outside": "bound-outside"}
 _ALL: Final = {**_OF_A_CLIENT, **_OF_A_CALLER, **_OF_ALL}
 
-Text = str
-"""A sentence with a placeholder for the sources that it is about."""
 
-
-def told(state: DesiredState, seen: Status) -> dict[Text, list[str]]:
+def told(state: DesiredState, seen: Status) -> dict[Sentence, list[str]]:
     """Return a sentence for each bound that was reached -> its sources; none if it covers all of
     them.
     """
-    found: dict[Text, list[str]] = {}
+    found: dict[Sentence, list[str]] = {}
     for each in seen.reached:
         if (service := _service(state, each.port)) is None:
             continue  # the service was deleted
-        text = _ALL[each.kind].format(who=_PLACE, n=each.bound, service=service)
-        found.setdefault(text, []).extend(filter(None, [each.source]))
+        bound = say(_ALL[each.kind], n=each.bound, service=service)
+        found.setdefault(bound, []).extend(filter(None, [each.source]))
     return found
 
 
-def sentence(text: Text, sources: Collection[str]) -> str:
+def sentence(bound: Sentence, sources: Collection[str]) -> Sentence:
     """Return the sentence with the first of the sources that have reached the bound."""
-    return text.replace(_PLACE, listed(sources))
+    if bound.code in _OF_ALL.values():
+        return bound
+    return say("bound-of-source", source=listed(sources), bound=bound)
 
 
-def reached_by(client: str, seen: Status, *, is_ruled: bool) -> Iterator[tuple[str, str]]:
+def reached_by(client: str, seen: Status, *, is_ruled: bool) -> Iterator[tuple[str, Sentence]]:
     """Yield the kind of each bound that a client of nodes, or its network, has reached, and a
     sentence about it. `is_ruled`: True if the client has a rule of its own.
     """
     for each in seen.reached:
         if each.kind in _OF_A_CLIENT and _concerns(each.source, client, is_ruled=is_ruled):
-            text = _OF_A_CLIENT[each.kind].removeprefix(_WHO)
-            yield each.kind, text.format(n=each.bound)
+            yield each.kind, say(_OF_A_CLIENT[each.kind], n=each.bound)
 
 
 def _concerns(source: str, client: str, *, is_ruled: bool) -> bool:

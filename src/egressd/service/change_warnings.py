@@ -13,6 +13,7 @@ from egressd.formats.config_json import read_config
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, parse_target
 from egressd.model.nouns import Line, Node, ProxyService, Rule, Whitelist
+from egressd.model.wording import Sentence, say
 from egressd.planner.nodes import fault_of, settings_of
 from egressd.planner.targets import dial_problem
 from egressd.planner.whitelist_entries import entries_of, has_entries
@@ -23,13 +24,13 @@ _UNKNOWN_SHOWN = 10  # names in a warning
 
 def consequences(
     before: DesiredState, after: DesiredState, edits: Sequence[Edit]
-) -> tuple[str, ...]:
+) -> tuple[Sentence, ...]:
     """Return the sentences about a change: `edits` lead from `before` to `after`."""
     targets = dict.fromkeys(
         target for edit in edits for target in _targets_touched(before, after, edit)
     )
     found = {target: why_blocked(after, parse_target(target)) for target in targets}
-    reasons = {target: reason for target, reason in found.items() if reason is not None}
+    reasons = {target: reason for target, reason in found.items() if reason}
     through = _nodes_through(after) if reasons else Counter()
     notes = [
         note
@@ -44,24 +45,24 @@ def consequences(
     return tuple(notes)
 
 
-def _faulty_nodes(edits: Sequence[Edit]) -> Iterator[str]:
+def _faulty_nodes(edits: Sequence[Edit]) -> Iterator[Sentence]:
     """Yield a sentence for each node of a backup that this version does not accept."""
     for edit in edits:
         if isinstance(edit.after, Node) and (fault := fault_of(edit.after)):
-            yield f"the node {edit.after.name} does not work: {fault}"
+            yield say("node-unfit", name=edit.after.name, reason=fault)
 
 
-def _nodes_without_a_way(state: DesiredState, edits: Sequence[Edit]) -> Iterator[str]:
+def _nodes_without_a_way(state: DesiredState, edits: Sequence[Edit]) -> Iterator[Sentence]:
     """Yield a sentence for each node that can no longer dial through a node that was changed."""
     changed = {e.after.name for e in edits if e.table == "nodes" and e.after is not None}
     if not changed:
         return
     for node in state.nodes.values():
         if settings_of(node).dialer_proxy in changed and (reason := dial_problem(state, node)):
-            yield f"the node {node.name} does not work, as {reason}"
+            yield say("node-fails-as", name=node.name, reason=reason)
 
 
-def _unknown_fields(before: DesiredState, edits: Sequence[Edit]) -> Iterator[str]:
+def _unknown_fields(before: DesiredState, edits: Sequence[Edit]) -> Iterator[Sentence]:
     """Yield a sentence about fields without effect that nodes have and did not have before."""
     unknown: set[str] = set()
     for edit in edits:
@@ -69,10 +70,11 @@ def _unknown_fields(before: DesiredState, edits: Sequence[Edit]) -> Iterator[str
             unknown.update(_unknown_of(edit.after) - _unknown_of(before.nodes.get(edit.after.id)))
     if unknown:
         more = len(unknown) - _UNKNOWN_SHOWN
-        shown = ", ".join(sorted(unknown)[:_UNKNOWN_SHOWN]) + (
-            f" and {more} more" if more > 0 else ""
-        )
-        yield f"these fields of config_json were kept and have no effect: {shown}"
+        fields = tuple(sorted(unknown)[:_UNKNOWN_SHOWN])
+        if more > 0:
+            yield say("fields-unused-and-more", fields=fields, n=more)
+        else:
+            yield say("fields-unused", fields=fields)
 
 
 def _unknown_of(node: Node | None) -> set[str]:
@@ -100,22 +102,23 @@ def _targets_touched(before: DesiredState, after: DesiredState, edit: Edit) -> I
             yield INTERFACE_PREFIX + interface
 
 
-def _notes(state: DesiredState, target: str, reason: str, nodes_through: int) -> Iterator[str]:
+def _notes(
+    state: DesiredState, target: str, reason: Sentence, nodes_through: int
+) -> Iterator[Sentence]:
     if number := state.target_uses.get(target, 0):
-        yield f"{_counted(number, 'rule is', 'rules are')} blocked, as {reason}"
+        yield say("rules-blocked-as", n=number, reason=reason)
     if target == state.settings.unmanaged:
-        yield f"clients without a rule are blocked, as {reason}"
+        yield say("unruled-blocked-as", reason=reason)
     if target == state.whitelist.node and has_entries(state.whitelist):
-        yield f"the whitelist's destinations are blocked, as {reason}"
+        yield say("whitelist-blocked-as", reason=reason)
     if nodes_through:
-        yield f"{_counted(nodes_through, 'node does', 'nodes do')} not work, as {reason}"
+        yield say("nodes-fail-as", n=nodes_through, reason=reason)
     parsed = parse_target(target)
     if parsed.kind == "interface":
         services = state.services.values()
         number = sum(s.is_enabled and s.outbound_interface == parsed.name for s in services)
         if number:
-            who = _counted(number, "proxy service does", "proxy services do")
-            yield f"{who} not work, as {reason}"
+            yield say("services-fail-as", n=number, reason=reason)
 
 
 def _nodes_through(state: DesiredState) -> Counter[str]:
@@ -130,12 +133,7 @@ def _nodes_through(state: DesiredState) -> Counter[str]:
     return found
 
 
-def _inactive_domains(state: DesiredState) -> Iterator[str]:
+def _inactive_domains(state: DesiredState) -> Iterator[Sentence]:
     number = len(entries_of(state.whitelist).domains)
     if number and not state.settings.sniff_domains:
-        who = _counted(number, "domain entry is", "domain entries are")
-        yield f"{who} inactive, as domain recognition is switched off"
-
-
-def _counted(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
+        yield say("domains-inactive", n=number)

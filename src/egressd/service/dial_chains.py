@@ -9,6 +9,7 @@ from egressd.model.bounds import RELAYS_MAX
 from egressd.model.desired import DesiredState
 from egressd.model.faults import Fault, fault
 from egressd.model.names import AUTO
+from egressd.model.wording import Sentence, say
 from egressd.planner.nodes import fault_of, outbound_of, settings_of
 from egressd.planner.outbounds import OVER_UDP
 
@@ -46,7 +47,7 @@ def carrier_problems(state: DesiredState, names: Iterable[str]) -> Iterator[Faul
     return _chains("interface", names, lambda name: _carrier(state, name))
 
 
-def circles(state: DesiredState) -> Iterator[str]:
+def circles(state: DesiredState) -> Iterator[Sentence]:
     """Yield every circle of relays, and of lines that carry each other. Each node is read once.
 
     Chains that are too long are not reported: they arise when the far end of one is changed.
@@ -64,7 +65,7 @@ def circles(state: DesiredState) -> Iterator[str]:
                 here = after(state, here)
             if here in chain:
                 circle = dropwhile(here.__ne__, chain)
-                yield f"{field} must not lead in a circle: {' -> '.join((*circle, here))}"
+                yield say("relay-circle", field=field, circle=" -> ".join((*circle, here)))
             passed |= chain.keys()
 
 

@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 
 from egressd.model.desired import DesiredState
-from egressd.model.faults import Value
 from egressd.model.messages import Event
 from egressd.model.names import GROUP_PREFIX
+from egressd.model.wording import Sentence
 
 _KEY: Final = re.compile(r"\b(node|group):(\d+)\b")
 """The pattern of keys that `planner.compile` makes."""
@@ -29,8 +29,10 @@ def named(event: Event, state: DesiredState) -> Event:
         groups = (n for n, i in state.numbers.items() if i == number and n.startswith(GROUP_PREFIX))
         return next(groups, found[0])
 
-    def words(value: Value) -> Value:
+    def words(value: object) -> object:
         match value:
+            case Sentence():
+                return value
             case str():
                 return _KEY.sub(name, value)
             case tuple():

@@ -8,6 +8,7 @@ import msgspec
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import IMPORT_ERRORS_SHOWN, BadRow, ImportOutcome, Outcome
+from egressd.model.wording import Sentence, say
 from egressd.service.ledger import Ledger, Proposal
 
 PREVIEW_ERRORS = 1000
@@ -23,7 +24,7 @@ class Tally:
         self._already_there = 0
         self._bad = 0
         self._bad_rows: list[BadRow] = []
-        self._notes: list[str] = []
+        self._notes: list[Sentence] = []
         self._more_notes = 0
         self._kinds_of_notes: set[str] = set()
 
@@ -45,22 +46,22 @@ class Tally:
         if self._bad <= self._shown:
             self._bad_rows.append(row)
 
-    def note(self, line: int, text: str) -> None:
+    def note(self, line: int, text: Sentence) -> None:
         """Note that part of an accepted row has no effect, or was changed. The first notes are
         kept.
         """
         if len(self._kinds_of_notes) < 2:
             self._kinds_of_notes.add(text)
         if len(self._notes) < self._shown:
-            self._notes.append(f"line {line}: {text}")
+            self._notes.append(say("of-row", line=line, note=text))
         else:
             self._more_notes += 1
 
-    def outcome(self, *notes: str) -> ImportOutcome:
+    def outcome(self, *notes: Sentence) -> ImportOutcome:
         """Return the counts so far, and `notes` after those of single rows."""
         is_same = len(self._kinds_of_notes) == 1
-        what = "the same holds for {} more lines" if is_same else "there are notes on {} more lines"
-        more = (what.format(self._more_notes),) if self._more_notes else ()
+        code = "same-for-more" if is_same else "notes-on-more"
+        more = (say(code, n=self._more_notes),) if self._more_notes else ()
         return ImportOutcome(
             imported=self.imported,
             skipped=self._already_there + self._bad,
@@ -77,7 +78,7 @@ def proposed(
     if stale is None:
         return Proposal(edits, tally.outcome())
     if tally.found_only_bad_rows:
-        return Proposal([], tally.outcome("nothing was replaced, since no row could be used"))
+        return Proposal([], tally.outcome(say("nothing-replaced")))
     return Proposal([*stale, *edits], tally.outcome())
 
 

@@ -11,6 +11,7 @@ import structlog
 from egressd.model.console import ChangeRecord
 from egressd.model.errors import Failed
 from egressd.model.messages import Event
+from egressd.model.wording import as_sentence
 
 log = structlog.get_logger()
 
@@ -52,15 +53,20 @@ class Journal:
                 who=record.who,
                 source=record.source,
                 what=record.what,
-                text=f"{record.text[:_TEXT_MAX]}…",
+                text=as_sentence(f"{record.text[:_TEXT_MAX]}…"),
             )
         self._waiting = [*self._waiting[1 - _WAITING_MAX :], record]
         if subject:
-            values = {"who": record.who, "what": record.what}
-            event = Event(
-                topic="change", subject=subject, text=record.text, code="changed", values=values
+            values = {"who": record.who, "what": record.what, "text": record.text}
+            self._publish(
+                Event(
+                    topic="change",
+                    subject=subject,
+                    text=str(record.text),
+                    code="changed",
+                    values=values,
+                )
             )
-            self._publish(event)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.get_running_loop().create_task(self._write_soon())
 

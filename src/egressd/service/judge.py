@@ -14,9 +14,9 @@ import msgspec
 
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
-from egressd.model.faults import Value
 from egressd.model.messages import Event, Status
 from egressd.model.names import DIRECT
+from egressd.model.wording import NONE, Sentence, Value, say
 from egressd.service import bounds
 from egressd.service.judgement import (
     Blocked,
@@ -58,8 +58,8 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     unruled: Verdict
     """The verdict on clients without a rule."""
     blocked: tuple[Blocked, ...]
-    problems: tuple[str, ...]
-    """All problems of the device, in plain words."""
+    problems: tuple[Sentence, ...]
+    """All problems of the device."""
 
 
 class Judge:
@@ -82,12 +82,12 @@ class Judge:
     def forget(self) -> None:
         """Start over: every present problem is reported once more."""
         self._since: dict[str, str] = {}
-        self._reasons: dict[str, str] = {}
+        self._reasons: dict[str, Sentence] = {}
         """Target -> the last reported reason why its clients are blocked."""
-        self._egress_problems: dict[str, str] = {}
-        self._failing: dict[str, str] = {}
-        self._problems: tuple[str, ...] = ()
-        self._reached: set[tuple[str, str]] = set()
+        self._egress_problems: dict[str, Sentence] = {}
+        self._failing: dict[str, Sentence] = {}
+        self._problems: tuple[Sentence, ...] = ()
+        self._reached: set[tuple[str, Sentence]] = set()
         """Pairs of a source that has reached a bound, and the sentence about it."""
 
     @property
@@ -139,7 +139,7 @@ class Judge:
             for target, verdict in verdicts.items()
             if verdict.reason and state.target_uses.get(target, 0)
         }
-        worse: dict[tuple[str, str], list[str]] = {}
+        worse: dict[tuple[str, Sentence], list[str]] = {}
         for target, reason in reasons.items():
             if shape(self._reasons.get(target, "")) != shape(reason):
                 worse.setdefault((verdicts[target].cause, reason), []).append(target)
@@ -155,8 +155,7 @@ class Judge:
             notices.append(_notice("target", targets, text, code, about, is_bad=True))
         if better:
             clients = sum(state.target_uses.get(target, 0) for target in better)
-            text = f"{clients} client{'' if clients == 1 else 's'} of {listed(sorted(better))}"
-            text += f" get{'s' if clients == 1 else ''} out again"
+            text = say("clients-out-again", n=clients, targets=listed(sorted(better)))
             notices.append(
                 _notice("target", better, text, "unblocked", {"clients": clients}, is_bad=False)
             )
@@ -167,22 +166,22 @@ class Judge:
         known = {*seen.wans, DIRECT, *self._egress_problems}
         notices = []
         for name in sorted(known & {*seen.egress_problems}):
-            before, reason = self._egress_problems.get(name, ""), reasons.get(name, "")
+            before, reason = self._egress_problems.get(name, NONE), reasons.get(name, NONE)
             if reason and reason != before:
-                text = f"{name} does not work: {reason}"
+                text = say("egress-fails", name=name, reason=reason)
                 notices.append(
                     _notice("wan", [name], text, "fails", {"reason": reason}, is_bad=True)
                 )
             elif before and not reason:
-                text = f"{name} works again"
+                text = say("egress-works", name=name)
                 notices.append(_notice("wan", [name], text, "works", is_bad=False))
         self._egress_problems = {
-            name: reasons.get(name, "") for name in known & {*seen.egress_problems}
+            name: reasons.get(name, NONE) for name in known & {*seen.egress_problems}
         }
         self._tell_some("wan", notices)
 
     def _note_nodes(self, state: DesiredState, seen: Status) -> None:
-        worse: dict[str, list[str]] = {}
+        worse: dict[Sentence, list[str]] = {}
         for key, reason in seen.failing.items():
             if shape(self._failing.get(key, "")) != shape(reason):
                 worse.setdefault(reason, []).append(key)
@@ -190,20 +189,18 @@ class Judge:
         self._failing = dict(seen.failing)
         notices = []
         for reason, keys in worse.items():
-            fails = "fails" if len(keys) == 1 else "fail"
-            text = f"{_names(state, keys)} {fails}: {reason}"
+            text = say("some-fail", names=_names(state, keys), n=len(keys), reason=reason)
             names = _nodes(state, keys)
             notices.append(
                 _notice("node", names, text, "fails", {"reason": reason}, is_bad=True, keys=keys)
             )
         if gone := [key for key in better if _node_id(key) in state.nodes]:
-            answers = "answers" if len(gone) == 1 else "answer"
-            text = f"{_names(state, gone)} {answers} again"
+            text = say("some-answer", names=_names(state, gone), n=len(gone))
             names = _nodes(state, gone)
             notices.append(_notice("node", names, text, "works", is_bad=False, keys=gone))
         self._tell_some("node", notices)
 
-    def _note_problems(self, problems: tuple[str, ...]) -> None:
+    def _note_problems(self, problems: tuple[Sentence, ...]) -> None:
         before, now = set(map(shape, self._problems)), set(map(shape, problems))
         fresh = [text for text in problems if shape(text) not in before]
         over = [text for text in self._problems if shape(text) not in now]
@@ -216,7 +213,7 @@ class Judge:
             ],
         )
 
-    def _note_reached(self, reached: Mapping[str, list[str]]) -> None:
+    def _note_reached(self, reached: Mapping[Sentence, list[str]]) -> None:
         now = {(source, text) for text, those in reached.items() for source in those or [""]}
         notices = []
         for source, text in sorted(now - self._reached):
@@ -233,26 +230,28 @@ class Judge:
             self._notify(notice)
         if len(notices) > _TOLD_MAX:
             more = len(notices) - _TOLD_MAX
-            text = f"{more} more have changed"
+            text = say("more-changed", n=more)
             self._notify(_notice(topic, (), text, "more", {"number": more}, is_bad=True))
 
 
-def _wan_problems(seen: Status) -> Iterable[str]:
+def _wan_problems(seen: Status) -> Iterable[Sentence]:
     reasons = _exit_reasons(seen)
     for name in seen.wans:
         if reason := reasons.get(name):
-            yield f"the WAN {name} does not work: {reason}"
+            yield say("wan-fails", name=name, reason=reason)
 
 
-def _exit_reasons(seen: Status) -> dict[str, str]:
+def _exit_reasons(seen: Status) -> dict[str, Sentence]:
     """Return interface or ``DIRECT`` -> why it does not work."""
-    return {name: why or seen.dead_ends.get(name, "") for name, why in seen.egress_problems.items()}
+    return {
+        name: why or seen.dead_ends.get(name, NONE) for name, why in seen.egress_problems.items()
+    }
 
 
 def _notice(
     topic: str,
     subjects: Iterable[str],
-    text: str,
+    text: Sentence,
     code: str,
     about: Mapping[str, Value] = _NOTHING,
     *,
@@ -264,14 +263,14 @@ def _notice(
     subject = subjects[0] if len(subjects) == 1 else ""
     key = keys[0] if len(keys) == 1 else ""
     values = {"subjects": tuple(sorted(subjects)[:_SUBJECTS_MAX]), **about}
-    event = Event(topic=topic, subject=subject, text=text, code=code, values=values)
+    event = Event(topic=topic, subject=subject, text=str(text), code=code, values=values)
     return Notice(event, is_bad, key)
 
 
-def _problem(source: str, text: str, *, is_over: bool) -> Notice:
+def _problem(source: str, text: Sentence, *, is_over: bool) -> Notice:
     """Return a notice of one of the device's problems, of `source` if it is of one."""
     code = "over" if is_over else "problem"
-    said = f"over: {text}" if is_over else text
+    said = say("over", problem=text) if is_over else text
     sources = [source] if source else []
     return _notice("problem", sources, said, code, {"problem": text}, is_bad=not is_over)
 

@@ -17,6 +17,7 @@ from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
 from egressd.model.messages import Status
 from egressd.model.names import DIRECT, GROUP_PREFIX, TargetName, parse_target
+from egressd.model.wording import NONE, Coded, Coding, Sentence, say, together
 from egressd.planner import whitelist_entries
 from egressd.planner.compile import UNMANAGED_KEY, instance_keys
 from egressd.planner.nodes import DialPath, outbound_of
@@ -40,8 +41,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     cause: str = ""
     """A word for the kind of reason; empty if there is none: ``stopped``, ``target``, ``lan``,
     ``table``, ``engine``, ``exit``, ``nodes``, ``nowhere``, ``names``."""
-    reason: str = ""
-    """The reason why they are blocked, in plain words; else empty."""
+    reason: Sentence = NONE
+    """The reason why they are blocked; else empty."""
 
     @property
     def is_blocked(self) -> bool:
@@ -54,17 +55,18 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return self.cause in ("nodes", "nowhere", "names")
 
 
-class Blocked(msgspec.Struct, frozen=True, kw_only=True):
+class Blocked(Coding, frozen=True, kw_only=True):
     """Clients that are blocked for one reason, and not by REJECT."""
 
     cause: str
-    reason: str
+    reason: Sentence
+    reason_coded: Coded | None = None
     clients: int
     """The number of enabled rules."""
     targets: tuple[str, ...]
     """The first of the targets."""
     since: str
-    text: str
+    text: Sentence
     """The same as a sentence, which also appears among the problems."""
 
 
@@ -135,15 +137,15 @@ def judge_all(state: DesiredState, index: EgressIndex, seen: Status) -> dict[str
     return found
 
 
-def why_no_client(address: IPv4Address, seen: Status) -> str:
+def why_no_client(address: IPv4Address, seen: Status) -> Sentence:
     """Return why an address cannot be that of a client; else empty."""
     if seen.networks is None:
-        return ""
+        return NONE
     if not seen.networks:
         return _NO_LAN
     if any(_covers(network, address) for network in seen.networks):
-        return ""
-    return f"{address} is in none of the LANs' networks ({', '.join(seen.networks)})"
+        return NONE
+    return say("address-outside", address=str(address), networks=seen.networks)
 
 
 def blocked(
@@ -160,7 +162,7 @@ def blocked(
         return tuple(found)
     told, rest = found[: CAUSES_MAX - 1], found[CAUSES_MAX - 1 :]
     clients = sum(each.clients for each in rest)
-    reason = f"there are {len(rest)} reasons"
+    reason = say("many-reasons", n=len(rest))
     targets = [target for each in rest for target in each.targets]
     return (
         *told,
@@ -177,39 +179,35 @@ def blocked(
 
 def others_blocked(
     state: DesiredState, verdicts: dict[str, Verdict], unruled: Verdict
-) -> Iterator[str]:
+) -> Iterator[Sentence]:
     """Yield sentences about blocked traffic that belongs to no rule's target."""
     if unruled.is_blocked:
-        yield f"clients without a rule are blocked: {unruled.reason}"
+        yield say("unruled-blocked", reason=unruled.reason)
     node = state.whitelist.node
     if (
         whitelist_entries.has_entries(state.whitelist)
         and node in verdicts
         and verdicts[node].is_blocked
     ):
-        yield f"the whitelist's destinations are blocked: {verdicts[node].reason}"
+        yield say("whitelist-blocked", reason=verdicts[node].reason)
 
 
-def sentence(clients: int, targets: Collection[str], cause: str, reason: str) -> str:
+def sentence(clients: int, targets: Collection[str], cause: str, reason: Sentence) -> Sentence:
     """Return the sentence about clients that are blocked."""
-    who = f"{clients} client of" if clients == 1 else f"{clients} clients of"
-    if cause == "names":
-        return f"{who} {listed(targets)} cannot resolve names: {reason}"
-    return f"{who} {listed(targets)} {'is' if clients == 1 else 'are'} blocked: {reason}"
+    code = "clients-nameless" if cause == "names" else "clients-blocked"
+    return say(code, n=clients, targets=listed(targets), reason=reason)
 
 
 def listed(names: Collection[str]) -> str:
     """Return the first few names for a sentence."""
-    shown = ", ".join(list(names)[:_NAMED])
+    shown = tuple(names)[:_NAMED]
     more = len(names) - _NAMED
-    return shown if more <= 0 else f"{shown} and {more} other{'s' if more > 1 else ''}"
+    return ", ".join(shown) if more <= 0 else say("and-others", names=shown, n=more)
 
 
-_NO_LAN: Final = "there is no LAN"
-_STOPPED: Final = "an operator has stopped the device"
-_SEVERAL: Final = {
-    "target": "they lead nowhere (their target is gone, disabled, or cannot be dialled)",
-}
+_NO_LAN: Final = say("no-lan")
+_STOPPED: Final = say("device-stopped")
+_SEVERAL: Final = {"target": say("targets-nowhere")}
 """Reasons for several targets that are blocked by one cause, each for a reason of its own."""
 
 
@@ -226,7 +224,7 @@ def _judge(
             for cause, reason in _reasons(state, target, egresses, keys, seen)
             if reason
         ),
-        ("", ""),
+        ("", NONE),
     )
     return Verdict(egresses=egresses, cause=cause, reason=reason)
 
@@ -237,11 +235,11 @@ def _reasons(
     egresses: tuple[str, ...],
     keys: set[str],
     seen: Status,
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[tuple[str, Sentence]]:
     """Yield all possible causes, the most certain first; the reason of an absent one is empty."""
     if state.settings.stopped:
         yield "stopped", _STOPPED
-    yield "target", why_blocked(state, target) or ""
+    yield "target", why_blocked(state, target)
     if target.kind == "reject":
         return
     if seen.networks == ():
@@ -256,50 +254,48 @@ def _reasons(
         yield "names", _joined(egresses, seen.nameless)
 
 
-def why_failing(target: TargetName, keys: set[str], seen: Status) -> str:
+def why_failing(target: TargetName, keys: set[str], seen: Status) -> Sentence:
     """Return why traffic to a node or a group is blocked, as far as known; else empty.
 
     `keys` are those of the engine instances of its nodes, except for nodes that have no egress.
     """
     reasons = [seen.failing[key] for key in sorted(keys & seen.failing.keys())]
     if not reasons or len(reasons) < len(keys):
-        return ""
-    if target.kind == "node":
-        return f"its node fails: {reasons[0]}"
-    return f"all of its nodes fail: {reasons[0]}"
+        return NONE
+    return say("node-fails" if target.kind == "node" else "nodes-fail", reason=reasons[0])
 
 
 def _instance_problem(
     target: TargetName, egresses: tuple[str, ...], keys: set[str], seen: Status
-) -> str:
+) -> Sentence:
     """Return why no engine instance of a target serves it; empty if one does, or none is needed."""
     if target.kind in ("node", "group") and not egresses:
-        return "none of its nodes has a way out"
+        return say("no-node-out")
     if target.kind in ("node", "group") and seen.unserved:
         return seen.unserved
     problems = [seen.instances[key].problem for key in sorted(keys & seen.instances.keys())]
-    return problems[0] if problems and all(problems) else ""
+    return problems[0] if problems and all(problems) else NONE
 
 
 def _exit_problem(
     state: DesiredState, target: TargetName, egresses: tuple[str, ...], seen: Status
-) -> str:
+) -> Sentence:
     """Return why nothing can leave by any of these interfaces; empty if something can."""
     reasons = {name: _why_closed(name, seen) for name in egresses}
     if not all(reasons.values()):
-        return ""
+        return NONE
     if target.kind in ("node", "group") and not all(map(_is_far, dial_paths(state, target))):
-        return ""  # a neighbour may be reached without a gateway, or by IPv6
-    return "; ".join(reasons.values())
+        return NONE  # a neighbour may be reached without a gateway, or by IPv6
+    return together(reasons.values())
 
 
-def _why_closed(name: str, seen: Status) -> str:
+def _why_closed(name: str, seen: Status) -> Sentence:
     if is_line(name):
         line = seen.lines.get(name)
         if line is None or line.is_online:
-            return ""
-        return f"the line {name} is offline: {line.reason or line.state}"
-    return seen.egress_problems.get(name, "")
+            return NONE
+        return say("line-offline", name=name, reason=line.reason or line.state)
+    return seen.egress_problems.get(name, NONE)
 
 
 def _is_far(path: DialPath) -> bool:
@@ -311,9 +307,9 @@ def _is_far(path: DialPath) -> bool:
         return ":" not in server
 
 
-def _joined(egresses: Iterable[str], reasons: dict[str, str]) -> str:
-    found = [reasons.get(name, "") for name in egresses]
-    return "; ".join(found) if found and all(found) else ""
+def _joined(egresses: Iterable[str], reasons: dict[str, Sentence]) -> Sentence:
+    found = [reasons.get(name, NONE) for name in egresses]
+    return together(found) if all(found) else NONE
 
 
 def _covers(network: str, address: IPv4Address) -> bool:

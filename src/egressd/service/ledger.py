@@ -22,6 +22,7 @@ from egressd.model.drafts import Outcome
 from egressd.model.errors import Failed, Invalid
 from egressd.model.faults import fault
 from egressd.model.plan import Change, Plan
+from egressd.model.wording import Sentence
 from egressd.service.change_warnings import consequences
 from egressd.service.number_allocation import numbered, unnumbered
 from egressd.service.ports import Netd, Store
@@ -263,4 +264,4 @@ class _Step(msgspec.Struct, frozen=True):
     after: DesiredState
     edits: list[Edit]
     change: Change
-    notes: tuple[str, ...]
+    notes: tuple[Sentence, ...]

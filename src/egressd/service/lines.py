@@ -26,6 +26,7 @@ from egressd.model.names import (
     is_interface_name,
 )
 from egressd.model.nouns import Line
+from egressd.model.wording import Sentence, say, together
 from egressd.planner.lines.dial import PPTP_PORT, malformed
 from egressd.service import checks
 from egressd.service.dial_chains import carrier_problems
@@ -39,10 +40,8 @@ DEFAULT_PORTS: Final = {"l2tp": 1701, "pptp": PPTP_PORT}
 
 _NAMES_SHOWN: Final = 3  # names in an error's text
 
-_DISABLED: Final = LineStatus(is_online=False, state="disabled", reason="the line is disabled")
-_UNKNOWN: Final = LineStatus(
-    is_online=False, state="unknown", reason="the data plane has not told of it yet"
-)
+_DISABLED: Final = LineStatus(is_online=False, state="disabled", reason=say("own-line-disabled"))
+_UNKNOWN: Final = LineStatus(is_online=False, state="unknown", reason=say("line-untold"))
 
 
 class Lines:
@@ -97,22 +96,22 @@ class Lines:
         notes = (*outcome.notes, *self._notes_on(outcome.value))
         return msgspec.structs.replace(outcome, notes=notes)
 
-    def _notes_on(self, line: Line) -> Iterator[str]:
+    def _notes_on(self, line: Line) -> Iterator[Sentence]:
         """Yield notes on settings of a stored line that have no effect."""
         if line.dns_profile != AUTO and not self._has_line_dns():
-            yield "its dns_profile has no effect, as the license does not have line_dns"
+            yield say("dns-profile-unlicensed")
         if line.type == "pptp" and line.port != PPTP_PORT:
-            yield f"it will not come up: PPTP's client dials no other port than {PPTP_PORT}"
+            yield say("pptp-port", port=PPTP_PORT)
 
-    def _notes_on_all(self, lines: Iterable[Line]) -> Iterator[str]:
+    def _notes_on_all(self, lines: Iterable[Line]) -> Iterator[Sentence]:
         """Yield the notes on several lines: each note once, with the names of its first lines."""
-        named: dict[str, builtins.list[str]] = {}
+        named: dict[Sentence, builtins.list[str]] = {}
         for line in lines:
             for note in self._notes_on(line):
                 named.setdefault(note, []).append(line.name)
         for note, names in named.items():
             more = ", …" if len(names) > _NAMES_SHOWN else ""
-            yield f"{', '.join(names[:_NAMES_SHOWN])}{more}: {note}"
+            yield say("of-lines", names=", ".join(names[:_NAMES_SHOWN]) + more, note=note)
 
     async def set_enabled_many(
         self, items: Sequence[tuple[str, str]], is_enabled: bool
@@ -225,7 +224,7 @@ def status_of(line: Line, statuses: Mapping[str, LineStatus]) -> LineStatus:
     if not line.is_enabled:
         return _DISABLED
     if faults := malformed(line):
-        return LineStatus(is_online=False, state="invalid", reason="; ".join(faults))
+        return LineStatus(is_online=False, state="invalid", reason=together(faults))
     return statuses.get(line.name, _UNKNOWN)
 
 

@@ -15,12 +15,13 @@ from egressd.formats.share_links import render_link
 from egressd.model.bounds import DELAY_TIMEOUT_MAX_MS
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import BadRow, ImportOutcome, NodeBatch, NodeDraft, Outcome
-from egressd.model.errors import Invalid, Missing, told
+from egressd.model.errors import Invalid, Missing
 from egressd.model.faults import Fault, fault
 from egressd.model.instances import NodePath
 from egressd.model.messages import Delay, Probe
 from egressd.model.names import DNS_PROFILES, node_name_problem
 from egressd.model.nouns import Node
+from egressd.model.wording import say, together
 from egressd.planner.nodes import fault_of, lost_by_engine, settings_of
 from egressd.planner.targets import dial_path, dial_problem
 from egressd.service import checks, servers
@@ -195,7 +196,7 @@ class Nodes:
                 if name in wanted or name in kept:
                     tally.already_there()
                     if preview:
-                        tally.note(row.line, f"there is a node {name} already")
+                        tally.note(row.line, say("node-there-already", name=name))
                     continue
                 if reasons := _server_problems(row.draft, around, private=private_servers):
                     tally.bad(BadRow(row.line, tuple(reasons)))
@@ -214,7 +215,7 @@ class Nodes:
                 tally.imported += 1
                 lost = lost_by_engine(wanted[name])
                 if notes := (*row.notes, lost) if lost else row.notes:
-                    tally.note(row.line, told(notes))
+                    tally.note(row.line, together(notes))
             edits = [Edit("nodes", node.id, node) for node in wanted.values()]
             nodes = state.nodes.values()
             stale = (Edit("nodes", node.id, None) for node in nodes if node.name not in wanted)
@@ -260,12 +261,9 @@ class Nodes:
         for node in nodes:
             path, dialled = self._path(state, node), dial_path(state, node)
             if dialled is not None and (reasons := [*_led_here(dialled.hops[-1:], around)]):
-                results[node.name] = Delay(delay=-1, error=str(reasons[0]))
+                results[node.name] = Delay(delay=-1, error=reasons[0].sentence)
             elif path is None:
-                reason = (
-                    dial_problem(state, node)
-                    or "the interface that it is reached through is unknown"
-                )
+                reason = dial_problem(state, node) or say("node-interface-unknown")
                 results[node.name] = Delay(delay=-1, error=reason)
             else:
                 probes.append(Probe(name=node.name, path=path))
@@ -364,7 +362,7 @@ def led_here_problems(node: Node, around: ServerSurroundings) -> Iterator[Fault]
 def _led_here(nodes: Iterable[Node], around: ServerSurroundings) -> Iterator[Fault]:
     for node in nodes:
         for problem in led_here_problems(node, around):
-            yield fault("", "node-leads-here", name=node.name, problem=str(problem))
+            yield fault("", "node-leads-here", name=node.name, problem=problem.sentence)
 
 
 def _server_problems(
@@ -427,6 +425,8 @@ def _with_batch(node: Node, batch: NodeBatch, servers: tuple[str, ...] | None) -
             dns_servers=servers,
         )
     except Invalid as invalid:
-        raise Invalid(fault("", "node-unsuitable", name=node.name, reason=str(invalid))) from None
+        raise Invalid(
+            fault("", "node-unsuitable", name=node.name, reason=invalid.sentence)
+        ) from None
     group = node.group if batch.group is None else batch.group
     return msgspec.structs.replace(node, config_json=text, group=group)

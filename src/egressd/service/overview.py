@@ -15,6 +15,7 @@ from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed
 from egressd.model.messages import InterfaceStatus, LineStatus, Reached, Status
 from egressd.model.names import DIRECT, REJECT, parse_target
+from egressd.model.wording import Coded, Coding, Sentence, no_sentence, say
 from egressd.planner.compile import service_key
 from egressd.planner.nodes import lost_by_engine
 from egressd.planner.targets import used_targets
@@ -43,7 +44,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     """The targets that have clients, and a problem."""
 
 
-class TargetFlow(msgspec.Struct, frozen=True, kw_only=True):
+class TargetFlow(Coding, frozen=True, kw_only=True):
     """Clients that share a target, and the interfaces that their traffic leaves by."""
 
     target: str
@@ -56,26 +57,43 @@ class TargetFlow(msgspec.Struct, frozen=True, kw_only=True):
     download_bps: int = 0
     """Bits per second of its rules' clients, averaged over some ten seconds of overviews;
     `upload_bps` likewise."""
-    problem: str = ""
+    problem: Sentence = msgspec.field(default_factory=no_sentence)
     """The reason why its clients are blocked at the moment; else empty."""
+    problem_coded: Coded | None = None
+    """The same for programs; null for none."""
     cause: str = ""
     """A word for the kind of problem: see `service.judgement`."""
     since: str = ""
     """The time of its start, if it has clients and a problem."""
 
 
-class Unruled(msgspec.Struct, frozen=True, kw_only=True):
+class Unruled(Coding, frozen=True, kw_only=True):
     """The outcome for clients without a rule."""
 
     target: str
     is_blocked: bool
-    reason: str
+    reason: Sentence
     """The reason why they are blocked, unless their target is REJECT."""
+    reason_coded: Coded | None = None
     seen: int
     """LAN neighbours that no rule covers."""
 
 
-class Overview(msgspec.Struct, frozen=True, kw_only=True):
+class LineSeen(Coding, frozen=True, kw_only=True):
+    """The state of a line."""
+
+    is_online: bool
+    ip: str
+    encryption: str
+    state: str
+    """``online``, or the line's current step or wait (``docs/lines.md`` has the list)."""
+    reason: Sentence
+    """The reason why it is not online."""
+    reason_coded: Coded | None = None
+    next_attempt: str
+
+
+class Overview(Coding, frozen=True, kw_only=True):
     """The device at one moment."""
 
     at: str
@@ -93,7 +111,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     memory: int
     counts: Counts
     interfaces: tuple[InterfaceStatus, ...]
-    lines: dict[str, LineStatus]
+    lines: dict[str, LineSeen]
     flows: tuple[TargetFlow, ...]
     """At most `FLOWS_MAX` flows: those that block clients first, then those with the most
     clients."""
@@ -105,8 +123,10 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     refused: dict[str, int]
     """Kind of such a bound -> packets beyond it since the data plane started, and ``handshakes``
     with proxy services that were ended."""
-    problems: tuple[str, ...]
+    problems: tuple[Sentence, ...]
     """All problems, the sentences of `blocked` first."""
+    problems_coded: tuple[Coded, ...] = ()
+    """The same for programs."""
 
 
 class Overviews:
@@ -120,7 +140,7 @@ class Overviews:
         judge: Judge,
         clock: Clock,
         *,
-        own_problems: Callable[[], Iterable[str]] = lambda: (),
+        own_problems: Callable[[], Iterable[Sentence]] = lambda: (),
     ) -> None:
         """`clock` returns the time in milliseconds. `own_problems` are those of the API and the
         console.
@@ -169,7 +189,7 @@ class Overviews:
                 failing_targets=sum(_is_failing(flow) for flow in flows),
             ),
             interfaces=seen.interfaces,
-            lines=lines,
+            lines={name: _line_seen(status) for name, status in lines.items()},
             flows=tuple(flows[:FLOWS_MAX]),
             unruled=_unruled(state, picture, seen),
             blocked=picture.blocked,
@@ -210,6 +230,17 @@ class Overviews:
             self._rates.take(time(), counted, state.rules)
 
 
+def _line_seen(status: LineStatus) -> LineSeen:
+    return LineSeen(
+        is_online=status.is_online,
+        ip=status.ip,
+        encryption=status.encryption,
+        state=status.state,
+        reason=status.reason,
+        next_attempt=status.next_attempt,
+    )
+
+
 def _unruled(state: DesiredState, picture: Picture, seen: Status) -> Unruled:
     target = DIRECT if state.settings.opened else state.settings.unmanaged
     verdict = picture.unruled
@@ -221,19 +252,19 @@ def _unruled(state: DesiredState, picture: Picture, seen: Status) -> Unruled:
     )
 
 
-def _services_problems(state: DesiredState, seen: Status) -> Iterator[str]:
+def _services_problems(state: DesiredState, seen: Status) -> Iterator[Sentence]:
     """Yield the reasons why enabled proxy services do not run."""
     for service in state.services.values():
         instance = seen.instances.get(service_key(service.id))
         if instance is not None and instance.problem:
-            yield f"the proxy service {service.name} does not run: {instance.problem}"
+            yield say("service-not-running", name=service.name, reason=instance.problem)
 
 
-def _engine_problems(state: DesiredState) -> Iterator[str]:
+def _engine_problems(state: DesiredState) -> Iterator[Sentence]:
     """Yield the limitations of the engine in force, each once for all nodes affected."""
     losses = Counter(filter(None, map(lost_by_engine, state.nodes.values())))
     for loss, number in losses.items():
-        yield f"{number} node{'s' if number > 1 else ''}: {loss}"
+        yield say("nodes-lose", n=number, loss=loss)
 
 
 def _is_failing(flow: TargetFlow) -> bool:

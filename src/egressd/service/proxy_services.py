@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -13,6 +14,7 @@ from egressd.model.drafts import BadRow, ImportOutcome, Outcome, ProxyServiceDra
 from egressd.model.errors import Missing, OverQuota
 from egressd.model.faults import Fault, fault
 from egressd.model.nouns import ProxyService
+from egressd.model.wording import say
 from egressd.planner.service_ports import reason_reserved
 from egressd.service import checks
 from egressd.service.imports import Tally, carry_out, proposed
@@ -207,7 +209,7 @@ class ProxyServices:
 
     def _taken(self, state: DesiredState, others: Iterable[ProxyService]) -> dict[int, str]:
         """Return the ports that are taken for a service beside `others`, each with its listener."""
-        foreign = dict.fromkeys(self._foreign(state), "another program")
+        foreign = dict.fromkeys(self._foreign(state), _ANOTHER_PROGRAM)
         return foreign | {other.port: _service_use(other.name) for other in others}
 
     def _foreign(self, state: DesiredState) -> set[int]:
@@ -218,7 +220,7 @@ class ProxyServices:
     def _foreign_problems(
         self, state: DesiredState, switched: Iterable[ProxyService]
     ) -> Iterator[Fault]:
-        foreign = dict.fromkeys(self._foreign(state), "another program")
+        foreign = dict.fromkeys(self._foreign(state), _ANOTHER_PROGRAM)
         for service in switched:
             yield from _port_problems(service.port, foreign)
 
@@ -251,8 +253,11 @@ def _services_of(state: DesiredState, ids: Iterable[int]) -> builtins.list[Proxy
     return [state.services[key] for key in dict.fromkeys(ids) if key in state.services]
 
 
+_ANOTHER_PROGRAM: Final = say("another-program")
+
+
 def _service_use(name: str) -> str:
-    return f"the proxy service {name}"
+    return say("the-proxy-service", name=name)
 
 
 def _port_problems(port: int, taken: Mapping[int, str]) -> Iterator[Fault]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from egressd.model.desired import DesiredState
 from egressd.model.names import DIRECT, TargetName
+from egressd.model.wording import NONE, Sentence, say
 from egressd.planner.nodes import DialPath, settings_of
 from egressd.planner.targets import dial_paths, dial_problem
 from egressd.planner.topology import is_line
@@ -36,16 +37,16 @@ def egress_of(path: DialPath) -> str:
     return settings_of(path.hops[-1]).interface_name or DIRECT
 
 
-def why_blocked(state: DesiredState, target: TargetName) -> str | None:
-    """Return why no traffic can be sent to `target`, by the configuration alone; else None."""
+def why_blocked(state: DesiredState, target: TargetName) -> Sentence:
+    """Return why no traffic can be sent to `target`, by the configuration alone; else `NONE`."""
     if not state.target_exists(target):
-        return f"there is no {target.kind} {target.name}"
+        return say("gone", kind=target.kind, name=target.name)
     if target.kind == "interface" and is_line(target.name):
         line_id = state.line_by_name.get(target.name)
         if line_id is None:
-            return f"there is no line {target.name}"
+            return say("gone", kind="line", name=target.name)
         if not state.lines[line_id].is_enabled:
-            return f"the line {target.name} is disabled"
+            return say("line-disabled", name=target.name)
     if target.kind == "node" and (node := state.node_named(target.name)):
-        return dial_problem(state, node) or None
-    return None
+        return dial_problem(state, node)
+    return NONE

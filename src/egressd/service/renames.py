@@ -55,7 +55,7 @@ def _resettled(
         )
     except Invalid as invalid:
         raise Invalid(
-            fault("name", "name-unsuitable", name=node.name, reason=str(invalid))
+            fault("name", "name-unsuitable", name=node.name, reason=invalid.sentence)
         ) from None
     return Edit("nodes", node.id, msgspec.structs.replace(node, config_json=text))
 

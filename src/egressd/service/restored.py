@@ -19,6 +19,7 @@ from egressd.model.faults import Fault, fault
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, NODE_NAME_MAX, parse_target
 from egressd.model.nouns import Node, ProxyService, Rule
 from egressd.model.times import is_utc_text
+from egressd.model.wording import Sentence, as_sentence, say
 from egressd.planner.registry import ENGINE_NUMBER_MAX, PLANNED_EGRESS_MAX
 from egressd.service import checks, lines, nodes, proxy_services, rules, settings, whitelist
 from egressd.service.dial_chains import circles
@@ -65,14 +66,16 @@ class RestoreChecks:
 
     def refuse(self, wanted: DesiredState, state: DesiredState, *, older: bool) -> None:
         """Raise Invalid with all `problems`, if there are any."""
-        if found := [p[:_SHOWN] for p in self.problems(wanted, state, older=older)]:
+        if found := [_short(each) for each in self.problems(wanted, state, older=older)]:
             first, *others = found
             raise Invalid(
                 fault("", "backup-unfit", problem=first),
                 *(fault("", "backup-also-unfit", problem=other) for other in others),
             )
 
-    def problems(self, wanted: DesiredState, state: DesiredState, *, older: bool) -> Iterator[str]:
+    def problems(
+        self, wanted: DesiredState, state: DesiredState, *, older: bool
+    ) -> Iterator[Sentence]:
         """Yield every fault of `wanted`, which is to replace `state`.
 
         With `older`, names and configurations of nodes may have the form that an older egressd
@@ -82,7 +85,7 @@ class RestoreChecks:
         for name, problems in self._row_checks(older=older).items():
             for key, row in getattr(wanted, name).items():
                 if before[name].get(key) != row:
-                    yield from (f"{_THINGS[name]} {key}: {problem}" for problem in problems(row))
+                    yield from (_of(name, key, each) for each in problems(row))
         yield from _shared_problems(wanted)
         if not older:
             yield from _name_problems(wanted, state)
@@ -110,17 +113,26 @@ class RestoreChecks:
             "services": check_service,
         }
 
-    def _port_problems(self, wanted: DesiredState, state: DesiredState) -> Iterator[str]:
+    def _port_problems(self, wanted: DesiredState, state: DesiredState) -> Iterator[Sentence]:
         """Yield ports with two services, or with another program's listener."""
         ports = Counter(service.port for service in wanted.services.values())
         ours = {service.port for service in state.services.values() if service.is_enabled}
         foreign = set(self._listening()) - ours
         for key, service in wanted.services.items():
             if ports[service.port] > 1:
-                yield f"proxy service {key}: port must not be another's: {service.port}"
+                yield _of("services", key, fault("port", "not-unique", value=service.port))
             if service.is_enabled and service.port in foreign:
-                taken = f"another program listens on {service.port}"
-                yield f"proxy service {key}: port must be free: {taken}"
+                taken = fault("port", "port-in-use", user=say("another-program"), port=service.port)
+                yield _of("services", key, taken)
+
+
+def _short(problem: Sentence) -> Sentence:
+    return problem if len(problem) <= _SHOWN else as_sentence(problem[:_SHOWN])
+
+
+def _of(table: str, key: int, problem: Fault) -> Sentence:
+    """Return the fault of a row as a sentence."""
+    return say("of-thing", thing=_THINGS[table], id=str(key), problem=problem.sentence)
 
 
 def _rule_problems(rule: Rule) -> Iterator[Fault]:
@@ -136,7 +148,7 @@ def _time(field: str, value: str) -> Iterator[Fault]:
         yield fault(field, "time")
 
 
-def _shared_problems(wanted: DesiredState) -> Iterator[str]:
+def _shared_problems(wanted: DesiredState) -> Iterator[Sentence]:
     """Yield faults of rows together: values that have to be unique, and chains that lead in
     circles.
     """
@@ -150,11 +162,12 @@ def _shared_problems(wanted: DesiredState) -> Iterator[str]:
         field = "ip" if table == "rules" else "name"
         for value, number in Counter(values).items():
             if number > 1:
-                yield f"{_THINGS[table]}s: {field} must not be another's: {value[:100]!r}"
+                problem = fault(field, "not-unique", value=repr(value[:100]))
+                yield say("of-things", things=f"{_THINGS[table]}s", problem=problem.sentence)
     yield from circles(wanted)
 
 
-def _name_problems(wanted: DesiredState, state: DesiredState) -> Iterator[str]:
+def _name_problems(wanted: DesiredState, state: DesiredState) -> Iterator[Sentence]:
     """Yield names that users could confuse, unless the device already has them; a name that is too
     long is a fault of its row.
     """
@@ -168,59 +181,62 @@ def _name_problems(wanted: DesiredState, state: DesiredState) -> Iterator[str]:
         fresh = sorted(n for n in names if n not in known and len(n) <= NODE_NAME_MAX)
         looks = Looks(kind, known, is_target=kind in ("node", "group"))
         for name in fresh:
-            yield from (f"{kind} {name[:100]!r}: {problem}" for problem in looks.problems(name))
+            yield from (
+                say("of-thing", thing=kind, id=repr(name[:100]), problem=each.sentence)
+                for each in looks.problems(name)
+            )
             looks.add(name)
 
 
-def _single_problems(wanted: DesiredState) -> Iterator[str]:
+def _single_problems(wanted: DesiredState) -> Iterator[Sentence]:
     """Yield the faults of the whitelist and the settings."""
     listed = wanted.whitelist
     problems = [*whitelist.entry_problems(listed)]
     if parse_target(listed.node).kind in ("reject", "interface"):
         problems.append(fault("node", "whitelist-target"))
     problems += checks.stored_target("node", listed.node)
-    yield from (f"whitelist: {problem}" for problem in problems)
+    yield from (say("of-whitelist", problem=each.sentence) for each in problems)
     target_problems = checks.stored_target("unmanaged", wanted.settings.unmanaged)
     for problem in settings.field_problems(wanted.settings, target_problems):
-        yield f"settings: {problem}"
+        yield say("of-settings", problem=problem.sentence)
 
 
-def _number_problems(wanted: DesiredState, state: DesiredState) -> Iterator[str]:
+def _number_problems(wanted: DesiredState, state: DesiredState) -> Iterator[Sentence]:
     """Yield invalid ids and numbers, and those that would leave the device too few: up to half of
     the range is allowed, because an id is never reused.
     """
     for table in ROW_TABLES:
         for key in getattr(wanted, table):
             if key < 1:
-                yield f"{_THINGS[table]} {key}: id must be 1 or more"
+                yield _of(table, key, fault("id", "from-1"))
     if wanted.revision < 0:
-        yield f"meta: revision must be 0 or more, and is {wanted.revision}"
+        yield say("revision-negative", number=wanted.revision)
     yield from _numbered_problems(wanted)
     highest = dict(wanted.last_ids)
     after = state.with_edits([*state.numbers_to(wanted), *state.edits_to(wanted)], state.revision)
     try:
         given = highest_ids(unnumbered(after))
     except Invalid as invalid:
-        yield from invalid.problems
+        yield from (each.sentence for each in invalid.faults)
     else:
         for name, value in given.items():
             highest[name] = max(value, highest.get(name, 0))
     for name, value in highest.items():
         room = max(_HIGHEST.get(name, 0) // 2, state.last_ids.get(name, 0))
         if not 0 <= value <= room:
-            yield f"counters: {name[:60]} must be from 0 to {room}, and is {value}"
+            yield say("counter-out-of-range", name=name[:60], most=room, number=value)
 
 
-def _numbered_problems(wanted: DesiredState) -> Iterator[str]:
+def _numbered_problems(wanted: DesiredState) -> Iterator[Sentence]:
     """Yield invalid names in ``numbers``, and numbers that two names have: each makes a mark."""
     taken: dict[tuple[str, int], str] = {}
     for name, number in wanted.numbers.items():
         if parse_target(name).kind not in ("group", "interface"):
-            yield f"numbers: {name[:100]!r} must be a group or an interface"
+            yield say("number-of-no-target", name=name[:100])
             continue
-        yield from map(str, checks.stored_target("numbers: name", name))
+        yield from (each.sentence for each in checks.stored_target("numbers: name", name))
         if number < 1:
-            yield f"numbers: {name[:100]!r} must have 1 or more, and has {number}"
+            yield say("number-too-low", name=name[:100], number=number)
         other = taken.setdefault((prefix_of(name), number), name)
         if other != name:
-            yield f"numbers: {name[:100]!r} must not have the number of {other[:100]!r}"
+            yield say("number-not-unique", name=name[:100], other=other[:100])

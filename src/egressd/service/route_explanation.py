@@ -21,6 +21,7 @@ from egressd.model.faults import fault
 from egressd.model.messages import Status
 from egressd.model.names import DIRECT, TargetName, parse_target
 from egressd.model.nouns import Rule
+from egressd.model.wording import NONE, Coded, Coding, Sentence, say
 from egressd.planner.compile import egress_resolvers, is_asked_directly
 from egressd.planner.instances import clients_resolvers
 from egressd.planner.local_names import zone_of
@@ -34,8 +35,9 @@ from egressd.service.judgement import Verdict, judge, judge_unruled, why_no_clie
 Protocol = Literal["tcp", "udp"]
 
 _DNS_PORT: Final = 53
-_LOCALLY: Final = "locally"
-_BY_NODE: Final = "through the node"
+_LOCALLY: Final = say("asked-locally")
+_DIRECTLY: Final = say("asked-directly")
+_BY_NODE: Final = say("asked-by-node")
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,13 +75,16 @@ class WhitelistSeen(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
 
 
-class DnsSeen(msgspec.Struct, frozen=True, kw_only=True):
+class DnsSeen(Coding, frozen=True, kw_only=True):
     """The resolver that is asked first for the client's names; empty if there is none."""
 
     server: str
+    server_coded: Coded | None = None
+    """The sentence that stands in place of an address, for programs."""
     further: tuple[str, ...] = ()
     """The resolvers that are asked in turn if that one does not answer."""
-    way: str
+    way: Sentence
+    way_coded: Coded | None = None
 
 
 class LimitsSeen(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +95,7 @@ class LimitsSeen(msgspec.Struct, frozen=True, kw_only=True):
     download_kbps: int
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+class Explanation(Coding, frozen=True, kw_only=True):
     """The outcome for the traffic, and the reason."""
 
     client: str
@@ -98,14 +103,16 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     protocol: str
     is_blocked: bool
-    reason: str
-    problem: str
+    reason: Sentence
+    reason_coded: Coded | None = None
+    problem: Sentence
     """A copy of ``reason`` if it was found by probing (its nodes fail, its WAN leads nowhere), so
     that a new probe shows whether it still holds; else empty."""
     since: str
     """The time since which the clients of its target have been blocked, if known; else empty."""
-    doubts: tuple[str, ...]
+    doubts: tuple[Sentence, ...]
     """Reasons why it may still be blocked, which cannot be decided from here."""
+    doubts_coded: tuple[Coded, ...] = ()
     rule: RuleSeen | None
     other_rules: tuple[RuleSeen, ...]
     whitelist: WhitelistSeen
@@ -114,8 +121,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     egresses: tuple[str, ...]
     dns: DnsSeen
     limits: LimitsSeen
-    steps: tuple[str, ...] = ()
+    steps: tuple[Sentence, ...] = ()
     """The same in sentences, in the order in which it is decided."""
+    steps_coded: tuple[Coded, ...] = ()
 
 
 def question(client: str, destination: str, port: int, protocol: Protocol) -> Question:
@@ -174,7 +182,7 @@ def explain(
         protocol=asked.protocol,
         is_blocked=bool(reason),
         reason=reason,
-        problem=reason if is_verdict and verdict.is_found_out else "",
+        problem=reason if is_verdict and verdict.is_found_out else NONE,
         doubts=() if reason else (*seen.doubts, *_reached(asked, state, seen).values()),
         since=since(target) if is_verdict and rule is not None else "",
         rule=None if rule is None else _seen(rule),
@@ -239,9 +247,9 @@ def _text(entry: DomainEntry) -> str:
 
 def _reason(
     asked: Question, state: DesiredState, target: TargetName, verdict: Verdict, seen: Status
-) -> str:
+) -> Sentence:
     if target.kind == "reject" and not state.settings.stopped:
-        return "its target is REJECT"
+        return say("target-rejects")
     if verdict.cause != "stopped" and (stranger := why_no_client(IPv4Address(asked.client), seen)):
         return stranger
     if verdict.cause in ("", "nodes", "names") and (
@@ -255,17 +263,17 @@ def _reason(
         and asked.port != _DNS_PORT
         and not carries_udp(dial_paths(state, target))
     ):
-        return "its node does not carry UDP: it is refused at once, so that clients take TCP"
-    return ""
+        return say("udp-refused")
+    return NONE
 
 
-def _reached(asked: Question, state: DesiredState, seen: Status) -> dict[str, str]:
+def _reached(asked: Question, state: DesiredState, seen: Status) -> dict[str, Sentence]:
     """Return the kind of each bound that the client, or its network, has reached -> a sentence."""
     rules = covering(state, asked.client)
     return dict(reached_by(asked.client, seen, is_ruled=bool(rules) and rules[0].is_host))
 
 
-def _why_refused(asked: Question, target: TargetName, reached: Mapping[str, str]) -> str:
+def _why_refused(asked: Question, target: TargetName, reached: Mapping[str, Sentence]) -> Sentence:
     """Return why the client's new flows are refused before they are sent on; else empty."""
     counted = "sessions" if asked.protocol == "udp" else "connections"
     kinds = {counted, f"network_{counted}"}
@@ -273,7 +281,7 @@ def _why_refused(asked: Question, target: TargetName, reached: Mapping[str, str]
         kinds = {"questions"} if asked.protocol == "udp" else {"questions", "resolver"}
     if target.kind not in ("node", "group"):
         kinds &= {"questions"}
-    return next((why for kind, why in reached.items() if kind in kinds), "")
+    return next((why for kind, why in reached.items() if kind in kinds), NONE)
 
 
 def _needs_resolver(asked: Question) -> bool:
@@ -288,24 +296,24 @@ def _dns(
         return _asked(zone.servers, _LOCALLY, resolvers)
     match target.kind:
         case "direct":
-            return _asked(resolvers.all_reached_by(""), "directly", resolvers)
+            return _asked(resolvers.all_reached_by(""), _DIRECTLY, resolvers)
         case "interface":
             servers = egress_resolvers(state, resolvers, target.name)
             directly = is_asked_directly(state, resolvers, target.name)
-            way = "directly" if directly else f"by {target.name}"
-            return _asked(servers or ("what the line's peer hands out",), way, resolvers)
+            way = _DIRECTLY if directly else say("asked-by", name=target.name)
+            return _asked(servers or (say("resolver-of-peer"),), way, resolvers)
         case "node" | "group":
             paths = dial_paths(state, target)
             if not paths:
-                return DnsSeen(server="", way="")
+                return DnsSeen(server="", way=NONE)
             servers, directly = clients_resolvers(paths[0].hops[0], resolvers)
-            way = "directly" if directly else _BY_NODE
+            way = _DIRECTLY if directly else _BY_NODE
             return _asked(servers, way, resolvers)
         case _:
-            return DnsSeen(server="", way="")
+            return DnsSeen(server="", way=NONE)
 
 
-def _asked(servers: tuple[str, ...], way: str, resolvers: Resolvers) -> DnsSeen:
+def _asked(servers: tuple[str, ...], way: Sentence, resolvers: Resolvers) -> DnsSeen:
     """Return the DNS view; `way` is for a resolver outside, a local one is asked locally."""
     if servers[0] in resolvers.inner and way != _BY_NODE:
         way = _LOCALLY
@@ -324,44 +332,54 @@ def _limits(rule: Rule | None) -> LimitsSeen:
 
 def _steps(
     answer: Explanation, state: DesiredState, by_list: bool, zone: LocalZone | None
-) -> Iterator[str]:
+) -> Iterator[Sentence]:
     client, rule = answer.client, answer.rule
     if state.settings.stopped:
-        yield "the device is stopped: every client is blocked"
+        yield say("step-stopped")
     if state.settings.opened:
-        yield "the device is opened: no rule applies, every client goes out directly"
+        yield say("step-opened")
     elif rule is None:
-        yield f"no enabled rule covers {client}: the setting unmanaged applies, {answer.target}"
+        yield say("step-no-rule", client=client, target=answer.target)
     else:
-        wider = ", ".join(f"{other.id} ({other.ip})" for other in answer.other_rules)
-        told = f"rule {rule.id} ({rule.ip}) covers {client}"
-        yield f"{told}, and is narrower than rule {wider}" if wider else told
+        about = {"id": str(rule.id), "ip": rule.ip, "client": client}
+        if wider := tuple(f"{other.id} ({other.ip})" for other in answer.other_rules):
+            yield say("step-narrower-rule", others=wider, **about)
+        else:
+            yield say("step-rule", **about)
     own_id = state.rule_by_ip.get(f"{client}/32")
     if own_id is not None and not state.rules[own_id].is_enabled:
-        yield f"rule {own_id} ({client}) is disabled, and so passed over"
+        yield say("step-rule-disabled", id=own_id, client=client)
     yield from _steps_of_whitelist(answer, state, by_list)
     if zone is not None:
-        yield f"names of {zone.domain} are asked locally, whatever the target"
-    yield f"the target is {answer.target}"
+        yield say("step-local-names", domain=zone.domain)
+    yield say("step-target", target=answer.target)
     if answer.is_blocked:
-        yield f"it is blocked: {answer.reason}"
+        yield say("step-blocked", reason=answer.reason)
     elif answer.egresses == (DIRECT,):
-        yield "it leaves by the device's own route"
+        yield say("step-own-route")
     else:
-        yield f"it leaves by {' or '.join(answer.egresses)}"
+        yield say("step-egress", egresses=answer.egresses)
     for doubt in answer.doubts:
-        yield f"it may be blocked: {doubt}"
+        yield say("step-doubt", reason=doubt)
 
 
-def _steps_of_whitelist(answer: Explanation, state: DesiredState, by_list: bool) -> Iterator[str]:
+def _steps_of_whitelist(
+    answer: Explanation, state: DesiredState, by_list: bool
+) -> Iterator[Sentence]:
     rule, listed = answer.rule, answer.whitelist
     if by_list:
-        yield f"{answer.destination} is on the whitelist ({listed.entry}): it goes to {listed.node}"
+        yield say(
+            "step-listed", destination=answer.destination, entry=listed.entry, node=listed.node
+        )
     elif listed.matches:
-        why = "it is for clients with a rule" if rule is None else "DNS goes the client's own way"
-        yield f"the whitelist's {listed.entry} does not apply: {why}"
+        code = "step-list-for-rules" if rule is None else "step-list-not-dns"
+        yield say(code, entry=listed.entry)
     elif rule is not None:
-        where = f"{answer.destination}, {answer.protocol} port {answer.port}"
-        yield f"{where}, is not on the whitelist"
+        yield say(
+            "step-unlisted",
+            destination=answer.destination,
+            protocol=answer.protocol,
+            port=answer.port,
+        )
         if state.whitelist.ips.strip() and not answer.destination[-1].isdigit():
-            yield "listed addresses count too, should the name stand for one"
+            yield say("step-listed-addresses")

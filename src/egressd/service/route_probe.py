@@ -7,14 +7,13 @@ from collections.abc import Callable
 from ipaddress import IPv4Address
 from typing import Final
 
-import msgspec
-
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
 from egressd.model.errors import Invalid
 from egressd.model.faults import fault
 from egressd.model.messages import PAGE_MAX, Delay, Located, Probe
 from egressd.model.names import parse_target
+from egressd.model.wording import Coded, Coding, Sentence, say
 from egressd.planner.compile import group_key
 from egressd.planner.probes import target_paths
 from egressd.planner.targets import mark_of
@@ -34,7 +33,7 @@ WAYS_MAX: Final = 16
 _ADDRESS: Final = re.compile(rb"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
 
 
-class PathAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class PathAnswer(Coding, frozen=True, kw_only=True):
     """The result of a request by one path: a node, or the target itself.
 
     ``delay`` is whole milliseconds, or -1 with the reason in ``error``.
@@ -43,10 +42,11 @@ class PathAnswer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     exit_ip: str
     delay: int
-    error: str
+    error: Sentence
+    error_coded: Coded | None = None
 
 
-class Proof(msgspec.Struct, frozen=True, kw_only=True):
+class Proof(Coding, frozen=True, kw_only=True):
     """The result of a request on a client's path.
 
     ``exit_ip``, ``delay`` and ``error`` are those of ``way``. If that is unknown, the delay and the
@@ -63,7 +63,8 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     exit_ip: str
     """The address that the page saw; empty if the page has none, or if it is not certain."""
     delay: int
-    error: str
+    error: Sentence
+    error_coded: Coded | None = None
     ways: tuple[PathAnswer, ...]
     """All paths that were tried, the fastest first."""
 
@@ -99,7 +100,7 @@ class Why:
         told = explain(asked, state, self._resolvers(), await seen_by(self._netd))
         paths = target_paths(state, parse_target(told.target), self._resolvers())
         if (told.is_blocked and not told.problem) or not paths:
-            reason = told.reason or "the target blocks"
+            reason = told.reason or say("target-blocks")
             raise Invalid(fault("", "no-way-to-try", reason=reason))
         located = await self._netd.locate(asked.client)
         taken = _way_taken(state, told, located) or (next(iter(paths)) if len(paths) == 1 else "")

@@ -14,6 +14,7 @@ import msgspec
 from egressd.formats.config_json import NodeConfig
 from egressd.formats.hosts import Address, address_of, is_inner_name, kind_of_address, leads_here
 from egressd.model.faults import Fault, fault
+from egressd.model.wording import NONE, Sentence, say
 from egressd.planner.local_names import is_beneath
 
 
@@ -52,11 +53,11 @@ def _is_own(server: str, around: ServerSurroundings) -> bool:
     return leads_here(server) or address_of(server) in around.own
 
 
-def _inner_reason(server: str, around: ServerSurroundings) -> str:
+def _inner_reason(server: str, around: ServerSurroundings) -> Sentence:
     address = address_of(server)
     if address is None:
         is_near = is_inner_name(server) or any(is_beneath(server, d) for d in around.domains)
-        return "a name of a private network" if is_near else ""
+        return say("address-inner-name") if is_near else NONE
     if kind := kind_of_address(address):
-        return kind
-    return "in a LAN" if any(address in network for network in around.networks) else ""
+        return say(f"address-{kind}")
+    return say("address-in-lan") if any(address in each for each in around.networks) else NONE

@@ -8,6 +8,7 @@ import msgspec
 
 from egressd.model.errors import Failed
 from egressd.model.messages import RuleCount, Status
+from egressd.model.wording import as_sentence
 from egressd.service.ledger import Ledger
 from egressd.service.ports import Netd
 
@@ -93,5 +94,5 @@ async def seen_by(netd: Netd) -> Status:
     try:
         status = await netd.status()
     except Failed as error:
-        return Status(state="restoring", revision=0, problems=(str(error),))
+        return Status(state="restoring", revision=0, problems=(as_sentence(str(error)),))
     return msgspec.structs.replace(status, lines=dict(netd.lines()))

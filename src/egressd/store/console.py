@@ -7,15 +7,16 @@ change is put in force. Writes here meanwhile wait for that change to end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from sqlalchemy import Connection, delete, insert, select, update
 
 from egressd.model.console import ChangeRecord, Session
+from egressd.model.wording import NONE, sentence_of
 from egressd.store.connection import engine_on, reported
 from egressd.store.schema import changes, password, sessions
 
@@ -144,7 +145,7 @@ def drop_sessions(connection: Connection, keys: Iterable[str]) -> None:
 
 def write_changes(connection: Connection, records: Sequence[ChangeRecord]) -> None:
     """Add records, and drop all but the latest `CHANGES_KEPT`."""
-    rows = [msgspec.structs.asdict(record) for record in records]
+    rows = [_row(record) for record in records]
     connection.execute(insert(changes), rows)
     oldest_kept = (
         select(changes.c.number)
@@ -159,7 +160,29 @@ def write_changes(connection: Connection, records: Sequence[ChangeRecord]) -> No
 def read_changes(connection: Connection, limit: int) -> list[ChangeRecord]:
     """Return the latest records, the last one first."""
     query = select(changes).order_by(changes.c.number.desc()).limit(limit)
-    return [msgspec.convert(row, ChangeRecord) for row in connection.execute(query).mappings()]
+    return [_record(row) for row in connection.execute(query).mappings()]
+
+
+def _row(record: ChangeRecord) -> dict[str, Any]:
+    said = record.text_coded
+    return {
+        "at": record.at,
+        "who": record.who,
+        "source": record.source,
+        "what": record.what,
+        "text": str(record.text),
+        "coded": None if said is None else msgspec.to_builtins(said),
+    }
+
+
+def _record(row: Mapping[Any, Any]) -> ChangeRecord:
+    return ChangeRecord(
+        at=row["at"],
+        who=row["who"],
+        source=row["source"],
+        what=row["what"],
+        text=sentence_of(row["coded"] or row["text"]),
+    )
 
 
 def rehearse(connection: Connection) -> None:
@@ -170,6 +193,6 @@ def rehearse(connection: Connection) -> None:
     read_sessions(connection)
     drop_sessions(connection, ["k"])
     read_password(connection)
-    record = ChangeRecord(at="", who="", source="", what="", text="")
+    record = ChangeRecord(at="", who="", source="", what="", text=NONE)
     write_changes(connection, [record])
     read_changes(connection, 1)

@@ -156,6 +156,7 @@ changes = Table(
     _text("source"),
     _text("what"),
     _text("text"),
+    Column("coded", JSON, nullable=True),
 )
 """The latest changes; the oldest are deleted as new ones are added."""
 

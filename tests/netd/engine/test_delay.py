@@ -15,6 +15,7 @@ import pytest
 from egressd.lab.authority import Authority
 from egressd.model.errors import Invalid
 from egressd.model.messages import Delay
+from egressd.model.wording import as_sentence
 from egressd.netd.engine.document import Document
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.wire import ProbeDocument
@@ -223,7 +224,7 @@ def test_a_node_is_reached_through_its_relay(inside: Inside, run_dir: Path) -> N
             )
             found = await pool.delays([both, broken], HTTP, 2000)
             assert_is_the_sites(found["both"])
-            assert found["broken"] == Delay(delay=-1, error="connection refused")
+            assert found["broken"] == Delay(delay=-1, error=as_sentence("connection refused"))
 
     inside(body)
 

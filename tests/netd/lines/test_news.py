@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from egressd.model.messages import Event, LineNews, LineStatus, Status, StatusNews
+from egressd.model.wording import as_sentence
 from egressd.netd.client import NetdClient
 from egressd.netd.lines import news
 from egressd.netd.reconciler import Reconciler
@@ -15,8 +16,10 @@ from egressd.netd.server import Server
 from tests.lab.netns import eventually
 
 ONLINE = LineStatus(is_online=True, ip="10.9.0.2", state="online")
-DIALING = LineStatus(is_online=False, state="dialing", reason="s is being dialled")
-REFUSED = LineStatus(is_online=False, state="wrong_password", reason="the password is wrong")
+DIALING = LineStatus(is_online=False, state="dialing", reason=as_sentence("s is being dialled"))
+REFUSED = LineStatus(
+    is_online=False, state="wrong_password", reason=as_sentence("the password is wrong")
+)
 
 
 def told(before: LineStatus | None, now: LineStatus) -> list[str]:
@@ -61,7 +64,7 @@ def test_repeated_failures_of_a_line_are_reported_once_for_each_reason() -> None
             told.append(published.text)
 
     reporter = news.Reporter(note)
-    away = LineStatus(is_online=False, state="unreachable", reason="no answer")
+    away = LineStatus(is_online=False, state="unreachable", reason=as_sentence("no answer"))
     history = (away, away, REFUSED, ONLINE, ONLINE, away)
     for status in history:
         reporter.report({"l2tp_1": DIALING})

@@ -119,7 +119,7 @@ export function trafficOf(flow: Flow): number {
 }
 
 function isBlocked(flow: Flow): boolean {
-  return flow.problem !== "" || flow.egresses.length === 0;
+  return flow.problem_coded !== null || flow.egresses.length === 0;
 }
 
 function endsOf(flow: Flow): string[] {

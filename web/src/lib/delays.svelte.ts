@@ -3,6 +3,7 @@
 import { SvelteMap } from "svelte/reactivity";
 import { Refused, call } from "./http.ts";
 import { V1 } from "./paths.ts";
+import { asOther, type Coded } from "./sentences.ts";
 import type { Node } from "./types.ts";
 
 /** Tests in parallel. A browser has 6 connections to a device, and the page needs some itself. */
@@ -11,7 +12,7 @@ const AT_ONCE = 3;
 export interface DelayResult {
   /** Milliseconds, or -1 if the test failed. */
   delay: number;
-  error: string;
+  error: Coded | null;
 }
 
 type Result = DelayResult | "pending";
@@ -77,11 +78,11 @@ class Delays {
 async function measured(name: string, signal: AbortSignal): Promise<DelayResult | undefined> {
   try {
     const path = `${V1}/nodes/delay?name=${encodeURIComponent(name)}`;
-    const answer = await call<{ delay: number; error?: string }>("GET", path, undefined, signal);
-    return { delay: answer.delay, error: answer.error ?? "" };
+    const answer = await call<{ delay: number; error_coded?: Coded | null }>("GET", path, undefined, signal);
+    return { delay: answer.delay, error: answer.error_coded ?? null };
   } catch (error) {
     if (!(error instanceof Refused) || error.status === 0 || error.status === 401) return undefined;
-    return { delay: -1, error: error.message };
+    return { delay: -1, error: asOther(error.message) };
   }
 }
 

@@ -75,7 +75,7 @@ export class Draft<T extends object> {
         return;
       }
       const sent = this.#typed();
-      feedback.say((await call<Said>("PUT", this.#path, sent)).msg);
+      feedback.show(await call<Said>("PUT", this.#path, sent));
       this.#saved = sent;
       this.isOvertaken = false;
       await this.load();

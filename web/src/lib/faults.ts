@@ -1,13 +1,13 @@
 /** The faults that the device finds in a request: their fields and codes. Pure. */
 
-import type { DeviceWords } from "./device_words.ts";
 import type { ProblemError } from "./schemas.ts";
+import type { Coded, Values } from "./sentences.ts";
 
 /**
  * One of the `errors` of a problem document (RFC 9457), as docs/api.md describes them: a JSON
  * pointer (RFC 6901) to the field, empty for none, a code with values, and a sentence in English.
  */
-export type Fault = ProblemError;
+export type Fault = Omit<ProblemError, "values"> & { values: Values };
 
 /**
  * Group faults by field: the longest of `fields` that leads to the fault's, such as `ip` or
@@ -40,29 +40,7 @@ export function fieldOf(pointer: string): string {
     .join("");
 }
 
-/** Translation of faults by their codes. */
-export class FaultWords {
-  #catalogue: Readonly<Record<string, string>>;
-  #words: DeviceWords;
-
-  /**
-   * `catalogue` has a sentence for each code, with `{field}` and the fault's values in braces.
-   * `words` translates a value such as `{>reason}`, which is a sentence of the device.
-   */
-  constructor(catalogue: Readonly<Record<string, string>>, words: DeviceWords) {
-    this.#catalogue = catalogue;
-    this.#words = words;
-  }
-
-  /** Return the fault's sentence. For an unknown code, `words` translates the device's sentence. */
-  sentence(fault: Fault): string {
-    const own = this.#catalogue[fault.code];
-    if (own === undefined) return this.#words.translate(fault.detail);
-    return own.replace(/\{(>?)(\w+)\}/g, (whole, nested: string, name: string) => {
-      const value = name === "field" ? fieldOf(fault.pointer) : fault.values[name];
-      if (value === undefined) return whole;
-      const text = Array.isArray(value) ? value.join(", ") : String(value);
-      return nested ? this.#words.translate(text) : text;
-    });
-  }
+/** Return a fault as a sentence, which has its field among its values. */
+export function asSentence({ pointer, code, values, detail }: Fault): Coded {
+  return { code, values: { ...values, field: fieldOf(pointer) }, text: detail };
 }

@@ -1,7 +1,7 @@
 /** Short messages of the page, and questions that it asks before an action. */
 
 import { Refused } from "./http.ts";
-import { t, told, toldFaults } from "./language.svelte.ts";
+import { said, t, toldFaults } from "./language.svelte.ts";
 import type { Said } from "./types.ts";
 
 export interface Toast {
@@ -29,12 +29,17 @@ class Feedback {
   #answer: (isYes: boolean) => void = () => undefined;
   #count = 0;
 
-  /** Show a message of the page or of the device. */
+  /** Show a message of the page. */
   say(text: string, isBad = false): void {
-    const toast = { id: ++this.#count, text: told(text), isBad };
+    const toast = { id: ++this.#count, text, isBad };
     this.toasts = [...this.toasts.slice(1 - TOASTS_MAX), toast];
     // An error stays until it is dismissed.
     if (!isBad) setTimeout(() => this.dismiss(toast.id), SHOWN_MS);
+  }
+
+  /** Show what the device did. */
+  show(answer: Said): void {
+    this.say(said(answer.msg_coded));
   }
 
   dismiss(id: number): void {
@@ -56,7 +61,7 @@ class Feedback {
   /** Run an action and show its result. Resolves to true if it succeeded. */
   async during(act: () => Promise<Said>): Promise<boolean> {
     try {
-      this.say((await act()).msg);
+      this.show(await act());
       return true;
     } catch (error) {
       this.say(faultText(error), true);
@@ -71,5 +76,5 @@ export const feedback = new Feedback();
 export function faultText(error: unknown): string {
   if (!(error instanceof Refused)) return error instanceof Error ? error.message : String(error);
   if (error.status === 0) return t("unreachable");
-  return error.faults.length > 0 ? toldFaults(error.faults) : told(error.message);
+  return error.faults.length > 0 ? toldFaults(error.faults) : error.message;
 }

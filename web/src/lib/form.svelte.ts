@@ -70,7 +70,7 @@ export class Form {
     list: Pick<Resource<Identified>, "load">,
     close: () => void,
   ): Promise<void> {
-    if (!(await this.send(async () => feedback.say((await act()).msg)))) return;
+    if (!(await this.send(async () => feedback.show(await act())))) return;
     if (!this.#hasEnded) close();
     await list.load();
   }

@@ -1,6 +1,7 @@
 /** The rows of an import's text, numbered as the device numbers them. */
 
 import type { Fault } from "./faults.ts";
+import type { Coded } from "./sentences.ts";
 import type { BadRow } from "./types.ts";
 
 export interface ImportRow {
@@ -28,22 +29,20 @@ export function faultsByLine(rows: readonly BadRow[]): Map<number, Fault[]> {
   return found;
 }
 
-const OF_A_LINE = /^line (\d+): (.*)$/s;
+const OF_ROW = "of-row";
 
-/** Texts that begin with `line N: `, without it, by line; several texts of a line are joined. */
-export function textsByLine(texts: readonly string[]): Map<number, string> {
-  const found = new Map<number, string>();
-  for (const text of texts) {
-    const match = OF_A_LINE.exec(text);
-    if (!match) continue;
-    const [line, words] = [Number(match[1]), match[2] ?? ""];
-    const before = found.get(line);
-    found.set(line, before === undefined ? words : `${before}; ${words}`);
+/** The notes on single rows by line. */
+export function notesByLine(notes: readonly Coded[]): Map<number, Coded[]> {
+  const found = new Map<number, Coded[]>();
+  for (const { code, values } of notes) {
+    const [line, note] = [values["line"], values["note"]];
+    if (code !== OF_ROW || typeof line !== "number") continue;
+    found.set(line, [...(found.get(line) ?? []), note as Coded]);
   }
   return found;
 }
 
-/** The other texts, which do not belong to a single line. */
-export function textsOfNoLine(texts: readonly string[]): string[] {
-  return texts.filter((text) => !OF_A_LINE.test(text));
+/** The other notes, which do not belong to a single row. */
+export function notesOfNoLine(notes: readonly Coded[]): Coded[] {
+  return notes.filter(({ code }) => code !== OF_ROW);
 }

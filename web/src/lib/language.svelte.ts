@@ -1,8 +1,8 @@
 /** The page's language: message catalogues, numbers and times. */
 
 import { en, type Key } from "../messages/en.ts";
-import { DeviceWords } from "./device_words.ts";
-import { FaultWords, type Fault } from "./faults.ts";
+import { asSentence, type Fault } from "./faults.ts";
+import { Sentences, type Coded } from "./sentences.ts";
 
 export type Language = "en" | "zh-CN";
 type Values = Record<string, string | number>;
@@ -52,24 +52,23 @@ export function t(key: Key, values: Values = {}): string {
   });
 }
 
-let words: DeviceWords | undefined;
-let faultWords: FaultWords | undefined;
+let sentences: Sentences | undefined;
 
-function deviceWords(): DeviceWords {
-  return (words ??= new DeviceWords(chinese?.deviceZh ?? {}));
+/** Return a sentence of the device in the page's language; empty for none. */
+export function said(sentence: Coded | null | undefined): string {
+  if (!sentence) return "";
+  if (language === "en" || !chinese) return sentence.text;
+  return (sentences ??= new Sentences(chinese.sentencesZh, chinese.wordsZh)).translated(sentence);
 }
 
-/** Translate a text from the device into the page's language, as far as its sentences are known. */
-export function told(text: string): string {
-  if (language === "en") return text;
-  return deviceWords().translate(text);
+/** Return sentences in the page's language, joined to one text. */
+export function saidAll(several: readonly Coded[]): string {
+  return several.map(said).join(language === "en" ? "; " : "；");
 }
 
-/** Translate faults into the page's language, joined to one text. */
+/** Return faults in the page's language, joined to one text. */
 export function toldFaults(faults: readonly Fault[]): string {
-  if (language === "en") return faults.map((fault) => fault.detail).join("; ");
-  const inWords = (faultWords ??= new FaultWords(chinese?.faultsZh ?? {}, deviceWords()));
-  return faults.map((fault) => inWords.sentence(fault)).join("；");
+  return saidAll(faults.map(asSentence));
 }
 
 const numbers: Record<Language, Intl.NumberFormat> = {

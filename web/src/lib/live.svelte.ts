@@ -21,9 +21,9 @@ class Live {
   /** The latest snapshot. */
   overview = $state.raw<Overview | null>(null);
   isConnected = $state(false);
-  /** The reason why clients are blocked, by the target of their rules; empty if they are not. */
+  /** The reason why clients are blocked, by the target of their rules; null if they are not. */
   problems = $derived(
-    new Map(this.overview?.flows.map(({ target, problem }) => [target, problem])),
+    new Map(this.overview?.flows.map(({ target, problem_coded }) => [target, problem_coded])),
   );
   // Plain arrays: reactive proxies of them would cost more than everything else.
   #rates = new Rates();

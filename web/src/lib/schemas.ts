@@ -12,6 +12,8 @@ export interface components {
             cause: string;
             clients: number;
             reason: string;
+            /** @default null */
+            reason_coded: components["schemas"]["Coded"] | null;
             since: string;
             targets: string[];
             text: string;
@@ -20,11 +22,18 @@ export interface components {
             at: string;
             source: string;
             text: string;
+            /** @default null */
+            text_coded: components["schemas"]["Coded"] | null;
             what: string;
             who: string;
         };
         Changes: {
             data: components["schemas"]["ChangeRecord"][];
+        };
+        Coded: {
+            code: string;
+            text: string;
+            values: Record<string, never>;
         };
         Confirmation: {
             confirm: string;
@@ -47,7 +56,11 @@ export interface components {
             /** @default [] */
             further: string[];
             server: string;
+            /** @default null */
+            server_coded: components["schemas"]["Coded"] | null;
             way: string;
+            /** @default null */
+            way_coded: components["schemas"]["Coded"] | null;
         };
         Error: {
             error: string;
@@ -57,6 +70,8 @@ export interface components {
             destination: string;
             dns: components["schemas"]["DnsSeen"];
             doubts: string[];
+            /** @default [] */
+            doubts_coded: components["schemas"]["Coded"][];
             egresses: string[];
             is_blocked: boolean;
             limits: components["schemas"]["LimitsSeen"];
@@ -66,10 +81,14 @@ export interface components {
             problem: string;
             protocol: string;
             reason: string;
+            /** @default null */
+            reason_coded: components["schemas"]["Coded"] | null;
             rule: components["schemas"]["RuleSeen"] | null;
             since: string;
             /** @default [] */
             steps: string[];
+            /** @default [] */
+            steps_coded: components["schemas"]["Coded"][];
             target: string;
             whitelist: components["schemas"]["WhitelistSeen"];
         };
@@ -186,6 +205,16 @@ export interface components {
         LineRows: {
             data: components["schemas"]["LineRow"][];
         };
+        LineSeen: {
+            encryption: string;
+            ip: string;
+            is_online: boolean;
+            next_attempt: string;
+            reason: string;
+            /** @default null */
+            reason_coded: components["schemas"]["Coded"] | null;
+            state: string;
+        };
         LinesImported: {
             errors: string[];
             imported: number;
@@ -200,24 +229,13 @@ export interface components {
             name: string;
             next_attempt: string;
             reason: string;
+            /** @default null */
+            reason_coded: components["schemas"]["Coded"] | null;
             state: string;
             type: string;
         };
         LineStates: {
             data: components["schemas"]["LineState"][];
-        };
-        LineStatus: {
-            /** @default  */
-            encryption: string;
-            /** @default  */
-            ip: string;
-            is_online: boolean;
-            /** @default  */
-            next_attempt: string;
-            /** @default  */
-            reason: string;
-            /** @default unknown */
-            state: string;
         };
         LineStatusBatch: {
             is_enabled: boolean;
@@ -240,8 +258,7 @@ export interface components {
         };
         NodeDelay: {
             delay: number;
-            /** @default  */
-            error: string;
+            error?: string;
         };
         NodeDelays: {
             data: {
@@ -318,10 +335,12 @@ export interface components {
             interfaces: components["schemas"]["InterfaceStatus"][];
             is_open: boolean;
             lines: {
-                [key: string]: components["schemas"]["LineStatus"];
+                [key: string]: components["schemas"]["LineSeen"];
             };
             memory: number;
             problems: string[];
+            /** @default [] */
+            problems_coded: components["schemas"]["Coded"][];
             reached: components["schemas"]["Reached"][];
             refused: {
                 [key: string]: number;
@@ -335,6 +354,8 @@ export interface components {
         PathAnswer: {
             delay: number;
             error: string;
+            /** @default null */
+            error_coded: components["schemas"]["Coded"] | null;
             exit_ip: string;
             name: string;
         };
@@ -344,6 +365,8 @@ export interface components {
             errors: string[];
             imported: number;
             notes: string[];
+            /** @default [] */
+            notes_coded: components["schemas"]["Coded"][];
             skipped: number;
         };
         PreviewRow: {
@@ -373,13 +396,13 @@ export interface components {
             code: string;
             detail: string;
             pointer: string;
-            values: {
-                [key: string]: string | number | string[];
-            };
+            values: Record<string, never>;
         };
         Proof: {
             delay: number;
             error: string;
+            /** @default null */
+            error_coded: components["schemas"]["Coded"] | null;
             exit_ip: string;
             in_force: boolean;
             target: string;
@@ -610,8 +633,9 @@ export interface components {
             /** @default [] */
             egresses: string[];
             kind: string;
-            /** @default  */
-            problem: string;
+            problem?: string;
+            /** @default null */
+            problem_coded: components["schemas"]["Coded"] | null;
             /** @default  */
             since: string;
             target: string;
@@ -632,6 +656,8 @@ export interface components {
         Unruled: {
             is_blocked: boolean;
             reason: string;
+            /** @default null */
+            reason_coded: components["schemas"]["Coded"] | null;
             seen: number;
             target: string;
         };
@@ -672,6 +698,7 @@ export interface components {
 export type Blocked = components['schemas']['Blocked'];
 export type ChangeRecord = components['schemas']['ChangeRecord'];
 export type Changes = components['schemas']['Changes'];
+export type Coded = components['schemas']['Coded'];
 export type Confirmation = components['schemas']['Confirmation'];
 export type Counts = components['schemas']['Counts'];
 export type Deleted = components['schemas']['Deleted'];
@@ -694,10 +721,10 @@ export type LineKeys = components['schemas']['LineKeys'];
 export type LineReplace = components['schemas']['LineReplace'];
 export type LineRow = components['schemas']['LineRow'];
 export type LineRows = components['schemas']['LineRows'];
+export type LineSeen = components['schemas']['LineSeen'];
 export type LinesImported = components['schemas']['LinesImported'];
 export type LineState = components['schemas']['LineState'];
 export type LineStates = components['schemas']['LineStates'];
-export type LineStatus = components['schemas']['LineStatus'];
 export type LineStatusBatch = components['schemas']['LineStatusBatch'];
 export type NodeBatchUpdate = components['schemas']['NodeBatchUpdate'];
 export type NodeCreate = components['schemas']['NodeCreate'];

@@ -4,6 +4,7 @@
  */
 
 import type * as api from "./schemas.ts";
+import type { Coded } from "./sentences.ts";
 
 export type {
   Changes,
@@ -14,8 +15,12 @@ export type {
   RuleCounters,
   RuleTraffic,
   RulesSince,
-  Said,
 } from "./schemas.ts";
+
+/** The answer to a change: what was done, and what to know about it. */
+export interface Said {
+  msg_coded: Coded;
+}
 
 export type Rule = api.RuleRow;
 export type Node = api.NodeRow;

@@ -122,6 +122,8 @@ export const en = {
   "import.replaceAct": "Replace",
   "import.replaceWarning": "All entries that are not in the imported rows are deleted.",
   "import.send": "Import {n} row | Import {n} rows",
+  "who.token": "token",
+  "who.session": "session {id}",
   "import.text": "Rows to import",
   "import.there": "{n} existing",
 

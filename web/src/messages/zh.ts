@@ -123,6 +123,8 @@ export const zh: Record<Key, string> = {
   "import.replaceAct": "替换",
   "import.replaceWarning": "不在导入内容中的条目都会被删除。",
   "import.send": "导入 {n} 行",
+  "who.token": "令牌",
+  "who.session": "会话 {id}",
   "import.text": "要导入的内容",
   "import.there": "{n} 行已存在",
 

@@ -12,9 +12,10 @@ from starlette.responses import Response, StreamingResponse
 
 from egressd.api.endpoints import OPS_PREFIX, Endpoints
 from egressd.api.services import Services
-from egressd.api.wire.answers import Said, counted, reply, said
+from egressd.api.wire.answers import Said, done, reply
 from egressd.api.wire.operations import RestoreQuery
 from egressd.model.bounds import BACKUP_MAX
+from egressd.model.wording import Sentence, say
 from egressd.service.backups import Restored
 
 BACKUP_TYPE: Final = "application/vnd.sqlite3"
@@ -52,17 +53,17 @@ def add(app: FastAPI, services: Services) -> None:
         and so is one with more proxy services than the license allows (200 with `error`).
         """
         outcome = await services.backups.restore(request.stream(), older=query.older)
-        return reply(Said(msg=said(_restored(outcome.value), outcome.notes)))
+        return reply(Said(msg=done(_restored(outcome.value), outcome.notes)))
 
 
-def _restored(found: Restored) -> str:
-    things = (
-        counted(found.rules, "rule"),
-        counted(found.nodes, "node"),
-        counted(found.lines, "line"),
-        counted(found.services, "proxy service"),
+def _restored(found: Restored) -> Sentence:
+    return say(
+        "backup-restored",
+        rules=found.rules,
+        nodes=found.nodes,
+        lines=found.lines,
+        services=found.services,
     )
-    return f"backup restored: {', '.join(things)}"
 
 
 async def _content(file: BinaryIO) -> AsyncIterator[bytes]:

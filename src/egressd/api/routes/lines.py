@@ -16,10 +16,9 @@ from egressd.api.wire.answers import (
     Said,
     SaidId,
     Updated,
-    counted,
-    import_said,
+    done,
+    import_done,
     reply,
-    said,
     switched,
 )
 from egressd.api.wire.fields import Text
@@ -34,6 +33,7 @@ from egressd.api.wire.lines import (
     line_row,
 )
 from egressd.model.names import LineType
+from egressd.model.wording import say
 
 _BODY: dict[str, Any] = {
     "type": "l2tp",
@@ -76,7 +76,11 @@ def add(app: FastAPI, services: Services) -> None:
     async def create_line(body: LineCreate) -> Response:
         outcome = await lines.create(body.draft())
         line = outcome.value
-        return reply(SaidId(msg=said(f"line {line.name} created", outcome.notes), id=line.id))
+        return reply(
+            SaidId(
+                msg=done(say("created", thing="line", name=line.name), outcome.notes), id=line.id
+            )
+        )
 
     @endpoints.add(
         "PUT",
@@ -90,7 +94,9 @@ def add(app: FastAPI, services: Services) -> None:
     async def replace_line(kind: TypeInPath, name: NameInPath, body: LineReplace) -> Response:
         """Another name renames the line, and moves what refers to it. The type cannot change."""
         outcome = await lines.replace(kind, name, body.draft())
-        return reply(Said(msg=said(f"line {outcome.value.name} saved", outcome.notes)))
+        return reply(
+            Said(msg=done(say("saved", thing="line", name=outcome.value.name), outcome.notes))
+        )
 
     @endpoints.add(
         "PATCH",
@@ -103,7 +109,7 @@ def add(app: FastAPI, services: Services) -> None:
     async def set_lines_status(body: LineStatusBatch) -> Response:
         outcome = await lines.set_enabled_many(body.keys(), body.is_enabled)
         number = outcome.value
-        msg = said(f"{counted(number, 'line')} {switched(body.is_enabled)}", outcome.notes)
+        msg = done(say(f"some-{switched(body.is_enabled)}", n=number, thing="line"), outcome.notes)
         return reply(Updated(msg=msg, updated=number))
 
     @endpoints.add(
@@ -117,7 +123,7 @@ def add(app: FastAPI, services: Services) -> None:
     async def delete_lines(body: LineKeys) -> Response:
         outcome = await lines.delete_many(body.keys())
         number = outcome.value
-        msg = said(f"{counted(number, 'line')} deleted", outcome.notes)
+        msg = done(say("some-deleted", n=number, thing="line"), outcome.notes)
         return reply(Deleted(msg=msg, deleted=number))
 
     @endpoints.add(
@@ -148,7 +154,7 @@ def add(app: FastAPI, services: Services) -> None:
         )
         return reply(
             LinesImported(
-                msg=import_said("line", outcome),
+                msg=import_done("line", outcome),
                 imported=outcome.imported,
                 skipped=outcome.skipped,
                 errors=list(outcome.errors),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query
+from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,9 +16,8 @@ from egressd.api.wire.answers import (
     Deleted,
     SaidId,
     Updated,
-    counted,
+    done,
     reply,
-    said,
 )
 from egressd.api.wire.bodies import Ids
 from egressd.api.wire.fields import IdInPath
@@ -37,6 +37,7 @@ from egressd.api.wire.nodes import (
     nodes_imported,
 )
 from egressd.model.errors import Missing
+from egressd.model.wording import say
 
 _BODY: dict[str, Any] = {
     "name": "hk-01",
@@ -71,7 +72,11 @@ def add(app: FastAPI, services: Services) -> None:
     async def create_node(body: NodeCreate) -> Response:
         outcome = await nodes.create(body.draft())
         node = outcome.value
-        return reply(SaidId(msg=said(f"node {node.name} created", outcome.notes), id=node.id))
+        return reply(
+            SaidId(
+                msg=done(say("created", thing="node", name=node.name), outcome.notes), id=node.id
+            )
+        )
 
     @endpoints.add(
         "PUT",
@@ -85,7 +90,9 @@ def add(app: FastAPI, services: Services) -> None:
     async def replace_node(node_id: IdInPath, body: NodeReplace) -> Response:
         """Another name renames it, and moves what refers to it."""
         outcome = await nodes.replace(node_id, body.draft())
-        return reply(SaidId(msg=said(f"node {body.name} saved", outcome.notes), id=node_id))
+        return reply(
+            SaidId(msg=done(say("saved", thing="node", name=body.name), outcome.notes), id=node_id)
+        )
 
     @endpoints.add(
         "DELETE",
@@ -98,7 +105,7 @@ def add(app: FastAPI, services: Services) -> None:
     async def delete_node(node_id: IdInPath) -> Response:
         """Rules that name it block their clients until it exists again."""
         outcome = await nodes.delete(node_id)
-        msg = said(f"node {outcome.value.name} deleted", outcome.notes)
+        msg = done(say("deleted", thing="node", name=outcome.value.name), outcome.notes)
         return reply(SaidId(msg=msg, id=node_id))
 
     @endpoints.add(
@@ -112,7 +119,7 @@ def add(app: FastAPI, services: Services) -> None:
     async def delete_nodes(body: Ids) -> Response:
         outcome = await nodes.delete_many(body.ids)
         number = outcome.value
-        msg = said(f"{counted(number, 'node')} deleted", outcome.notes)
+        msg = done(say("some-deleted", n=number, thing="node"), outcome.notes)
         return reply(Deleted(msg=msg, deleted=number))
 
     @endpoints.add(
@@ -133,7 +140,7 @@ def add(app: FastAPI, services: Services) -> None:
     async def update_nodes(body: NodeBatchUpdate) -> Response:
         outcome = await nodes.update_many(body.draft())
         number = outcome.value
-        msg = said(f"{counted(number, 'node')} updated", outcome.notes)
+        msg = done(say("some-updated", n=number, thing="node"), outcome.notes)
         return reply(Updated(msg=msg, updated=number))
 
     @endpoints.add(
@@ -224,8 +231,8 @@ def add(app: FastAPI, services: Services) -> None:
         try:
             measured = await nodes.delay(query.name, query.url, query.timeout)
         except Missing as error:
-            return reply(NodeDelay(delay=-1, error=str(error)))
-        return reply(NodeDelay(delay=measured.delay, error=measured.error))
+            return reply(NodeDelay(delay=-1, error=error.sentence))
+        return reply(NodeDelay(delay=measured.delay, error=measured.error or UNSET))
 
     @endpoints.add(
         "GET",

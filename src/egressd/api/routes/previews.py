@@ -125,6 +125,6 @@ def _previewed(outcome: ImportOutcome) -> Response:
             bad_rows=[
                 PreviewRow(line=row.line, errors=errors_of(row.faults)) for row in outcome.bad_rows
             ],
-            notes=list(outcome.notes),
+            notes=outcome.notes,
         )
     )

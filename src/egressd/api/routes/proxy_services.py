@@ -16,10 +16,9 @@ from egressd.api.wire.answers import (
     Imported,
     SaidId,
     Updated,
-    counted,
+    done,
     imported,
     reply,
-    said,
     switched,
 )
 from egressd.api.wire.bodies import Ids, StatusBatch, StatusUpdate, TextImport
@@ -32,6 +31,7 @@ from egressd.api.wire.proxy_services import (
     Quota,
     proxy_service_row,
 )
+from egressd.model.wording import say
 
 _BODY: dict[str, Any] = {
     "name": "scraper",
@@ -89,7 +89,7 @@ def add(app: FastAPI, services: Services) -> None:
     async def create_proxy_service(body: ProxyServiceCreate) -> Response:
         outcome = await proxies.create(body.draft())
         made = outcome.value
-        msg = said(f"proxy service {made.name} created", outcome.notes)
+        msg = done(say("created", thing="proxy service", name=made.name), outcome.notes)
         return reply(SaidId(msg=msg, id=made.id))
 
     @endpoints.add(
@@ -103,7 +103,7 @@ def add(app: FastAPI, services: Services) -> None:
     )
     async def replace_proxy_service(service_id: IdInPath, body: ProxyServiceReplace) -> Response:
         outcome = await proxies.replace(service_id, body.draft())
-        msg = said(f"proxy service {outcome.value.name} saved", outcome.notes)
+        msg = done(say("saved", thing="proxy service", name=outcome.value.name), outcome.notes)
         return reply(SaidId(msg=msg, id=service_id))
 
     @endpoints.add(
@@ -118,10 +118,10 @@ def add(app: FastAPI, services: Services) -> None:
     async def set_proxy_service_status(service_id: IdInPath, body: StatusUpdate) -> Response:
         outcome = await proxies.set_enabled(service_id, body.is_enabled)
         found = outcome.value
-        text = f"proxy service {found.name} {switched(found.is_enabled)}"
+        text = say(switched(found.is_enabled), thing="proxy service", name=found.name)
         return reply(
             ProxyServiceSwitched(
-                msg=said(text, outcome.notes), id=service_id, is_enabled=found.is_enabled
+                msg=done(text, outcome.notes), id=service_id, is_enabled=found.is_enabled
             )
         )
 
@@ -135,7 +135,7 @@ def add(app: FastAPI, services: Services) -> None:
     )
     async def delete_proxy_service(service_id: IdInPath) -> Response:
         outcome = await proxies.delete(service_id)
-        msg = said(f"proxy service {outcome.value.name} deleted", outcome.notes)
+        msg = done(say("deleted", thing="proxy service", name=outcome.value.name), outcome.notes)
         return reply(SaidId(msg=msg, id=service_id))
 
     @endpoints.add(
@@ -149,7 +149,7 @@ def add(app: FastAPI, services: Services) -> None:
     async def delete_proxy_services(body: Ids) -> Response:
         outcome = await proxies.delete_many(body.ids)
         number = outcome.value
-        msg = said(f"{counted(number, 'proxy service')} deleted", outcome.notes)
+        msg = done(say("some-deleted", n=number, thing="proxy service"), outcome.notes)
         return reply(Deleted(msg=msg, deleted=number))
 
     @endpoints.add(
@@ -163,8 +163,8 @@ def add(app: FastAPI, services: Services) -> None:
     async def set_proxy_services_status(body: StatusBatch) -> Response:
         outcome = await proxies.set_enabled_many(body.ids, body.is_enabled)
         number = outcome.value
-        text = f"{counted(number, 'proxy service')} {switched(body.is_enabled)}"
-        return reply(Updated(msg=said(text, outcome.notes), updated=number))
+        text = say(f"some-{switched(body.is_enabled)}", n=number, thing="proxy service")
+        return reply(Updated(msg=done(text, outcome.notes), updated=number))
 
     @endpoints.add(
         "POST",

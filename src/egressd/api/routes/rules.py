@@ -17,10 +17,9 @@ from egressd.api.wire.answers import (
     Imported,
     Said,
     SaidId,
-    counted,
+    done,
     imported,
     reply,
-    said,
     switched,
 )
 from egressd.api.wire.bodies import StatusUpdate, TextImport
@@ -43,6 +42,7 @@ from egressd.api.wire.rules import (
     rule_row,
 )
 from egressd.model.nouns import Rule
+from egressd.model.wording import say
 
 _BODY: dict[str, Any] = {
     "ip": "192.168.8.21",
@@ -114,7 +114,7 @@ def add(app: FastAPI, services: Services) -> None:
     )
     async def create_rule(body: RuleCreate) -> Response:
         outcome = await rules.create(body.draft())
-        return reply(Said(msg=said(f"rule for {outcome.value.host} created", outcome.notes)))
+        return reply(Said(msg=done(say("rule-created", ip=outcome.value.host), outcome.notes)))
 
     @endpoints.add(
         "PUT",
@@ -128,7 +128,7 @@ def add(app: FastAPI, services: Services) -> None:
     async def replace_rule(rule_id: IdInPath, body: RuleReplace) -> Response:
         outcome = await rules.replace(rule_id, body.draft())
         return reply(
-            SaidId(msg=said(f"rule for {outcome.value.host} saved", outcome.notes), id=rule_id)
+            SaidId(msg=done(say("rule-saved", ip=outcome.value.host), outcome.notes), id=rule_id)
         )
 
     @endpoints.add(
@@ -150,7 +150,7 @@ def add(app: FastAPI, services: Services) -> None:
         rule = outcome.value
         return reply(
             RuleSwitched(
-                msg=said(f"rule for {rule.host} {switched(rule.is_enabled)}", outcome.notes),
+                msg=done(say(f"rule-{switched(rule.is_enabled)}", ip=rule.host), outcome.notes),
                 id=rule_id,
                 ip=rule.host,
                 is_enabled=rule.is_enabled,
@@ -169,7 +169,7 @@ def add(app: FastAPI, services: Services) -> None:
         outcome = await rules.delete(rule_id)
         ip = outcome.value.host
         return reply(
-            RuleDeleted(msg=said(f"rule for {ip} deleted", outcome.notes), id=rule_id, ip=ip)
+            RuleDeleted(msg=done(say("rule-deleted", ip=ip), outcome.notes), id=rule_id, ip=ip)
         )
 
     @endpoints.add(
@@ -183,7 +183,7 @@ def add(app: FastAPI, services: Services) -> None:
     async def delete_rules(body: Ips) -> Response:
         outcome = await rules.delete_many(body.ips)
         number = outcome.value
-        msg = said(f"{counted(number, 'rule')} deleted", outcome.notes)
+        msg = done(say("some-deleted", n=number, thing="rule"), outcome.notes)
         return reply(Deleted(msg=msg, deleted=number))
 
     @endpoints.add(
@@ -197,7 +197,7 @@ def add(app: FastAPI, services: Services) -> None:
     async def set_rules_status(body: RuleStatusBatch) -> Response:
         outcome = await rules.set_enabled_many(body.ips, body.is_enabled)
         number = outcome.value
-        msg = said(f"{counted(number, 'rule')} {switched(body.is_enabled)}", outcome.notes)
+        msg = done(say(f"some-{switched(body.is_enabled)}", n=number, thing="rule"), outcome.notes)
         return reply(RulesSwitched(msg=msg, updated=number, is_enabled=body.is_enabled))
 
     @endpoints.add(
@@ -229,7 +229,7 @@ def add(app: FastAPI, services: Services) -> None:
         outcome = await rules.update_many(body.draft())
         return reply(
             RulesUpdated(
-                msg=said(f"{counted(outcome.value, 'rule')} updated", outcome.notes),
+                msg=done(say("some-updated", n=outcome.value, thing="rule"), outcome.notes),
                 updated=outcome.value,
                 **body.echo(),
             )
@@ -260,7 +260,7 @@ def add(app: FastAPI, services: Services) -> None:
         outcome = await rules.update_many(body.draft())
         return reply(
             RuleLimitsUpdated(
-                msg=said(f"{counted(outcome.value, 'rule')} updated", outcome.notes),
+                msg=done(say("some-updated", n=outcome.value, thing="rule"), outcome.notes),
                 updated=outcome.value,
                 **body.echo(),
             )

@@ -9,9 +9,10 @@ from starlette.responses import Response
 
 from egressd.api.endpoints import OPS_PREFIX, Endpoints
 from egressd.api.services import Services
-from egressd.api.wire.answers import Said, reply, said
+from egressd.api.wire.answers import Said, done, reply
 from egressd.api.wire.operations import Confirmation, Nothing, SettingsAnswer, SettingsReplace
 from egressd.model.nouns import Settings
+from egressd.model.wording import say
 
 _SETTINGS: Final[dict[str, Any]] = {
     "unmanaged": "REJECT",
@@ -52,7 +53,7 @@ def add(app: FastAPI, services: Services) -> None:
     )
     async def replace_settings(body: SettingsReplace) -> Response:
         outcome = await settings.put(body.settings())
-        return reply(Said(msg=said("settings saved", outcome.notes)))
+        return reply(Said(msg=done(say("settings-saved"), outcome.notes)))
 
     @endpoints.add(
         "POST",
@@ -65,7 +66,7 @@ def add(app: FastAPI, services: Services) -> None:
     async def stop_device(body: Nothing) -> Response:
         """All that is configured stays, and can be changed meanwhile."""
         await settings.stop()
-        return reply(Said(msg="stopped: every client is blocked"))
+        return reply(Said(msg=say("now-stopped")))
 
     @endpoints.add(
         "POST",
@@ -77,7 +78,7 @@ def add(app: FastAPI, services: Services) -> None:
     )
     async def start_device(body: Nothing) -> Response:
         await settings.start()
-        return reply(Said(msg="started: the rules apply"))
+        return reply(Said(msg=say("now-started")))
 
     @endpoints.add(
         "POST",
@@ -92,4 +93,4 @@ def add(app: FastAPI, services: Services) -> None:
         start or stop.
         """
         await settings.open()
-        return reply(Said(msg="opened: no rule applies, every client goes out directly"))
+        return reply(Said(msg=say("now-opened")))

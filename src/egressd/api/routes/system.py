@@ -8,7 +8,7 @@ from starlette.responses import Response
 from egressd import __version__
 from egressd.api.endpoints import Endpoints
 from egressd.api.services import Services
-from egressd.api.wire.answers import counted, reply
+from egressd.api.wire.answers import reply
 from egressd.api.wire.system import (
     InterfaceRow,
     Interfaces,
@@ -99,5 +99,5 @@ def duration(seconds: int) -> str:
     for unit, size in (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1)):
         number, seconds = divmod(seconds, size)
         if number:
-            parts.append(counted(number, unit))
+            parts.append(f"{number} {unit}" if number == 1 else f"{number} {unit}s")
     return ", ".join(parts[:2]) or "0 seconds"

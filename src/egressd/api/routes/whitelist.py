@@ -7,8 +7,9 @@ from starlette.responses import Response
 
 from egressd.api.endpoints import OPS_PREFIX, Endpoints
 from egressd.api.services import Services
-from egressd.api.wire.answers import Said, reply, said
+from egressd.api.wire.answers import Said, done, reply
 from egressd.api.wire.whitelist import WhitelistAnswer, WhitelistChange, WhitelistReplace
+from egressd.model.wording import say
 
 _EXAMPLE = {
     "domains": "example.com\nhttps://intranet.example.com:9443",
@@ -44,7 +45,7 @@ def add(app: FastAPI, services: Services) -> None:
         write `http://`, `https://` or `quic://`, the domain, a colon and the port.
         """
         outcome = await whitelist.put(body.domains, body.ips, body.node)
-        return reply(Said(msg=said("whitelist saved", outcome.notes)))
+        return reply(Said(msg=done(say("whitelist-saved"), outcome.notes)))
 
     @Endpoints(app, "Whitelist", OPS_PREFIX).add(
         "PATCH",
@@ -57,4 +58,4 @@ def add(app: FastAPI, services: Services) -> None:
     async def change_whitelist(body: WhitelistChange) -> Response:
         """Add and remove entries. All others stay, even if another caller changes some now."""
         outcome = await whitelist.amend(body.add, body.remove)
-        return reply(Said(msg=said("whitelist saved", outcome.notes)))
+        return reply(Said(msg=done(say("whitelist-saved"), outcome.notes)))

@@ -6,18 +6,21 @@ document, so that the two cannot differ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+from egressd.api.negotiation import wants_codes
 from egressd.model.drafts import ImportOutcome
+from egressd.model.wording import Sentence, as_text, coded, say, together
 
-Message = Annotated[str, Meta(description="What was done, and what to know about it.")]
+Message = Annotated[Sentence, Meta(description="What was done, and what to know about it.")]
 
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=as_text).encode
 _JSON = "application/json"
 _REASONS_SAID = 3  # reasons of an import in the text `msg`
 _UNCACHED = {"cache-control": "no-store"}
@@ -68,8 +71,35 @@ class Imported(Answer, frozen=True, kw_only=True):
     skipped: Annotated[int, Meta(description="Rows that are bad, or there already.")]
 
 
+SAID: Final = "egressd.said"
+"""Key of a request's state: the sentences of its answer, by field."""
+
+
+class _TwofoldResponse(Response):
+    """An answer with sentences: to a caller that asks for problem documents also for programs."""
+
+    def __init__(self, answer: msgspec.Struct, said: Mapping[str, Sentence], status: int) -> None:
+        super().__init__(_encode(answer), status, _UNCACHED, _JSON)
+        self._answer = answer
+        self._said = said
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer in the form that the request asks for."""
+        scope.setdefault("state", {})[SAID] = self._said
+        if not wants_codes(scope):
+            await super().__call__(scope, receive, send)
+            return
+        beside = {f"{name}_coded": coded(sentence) for name, sentence in self._said.items()}
+        answer = msgspec.structs.asdict(self._answer) | beside
+        await Response(_encode(answer), self.status_code, _UNCACHED, _JSON)(scope, receive, send)
+
+
 def reply(answer: object, status: int = 200) -> Response:
     """`answer` as JSON."""
+    if isinstance(answer, Answer):
+        fields = ((name, getattr(answer, name)) for name in answer.__struct_fields__)
+        if said := {name: value for name, value in fields if isinstance(value, Sentence)}:
+            return _TwofoldResponse(answer, said, status)
     return Response(_encode(answer), status, _UNCACHED, _JSON)
 
 
@@ -79,31 +109,27 @@ def failure(text: str, status: int) -> Response:
     return reply(Error(error=text), status)
 
 
-def said(text: str, notes: Sequence[str] = ()) -> str:
+def done(sentence: Sentence, notes: Sequence[Sentence] = ()) -> Sentence:
     """A message: what was done, then what the operator should know."""
-    return "; ".join((text, *notes))
-
-
-def counted(number: int, thing: str) -> str:
-    """``1 rule``, ``2 rules``."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+    return together((sentence, *notes))
 
 
 def switched(is_enabled: bool) -> str:
-    """The word for what a switch did."""
+    """The word for what a switch did, as it ends the codes of sentences."""
     return "enabled" if is_enabled else "disabled"
 
 
-def import_said(thing: str, outcome: ImportOutcome, reasons: int = 0) -> str:
+def import_done(thing: str, outcome: ImportOutcome, reasons: int = 0) -> Sentence:
     """The message of an import; with so many of the first reasons for bad rows."""
-    text = f"{counted(outcome.imported, thing)} imported, {outcome.skipped} skipped"
-    return said(text, (*outcome.errors[:reasons], *outcome.notes))
+    first = say("some-imported", n=outcome.imported, thing=thing, skipped=outcome.skipped)
+    bad = (row.sentence for row in outcome.bad_rows[:reasons])
+    return done(first, (*bad, *outcome.notes))
 
 
 def imported(thing: str, outcome: ImportOutcome) -> Imported:
     """The answer to an import that has no place for reasons but its message."""
     return Imported(
-        msg=import_said(thing, outcome, _REASONS_SAID),
+        msg=import_done(thing, outcome, _REASONS_SAID),
         imported=outcome.imported,
         skipped=outcome.skipped,
     )

@@ -23,13 +23,14 @@ from egressd.model.bounds import (
     RULE_LIMIT_MAX_KBPS,
     URL_MAX,
 )
-from egressd.model.faults import Fault, Value, takes
+from egressd.model.faults import Fault, takes
 from egressd.model.names import (
     GROUP_PREFIX,
     INTERFACE_NAME_MAX,
     NODE_NAME_MAX,
     node_name_problem,
 )
+from egressd.model.wording import Value
 from egressd.service.checks import normal_network
 
 # Each pattern is spelled so that the regular expressions of Rust, Python and ECMAScript read it
@@ -63,7 +64,7 @@ def form(code: str, **values: Value) -> dict[str, Any]:
     """Return the schema of a field whose constraints alone do not describe it: the values that it
     takes, in words, and the fault of any other value.
     """
-    return {"x-takes": takes(code, **values), "x-fault": {"code": code, "values": values}}
+    return {"x-takes": str(takes(code, **values)), "x-fault": {"code": code, "values": values}}
 
 
 def _without_host_bits(value: str) -> str:

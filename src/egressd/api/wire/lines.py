@@ -26,6 +26,7 @@ from egressd.model.drafts import LineDraft
 from egressd.model.messages import LineStatus
 from egressd.model.names import DnsProfile, LineType
 from egressd.model.nouns import Line
+from egressd.model.wording import Coded, Coding, Sentence
 
 
 def _without_default(schema: dict[str, Any]) -> None:
@@ -181,7 +182,7 @@ def line_row(line: Line, status: LineStatus) -> LineRow:
     )
 
 
-class LineState(Answer, frozen=True, kw_only=True):
+class LineState(Coding, frozen=True, kw_only=True):
     """The state of a line."""
 
     name: str
@@ -190,7 +191,8 @@ class LineState(Answer, frozen=True, kw_only=True):
     is_online: bool
     ip: Annotated[str, Meta(description="The address it was given; empty when it is not online.")]
     state: Annotated[str, Meta(description="One word for programs: online, dialing, lost, …")]
-    reason: Annotated[str, Meta(description="Why it is not online, in plain words.")]
+    reason: Annotated[Sentence, Meta(description="Why it is not online, in plain words.")]
+    reason_coded: Annotated[Coded | None, Meta(description="The same for programs.")] = None
     next_attempt: Annotated[str, Meta(description="When it is dialled next, in UTC; or empty.")]
     encryption: Annotated[
         str,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 from pydantic import Field, ValidationInfo, field_validator
 
-from egressd.api.wire.answers import Answer, Imported, import_said
+from egressd.api.wire.answers import Answer, Imported, import_done
 from egressd.api.wire.bodies import Body, Ids, Query, TextImport
 from egressd.api.wire.fields import (
     ConfigJson,
@@ -25,6 +26,7 @@ from egressd.api.wire.fields import (
 from egressd.model.drafts import ImportOutcome, NodeBatch, NodeDraft
 from egressd.model.names import DnsProfile
 from egressd.model.nouns import Node
+from egressd.model.wording import Sentence
 
 GroupField = Annotated[Group, Field(description="The group it belongs to; empty for none.")]
 UrlField = Annotated[
@@ -171,7 +173,7 @@ class NodeDelay(Answer, frozen=True, kw_only=True, omit_defaults=True):
     """Milliseconds from the connect to the head of the response; -1 with the reason if none."""
 
     delay: int
-    error: str = ""
+    error: Sentence | msgspec.UnsetType = msgspec.UNSET
 
 
 class NodeDelays(Answer, frozen=True, kw_only=True):
@@ -183,7 +185,7 @@ class NodeDelays(Answer, frozen=True, kw_only=True):
 def nodes_imported(outcome: ImportOutcome) -> NodesImported:
     """The answer to an import of nodes."""
     return NodesImported(
-        msg=import_said("node", outcome),
+        msg=import_done("node", outcome),
         imported=outcome.imported,
         skipped=outcome.skipped,
         errors=outcome.error_count,

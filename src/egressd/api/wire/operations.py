@@ -13,6 +13,7 @@ from egressd.api.wire.fields import Host, Port, Target, Url, decimal, form
 from egressd.model.console import ChangeRecord
 from egressd.model.nouns import Settings
 from egressd.model.problem import ProblemError
+from egressd.model.wording import Coded, Coding, Sentence
 from egressd.service.settings import CHECK_INTERVAL_S
 
 CHANGES_MAX = 1000
@@ -113,7 +114,7 @@ class PreviewRow(Answer, frozen=True, kw_only=True):
     ]
 
 
-class Preview(Answer, frozen=True, kw_only=True):
+class Preview(Coding, frozen=True, kw_only=True):
     """The result that an import would have."""
 
     imported: int
@@ -122,9 +123,10 @@ class Preview(Answer, frozen=True, kw_only=True):
     errors: Annotated[list[str], Meta(description="The first 1,000 bad rows, each with its line.")]
     bad_rows: Annotated[list[PreviewRow], Meta(description="The same, for programs.")]
     notes: Annotated[
-        list[str],
+        tuple[Sentence, ...],
         Meta(description="What has no effect of rows that are imported, each with its line."),
     ]
+    notes_coded: Annotated[tuple[Coded, ...], Meta(description="The same for programs.")] = ()
 
 
 class NodeLink(Answer, frozen=True, kw_only=True):

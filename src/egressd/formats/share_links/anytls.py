@@ -16,6 +16,7 @@ from egressd.formats.share_links.layers import (
 )
 from egressd.formats.share_links.result import node_of
 from egressd.formats.share_links.uri import decoded, encoded, link_to, number_or, split
+from egressd.model.wording import Sentence
 
 
 def read_anytls(link: str) -> ParsedNode:
@@ -24,7 +25,7 @@ def read_anytls(link: str) -> ParsedNode:
     Raises Unreadable.
     """
     uri = split(link)
-    notes: list[str] = []
+    notes: list[Sentence] = []
     security = read_security(uri.query, notes)
     needs_plain_tcp(uri.query)
     config: dict[str, Any] = {

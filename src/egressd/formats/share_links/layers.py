@@ -17,6 +17,7 @@ from egressd.formats.layers import EARLY_DATA_HEADER, OTHER_NETWORKS, split_earl
 from egressd.formats.rows import Unreadable
 from egressd.formats.share_links.parameters import Parameters
 from egressd.model.errors import Invalid
+from egressd.model.wording import Sentence, say
 
 PARAMETER_OF: Final = {
     "servername": "sni",
@@ -50,7 +51,7 @@ def read_layers(
     *,
     name_key: str,
     server: str,
-    notes: list[str],
+    notes: list[Sentence],
     security: str = "",
     has_name_of_host: bool = False,
 ) -> dict[str, Any]:
@@ -86,7 +87,7 @@ def _first_host(query: Parameters) -> str:
         return ""
 
 
-def read_security(query: Parameters, notes: list[str]) -> str:
+def read_security(query: Parameters, notes: list[Sentence]) -> str:
     """Return the security that a link names: ``tls``, ``reality`` or an empty text. Raises
     Unreadable.
     """
@@ -100,7 +101,7 @@ def read_security(query: Parameters, notes: list[str]) -> str:
     if has_both and bool(_SECURITIES.get(query.get("tls").lower())) != bool(_SECURITIES[word]):
         raise Unreadable("tls must be the same as security when both are given")
     if word in ("auto", "false"):
-        notes.append(f'"{query.shown(key)}" is taken as none')
+        notes.append(say("taken-as", key=query.shown(key), word="none"))
     security = _SECURITIES[word]
     if query.has("pbk"):
         if word and not security:

@@ -26,6 +26,7 @@ from egressd.formats.share_links.uri import (
     split,
     user_and_password,
 )
+from egressd.model.wording import Sentence
 
 _SELLERS: Final = re.compile(r"([A-Za-z0-9]+://)([^/?#]+)(/?(?:[?#].*)?)\Z", re.DOTALL)
 
@@ -37,7 +38,7 @@ def read_socks(link: str) -> ParsedNode:
     Sellers write ``socks5://host:port:user:password``. Raises Unreadable.
     """
     uri = split(_usual(link))
-    notes: list[str] = []
+    notes: list[Sentence] = []
     config: dict[str, Any] = {"server": uri.host, "port": number_or(uri.port, 1080)}
     config |= _credentials(uri)
     needs_plain_tcp(uri.query)
@@ -52,7 +53,7 @@ def read_http(link: str) -> ParsedNode:
     The user part, or all, may be in base64. Sellers write it as in `read_socks`. Raises Unreadable.
     """
     uri = split(_usual(link))
-    notes: list[str] = []
+    notes: list[Sentence] = []
     needs_plain_tcp(uri.query)
     security = read_security(uri.query, notes) or ("tls" if uri.scheme == "https" else "")
     config: dict[str, Any] = {

@@ -31,6 +31,7 @@ from egressd.formats.share_links.uri import (
     split,
     user_and_password,
 )
+from egressd.model.wording import Sentence
 
 _RATES: Final = {"up": ("up", "upmbps"), "down": ("down", "downmbps")}
 """Field -> the parameters that name it."""
@@ -60,7 +61,7 @@ def read_hysteria2(link: str) -> ParsedNode:
             config[field] = value
     if interval := query.get("hop-interval", "mportHopInt"):
         config["hop-interval"] = interval
-    notes: list[str] = []
+    notes: list[Sentence] = []
     _read_masks(query, config, notes)
     _needs_tls(query)
     config |= read_tls(query, name_key="sni")
@@ -95,7 +96,7 @@ def _needs_tls(query: Parameters) -> None:
     needs_plain_tcp(query)
 
 
-def _read_masks(query: Parameters, config: dict[str, Any], notes: list[str]) -> None:
+def _read_masks(query: Parameters, config: dict[str, Any], notes: list[Sentence]) -> None:
     """Read Xray's ``fm`` if its only mask is salamander. Raises Unreadable for others.
 
     https://xtls.github.io/en/config/transports/finalmask.html

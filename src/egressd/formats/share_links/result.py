@@ -8,13 +8,14 @@ from typing import Any
 from egressd.formats.node_draft import ParsedNode, no_effect
 from egressd.formats.share_links.layers import PARAMETER_OF
 from egressd.formats.share_links.uri import Uri
+from egressd.model.wording import Sentence
 
 
 def node_of(
     protocol: str,
     config: dict[str, Any],
     uri: Uri,
-    notes: Sequence[str] = (),
+    notes: Sequence[Sentence] = (),
     words: Mapping[str, str] = PARAMETER_OF,
 ) -> ParsedNode:
     """Return the node of a link that was read completely, with notes on its unused parameters.

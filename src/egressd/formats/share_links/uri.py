@@ -17,6 +17,7 @@ import msgspec
 from egressd.formats.hosts import is_address
 from egressd.formats.rows import Unreadable, trimmed
 from egressd.formats.share_links.parameters import Parameters, parameters_of
+from egressd.model.wording import Sentence, say
 
 _AMPERSAND: Final = re.compile(r"&(?:amp|#0*38|#x0*26);|\\u0026", re.IGNORECASE)
 _ESCAPED_MAX: Final = 3
@@ -37,7 +38,7 @@ class Uri(msgspec.Struct, frozen=True, kw_only=True):
     port: str
     query: Parameters
     name: str
-    notes: tuple[str, ...] = ()
+    notes: tuple[Sentence, ...] = ()
 
 
 def split(text: str, *, needs_port: bool = False) -> Uri:
@@ -60,7 +61,7 @@ def split(text: str, *, needs_port: bool = False) -> Uri:
         port=port,
         query=parameters,
         name=trimmed(decoded(name)) or parameters.get("remarks", "remark"),
-        notes=('"serverDescription" has no effect here',) if description else (),
+        notes=(say("no-effect", key="serverDescription"),) if description else (),
     )
 
 

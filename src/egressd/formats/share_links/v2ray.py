@@ -39,6 +39,7 @@ from egressd.formats.share_links.uri import (
     unescaped,
 )
 from egressd.model.errors import Invalid
+from egressd.model.wording import Sentence, say
 
 _PACKETS: Final = {
     "packet": "packetaddr",
@@ -55,7 +56,7 @@ _XTLS: Final = {"2": VISION}
 def read_vless(link: str) -> ParsedNode:
     """Read ``vless://uuid@host:port?…``. Raises Unreadable."""
     uri = split(link, needs_port=True)
-    notes: list[str] = []
+    notes: list[Sentence] = []
     config = _read_common(uri, decoded(uri.user.rpartition(":")[2]).strip(), notes)
     flow = uri.query.get("flow").lower()
     if not flow and uri.query.get("xtls") not in ("", "0"):
@@ -83,7 +84,7 @@ def write_vless(config: NodeConfig, name: str) -> str:
 def read_trojan(link: str) -> ParsedNode:
     """Read ``trojan://password@host:port?…``. Raises Unreadable."""
     uri = split(link)
-    query, notes = uri.query, list[str]()
+    query, notes = uri.query, list[Sentence]()
     _read_plugin(query)
     if query.has("security") and query.get("security").lower() in _WITHOUT_TLS:
         raise Unreadable("security must be tls or reality")
@@ -136,7 +137,7 @@ def read_vmess(link: str) -> ParsedNode:
             "a vmess link must be vmess://BASE64 of v2rayN's JSON or of method:uuid@host:port, or "
             "vmess://uuid@host:port"
         )
-    notes: list[str] = []
+    notes: list[Sentence] = []
     method, _, uuid = decoded(uri.user).rpartition(":")
     if standard := _STANDARD.fullmatch(f"{method}:{uuid}"):
         method, uuid = "", standard["uuid"]
@@ -210,7 +211,7 @@ def _read_v2rayn(text: str, beside: Parameters, fragment: str) -> ParsedNode:
     shown = _JSON_SHOWN if "mode" in document else {**_JSON_SHOWN, "mode": "type"}
     query = Parameters(_pairs_of_json(document), shown)
     query.get("v")
-    notes: list[str] = []
+    notes: list[Sentence] = []
     server = query.get("add").strip()
     cipher = query.get(*_JSON_CIPHERS)
     config: dict[str, Any] = {
@@ -273,7 +274,7 @@ def _pairs_of_json(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _read_common(
-    uri: Uri, uuid: str, notes: list[str], *, has_name_of_host: bool = False
+    uri: Uri, uuid: str, notes: list[Sentence], *, has_name_of_host: bool = False
 ) -> dict[str, Any]:
     return {
         "server": uri.host,
@@ -303,12 +304,12 @@ def _write_packets(fields: Mapping[str, Any]) -> dict[str, str]:
     return {"packetEncoding": _PACKETS_WRITTEN.get(word, word)} if word else {}
 
 
-def _cipher(word: str, key: str, notes: list[str]) -> str:
+def _cipher(word: str, key: str, notes: list[Sentence]) -> str:
     """Return a cipher of VMess. An unknown one becomes ``auto``, as in other programs."""
     try:
         return str(VMESS_CIPHERS.check(word.strip()))
     except ValueError:
-        notes.append(f'"{key}" is taken as auto')
+        notes.append(say("taken-as", key=key, word="auto"))
         return "auto"
 
 

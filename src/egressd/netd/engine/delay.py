@@ -22,6 +22,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from egressd.model.messages import Delay
+from egressd.model.wording import as_sentence, say
 from egressd.netd.engine import batch, instances, reasons
 from egressd.netd.engine.batch import BatchPart
 from egressd.netd.engine.fetch import FetchFailure, Progress, Proxy, fetch
@@ -145,7 +146,7 @@ class _Measurement:
             try:
                 part = batch.part(probe.config)
             except ValueError as error:
-                self._results[number] = Delay(delay=-1, error=str(error))
+                self._results[number] = Delay(delay=-1, error=as_sentence(str(error)))
             else:
                 alike[part.surroundings].append((number, part))
         for parts in alike.values():
@@ -158,7 +159,7 @@ class _Measurement:
             serving = await asyncio.to_thread(_Serving, parts)
         except Refusal as refusal:
             if len(parts) == 1:
-                self._results |= {number: Delay(delay=-1, error=str(refusal)) for number in parts}
+                self._results |= {number: Delay(delay=-1, error=refusal.reason) for number in parts}
                 return
             numbered = list(parts.items())
             half = len(numbered) // 2
@@ -185,10 +186,10 @@ class _Measurement:
             # At least 1, since 0 and less would read as a failure.
             delay = Delay(delay=max(1, round((clock() - begin) * 1000)), page=page)
         except TimeoutError:
-            error = f"timed out after {self._timeout_ms} ms, {progress.stage}"
+            error = say("timed-out-at", timeout=self._timeout_ms, stage=progress.stage)
             delay = Delay(delay=-1, error=error)
         except FetchFailure as failure:
-            delay = Delay(delay=-1, error=str(failure))
+            delay = Delay(delay=-1, error=failure.reason)
             self._unexplained.add(number)
         self._results[number] = delay
 

@@ -11,17 +11,15 @@ from typing import Final
 import h11
 import msgspec
 
-from egressd.netd.engine.reasons import SOCKS_REPLIES
+from egressd.model.wording import Sentence, say
+from egressd.netd.engine.reasons import socks_reply
 from egressd.netd.engine.urls import Url
 
 _READ_BYTES: Final = 16_384
 _UNLIMITED_S: Final = 86_400.0
 """Seconds of time limits that must not apply: the caller's limit is the one that counts."""
 
-_CLOSED: Final = (
-    "the node closed the connection without an answer: "
-    "a wrong password or key, or it does not reach the site"
-)
+_CLOSED: Final = say("node-closed-without-answer")
 
 
 class Proxy(msgspec.Struct, frozen=True):
@@ -33,13 +31,17 @@ class Proxy(msgspec.Struct, frozen=True):
 
 
 class FetchFailure(Exception):
-    """The request failed; the text says why. The engine's log may have more details."""
+    """The request failed; ``reason`` says why. The engine's log may have more details."""
+
+    def __init__(self, reason: Sentence) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class Progress:
     """The stage that a request has reached, for the error text of a time-out."""
 
-    stage = "connecting through the node"
+    stage = say("stage-connecting")
 
 
 async def fetch(
@@ -54,22 +56,22 @@ async def fetch(
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
     except OSError as error:
-        raise FetchFailure(f"the engine does not listen: {error}") from error
+        raise FetchFailure(say("engine-deaf", reason=str(error))) from error
     try:
         await _socks_connect(reader, writer, proxy, url)
         if url.is_https:
-            progress.stage = "in the TLS handshake with the site"
+            progress.stage = say("stage-tls")
             await writer.start_tls(
                 tls, server_hostname=url.host, ssl_handshake_timeout=_UNLIMITED_S
             )
-        progress.stage = "waiting for an answer through the node"
+        progress.stage = say("stage-waiting")
         return await _exchange(reader, writer, url, read_max)
     except ssl.SSLCertVerificationError as error:
-        raise FetchFailure(f"TLS failure: {error.verify_message}") from error
+        raise FetchFailure(say("tls-failure", reason=error.verify_message)) from error
     except ssl.SSLEOFError as error:
         raise FetchFailure(_CLOSED) from error
     except ssl.SSLError as error:
-        raise FetchFailure(f"TLS failure: {error.reason or error}") from error
+        raise FetchFailure(say("tls-failure", reason=error.reason or str(error))) from error
     except (asyncio.IncompleteReadError, OSError) as error:
         raise FetchFailure(_CLOSED) from error
     finally:
@@ -91,10 +93,10 @@ async def _socks_connect(
     method = await reader.readexactly(2)
     status = await reader.readexactly(2)
     if method != b"\x05\x02" or status[1] != 0:
-        raise FetchFailure("the engine does not take its own user")
+        raise FetchFailure(say("engine-refuses-user"))
     reply = await reader.readexactly(4)
     if reply[1] != 0:
-        raise FetchFailure(SOCKS_REPLIES.get(reply[1], f"SOCKS reply {reply[1]}"))
+        raise FetchFailure(socks_reply(reply[1]))
     match reply[3]:
         case 1:
             rest = 4
@@ -145,4 +147,4 @@ async def _exchange(
                 has_answered = True
                 connection.receive_data(data)
     except h11.RemoteProtocolError as error:
-        raise FetchFailure(f"the site's answer is not HTTP: {error}") from error
+        raise FetchFailure(say("site-no-http", reason=str(error))) from error

@@ -19,10 +19,11 @@ from egressd.netd.engine.wire import Live, Start
 
 
 class Refusal(Exception):
-    """The engine refused to start a configuration; the text says why."""
+    """The engine refused to start a configuration; ``reason`` says why."""
 
     def __init__(self, error: str) -> None:
-        super().__init__(reasons.refusal(error))
+        self.reason = reasons.refusal(error)
+        super().__init__(self.reason)
         self.port_taken = "address already in use" in error
 
 

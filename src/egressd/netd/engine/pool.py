@@ -18,6 +18,7 @@ import structlog
 
 from egressd.model.errors import Failed, Invalid
 from egressd.model.messages import Delay
+from egressd.model.wording import Sentence, say
 from egressd.netd import strays
 from egressd.netd.engine import answers, launch
 from egressd.netd.engine.document import Document
@@ -176,19 +177,17 @@ class Pool:
         trying = [trial.pid] if trial is not None and not trial.ended.done() else []
         return [*self.workers().values(), *trying]
 
-    def problems(self) -> tuple[str, ...]:
+    def problems(self) -> tuple[Sentence, ...]:
         """Return sentences about missing workers, and about restrictions for clients of nodes."""
         missing = tuple(
-            f"engine worker {slot.index}: {slot.problem}"
+            say("worker-fails", n=slot.index, reason=slot.problem)
             for slot in self._slots.values()
             if slot.problem
         )
         if not self._answers_problem or not (ports := udp_ports.listened_on(but=self.uid)):
             return missing
-        in_the_way = (
-            "UDP through nodes to outside ports on which this machine has servers of its own may"
-            f" get no answers ({', '.join(map(str, ports))}), since the kernel does not let the"
-            f" engine answer from another port: {self._answers_problem}"
+        in_the_way = say(
+            "udp-ports-in-use", ports=tuple(map(str, ports)), reason=self._answers_problem
         )
         return (*missing, in_the_way)
 
@@ -285,7 +284,7 @@ class Pool:
                 answer = await asyncio.shield(asked)
         except TimeoutError:
             asked.add_done_callback(partial(self._undo_late, worker))
-            late = WorkerRefusal(reason=f"it did not start within {_START_S:.0f} s")
+            late = WorkerRefusal(reason=say("start-too-slow", seconds=f"{_START_S:.0f}"))
             raise _Declined(late) from None
         except asyncio.CancelledError:
             asked.add_done_callback(partial(self._undo_late, worker))
@@ -375,7 +374,7 @@ class Pool:
 
     # --- Trials. ------------------------------------------------------------------------------
 
-    async def try_configs(self, configs: Sequence[str]) -> list[str]:
+    async def try_configs(self, configs: Sequence[str]) -> list[Sentence]:
         """For each of `configs` return the reason why the engine refuses it; empty if it does not.
 
         Raises Failed if no trial worker is available.

@@ -15,8 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import msgspec
-
 from egressd.netd import framing
 from egressd.netd.engine import launch, scope
 from egressd.netd.engine.launch import Account
@@ -156,7 +154,7 @@ class WorkerProcess:
             self._waiting.pop(number, None)
 
     async def _receive(self, reader: asyncio.StreamReader) -> None:
-        decoder = msgspec.msgpack.Decoder(WorkerAnswer)
+        decoder = framing.decoder_of(WorkerAnswer)
         try:
             while True:
                 answer = await framing.read(reader, decoder)

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from egressd.model.wording import Sentence, say
 from egressd.netd.engine.document import Document
 from egressd.netd.engine.trial import Crashed, Trials
 
@@ -22,12 +23,16 @@ although its trials went well."""
 
 
 class Quarantined(Exception):
-    """The configuration is not started at present; the text says why."""
+    """The configuration is not started at present; ``reason`` says why."""
+
+    def __init__(self, reason: Sentence) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class _Sentence(msgspec.Struct):
     until: float
-    reason: str
+    reason: Sentence
 
 
 class Quarantine:
@@ -74,10 +79,7 @@ class Quarantine:
     def _sentence(self, document: Document, digest: str, how: str) -> Quarantined:
         log.error("engine configuration quarantined", key=document.key, why=how)
         self._losses.pop(digest, None)
-        reason = (
-            f"the engine crashes on its configuration ({how}); "
-            f"it is started again when that changes, and tried every {_TERM_S / 60:.0f} minutes"
-        )
+        reason = say("quarantined", reason=how, minutes=round(_TERM_S / 60))
         until = asyncio.get_running_loop().time() + _TERM_S
         self._sentences[digest] = _Sentence(until, reason)
         return Quarantined(reason)

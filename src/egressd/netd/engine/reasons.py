@@ -10,15 +10,17 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-SOCKS_REPLIES: Final = {
-    1: "it cannot connect",
-    2: "it does not allow the connection",
-    3: "the network is unreachable",
-    4: "the host is unreachable",
-    5: "connection refused",
-    6: "timed out",
-    7: "it does not carry TCP",
-    8: "it does not take such an address",
+from egressd.model.wording import Sentence, as_sentence, say
+
+_SOCKS_REPLIES: Final = {
+    1: say("cannot-connect"),
+    2: say("not-allowed"),
+    3: say("network-unreachable"),
+    4: say("host-unreachable"),
+    5: say("connection-refused"),
+    6: say("timed-out"),
+    7: say("no-tcp"),
+    8: say("no-such-address"),
 }
 """Meanings of the replies of a SOCKS5 server that does not connect (RFC 1928, section 6)."""
 
@@ -31,47 +33,59 @@ _UNKNOWN_FIELD: Final = re.compile(r'json: unknown field "([^"]*)"')
 _WRONG_TYPE: Final = re.compile(r"json: cannot unmarshal (.+) into Go .*")
 
 
-def _resolving(found: re.Match[str]) -> str:
+def socks_reply(number: int) -> Sentence:
+    """Return the meaning of a SOCKS5 server's reply."""
+    return _SOCKS_REPLIES.get(number) or say("socks-reply", number=number)
+
+
+def _resolving(found: re.Match[str]) -> Sentence:
     if re.search("NXDOMAIN|no such host", found[1]):
-        return "the node's name does not exist"
+        return say("node-name-unknown")
     if found[1].endswith("empty result"):
-        return "the node's name has no address of the asked kind (ip-version)"
-    return f"the node's name was not resolved: {plain(found[1])}"
+        return say("node-name-without-address")
+    return say("node-name-unresolved", reason=plain(found[1]))
 
 
-def _rejected(found: re.Match[str]) -> str:
-    reply = SOCKS_REPLIES.get(int(found[1]), f"SOCKS reply {found[1]}")
-    return f"the node does not reach the site: {reply}"
+def _rejected(found: re.Match[str]) -> Sentence:
+    return say("site-unreached", reply=socks_reply(int(found[1])))
 
 
-_PLAIN: Final[tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...]] = (
+def _status(found: re.Match[str]) -> Sentence:
+    return say("node-http-status", status=found[1])
+
+
+def _tls(found: re.Match[str]) -> Sentence:
+    return say("tls-failure", reason=found[1])
+
+
+_PLAIN: Final[tuple[tuple[str, Sentence | Callable[[re.Match[str]], Sentence]], ...]] = (
     (r"lookup [^\s:]+: (.+)", _resolving),
     (r"request rejected, code=(\d+)", _rejected),
-    (r"incorrect user name or password", "wrong user name or password"),
-    (r"authentication required|unsupported auth method", "wrong user name or password"),
-    (r"authentication failed", "wrong password"),
-    (r"expected socks version 5", "the node does not speak SOCKS5"),
-    (r"unexpected (?:HTTP response )?status(?: code)?: (.+)", r"the node answered with HTTP \1"),
-    (r"\b(?:tls|x509): (.+)", r"TLS failure: \1"),
-    (r"(?i)reality", "TLS failure: REALITY verification failed"),
-    (r"connection refused", "connection refused"),
-    (r"connection reset|broken pipe|\bEOF\b", "the node closed the connection"),
-    (r"network is unreachable|no route to host", "the node is unreachable"),
-    (r"permission denied", "the node's egress is blocked"),
-    (r"i/o timeout|deadline exceeded|no recent network activity", "the node does not answer"),
+    (r"incorrect user name or password", say("wrong-login")),
+    (r"authentication required|unsupported auth method", say("wrong-login")),
+    (r"authentication failed", say("node-password-wrong")),
+    (r"expected socks version 5", say("node-no-socks")),
+    (r"unexpected (?:HTTP response )?status(?: code)?: (.+)", _status),
+    (r"\b(?:tls|x509): (.+)", _tls),
+    (r"(?i)reality", say("tls-failure", reason="REALITY verification failed")),
+    (r"connection refused", say("connection-refused")),
+    (r"connection reset|broken pipe|\bEOF\b", say("node-closed")),
+    (r"network is unreachable|no route to host", say("node-unreachable")),
+    (r"permission denied", say("node-egress-blocked")),
+    (r"i/o timeout|deadline exceeded|no recent network activity", say("node-silent")),
 )
 """Patterns of errors and their meanings, the more specific ones first."""
 
 
-def plain(error: str) -> str:
+def plain(error: str) -> Sentence:
     """Return why a node's connection failed: in plain words if they are known, else `error`."""
     for pattern, words in _PLAIN:
         if found := re.search(pattern, error):
-            return words(found) if callable(words) else found.expand(words)
-    return error
+            return words(found) if callable(words) else words
+    return as_sentence(error)
 
 
-def refusal(error: str) -> str:
+def refusal(error: str) -> Sentence:
     """Return why the engine refused a document: `error` without the stages it went through, and in
     terms of JSON instead of Go.
     """
@@ -79,5 +93,5 @@ def refusal(error: str) -> str:
         field = f"{stages[1]}: " if stages[1] else ""
         error = field + error[stages.end() :]
     if unknown := _UNKNOWN_FIELD.search(error):
-        return f"the engine does not know the field {unknown[1]}"
-    return _WRONG_TYPE.sub(r"wrong value (\1)", error)
+        return say("engine-field-unknown", field=unknown[1])
+    return as_sentence(_WRONG_TYPE.sub(r"wrong value (\1)", error))

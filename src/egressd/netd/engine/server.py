@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from egressd.model.wording import as_sentence
 from egressd.netd import framing
 from egressd.netd.engine import instances
 from egressd.netd.engine.earshot import FilterAttacher
@@ -111,10 +112,10 @@ class WorkerServer:
         try:
             body = await self._do(question.body)
         except Refusal as refusal:
-            body = WorkerRefusal(reason=str(refusal), port_taken=refusal.port_taken)
+            body = WorkerRefusal(reason=refusal.reason, port_taken=refusal.port_taken)
         except Exception as error:
             log.exception("unexpected error in a request")
-            body = WorkerRefusal(reason=f"{type(error).__name__}: {error}")
+            body = WorkerRefusal(reason=as_sentence(f"{type(error).__name__}: {error}"))
         if not writer.is_closing():
             writer.write(framing.pack(WorkerAnswer(number=question.number, body=body)))
         elif isinstance(body, Started):
@@ -137,7 +138,9 @@ class WorkerServer:
                 await self._in_thread(_try, config)
             case Measure():
                 if self._measure is None:
-                    return WorkerRefusal(reason="delays are measured in a trial worker")
+                    return WorkerRefusal(
+                        reason=as_sentence("delays are measured in a trial worker")
+                    )
                 return await self._measure(body)
         return WorkerDone()
 

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from egressd.model.wording import NONE, as_sentence, say
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.process import START_S, Lost, WorkerProcess
 from egressd.netd.engine.wire import STARTS_AT_ONCE, Live
@@ -69,7 +70,7 @@ class Slot:
         self.worker: WorkerProcess | None = None
         self.running: dict[int, Running] = {}
         """Number -> instance."""
-        self.problem = ""
+        self.problem = NONE
         """The reason why it has no worker, if it should have one."""
         self._path = path
         self._account = account
@@ -186,11 +187,11 @@ class Slot:
             self.worker = await WorkerProcess.start(
                 self._path, self._account, patience_s=self._patience_s
             )
-            self.problem = ""
+            self.problem = NONE
         except (Lost, OSError) as error:
             # On a very slow machine a fixed patience might never be enough.
             self._patience_s = min(2 * self._patience_s, _PATIENCE_MAX_S)
-            self.problem = f"it does not start: {error}"
+            self.problem = say("worker-does-not-start", reason=str(error))
             log.error("engine worker did not start", worker=self.index, why=str(error))
 
     async def _outlive(self, worker: WorkerProcess) -> None:
@@ -201,7 +202,7 @@ class Slot:
         await asyncio.wait({worker.ended})
         why = worker.ended.result()
         log.error("engine worker lost", worker=self.index, why=why)
-        self.problem = "" if self._spare else why
+        self.problem = NONE if self._spare else as_sentence(why)
         lost = list(self.running.values())
         self.running = {}
         self._awaited_until = asyncio.get_running_loop().time() + REPLACED_S

@@ -14,6 +14,7 @@ from typing import Final
 
 from egressd.model.errors import Failed
 from egressd.model.messages import MEASURED_EACH_S, Delay
+from egressd.model.wording import NONE, Sentence, as_sentence, say
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.listeners import Listeners
 from egressd.netd.engine.process import Lost, WorkerProcess
@@ -41,7 +42,7 @@ class Trials:
         self._users = 0
         self._idle: asyncio.TimerHandle | None = None
 
-    async def problem(self, config: str) -> str:
+    async def problem(self, config: str) -> Sentence:
         """Return the reason why the engine refuses `config`; empty if it does not.
 
         Its listeners are put on free loopback ports first: the availability of its own ports is not
@@ -50,7 +51,7 @@ class Trials:
         try:
             harmless = Listeners(config).nowhere()
         except ValueError as error:
-            return str(error)
+            return as_sentence(str(error))
         # One at a time, so that a crash has one possible cause; twice, because a measurement that
         # runs at the same time is another possible cause.
         how = ""
@@ -62,7 +63,7 @@ class Trials:
                 how = str(lost)
         raise Crashed(how)
 
-    async def problems(self, configs: Sequence[str]) -> list[str]:
+    async def problems(self, configs: Sequence[str]) -> list[Sentence]:
         """For each of `configs` return the reason why the engine refuses it; empty if it does
         not.
         """
@@ -71,7 +72,7 @@ class Trials:
             try:
                 found.append(await self.problem(config))
             except Crashed as crashed:
-                found.append(f"the engine crashes on it: {crashed}")
+                found.append(say("engine-crashes", reason=str(crashed)))
         return found
 
     async def delays(
@@ -92,7 +93,7 @@ class Trials:
         try:
             return results | await self._measure(sound, url, timeout_ms)
         except Lost as lost:
-            error = f"the engine crashed while measuring: {lost}"
+            error = say("engine-crashed", reason=str(lost))
             return results | {probe.name: Delay(delay=-1, error=error) for probe in sound}
 
     async def close(self) -> None:
@@ -157,11 +158,11 @@ class Trials:
             self.worker = None
 
 
-async def _try(worker: WorkerProcess, config: str) -> str:
+async def _try(worker: WorkerProcess, config: str) -> Sentence:
     try:
         async with asyncio.timeout(_TRY_S):
             answer = await worker.ask(WorkerTry(config))
     except TimeoutError:
         await worker.kill()
         raise Lost(f"it did not start within {_TRY_S:.0f} s") from None
-    return answer.reason if isinstance(answer, WorkerRefusal) else ""
+    return answer.reason if isinstance(answer, WorkerRefusal) else NONE

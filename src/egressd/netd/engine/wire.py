@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from egressd.model.messages import Delay
+from egressd.model.wording import Sentence
 
 VERSION: Final = 3
 """Version of the protocol. Increased when an older worker could not be understood; such a worker is
@@ -128,7 +129,7 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 class WorkerRefusal(msgspec.Struct, frozen=True, tag="refused", kw_only=True):
     """The engine refused. ``port_taken``: another socket has the port it was to listen on."""
 
-    reason: str
+    reason: Sentence
     port_taken: bool = False
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from socket import AF_INET, IPPROTO_TCP, IPPROTO_UDP
 from typing import Final, NamedTuple
 
+from egressd.model.wording import NONE, Sentence, say
 from egressd.netd.kernel import uapi
 from egressd.netd.kernel.netlink import (
     NFGENMSG,
@@ -148,28 +149,22 @@ def count(networks: Iterable[IPv4Network]) -> int:
         return sum(_opener(body) in wanted for body in asked.stream(_GET, _HEADER))
 
 
-def crowding(limits: Path = _LIMITS) -> tuple[str, ...]:
+def crowding(limits: Path = _LIMITS) -> tuple[Sentence, ...]:
     """Return a warning while the table is nearly full, else nothing: the kernel drops packets that
     would open a connection beyond its limit.
     """
     tracked, limit = _fullness(limits)
     if not limit or tracked < limit * _CROWDED:
         return ()
-    return (
-        f"{tracked} connections are tracked and {limit} is the limit: new ones are about to be"
-        " dropped (net.netfilter.nf_conntrack_max)",
-    )
+    return (say("table-nearly-full", n=tracked, limit=limit),)
 
 
-def why_full(limits: Path = _LIMITS) -> str:
-    """Return an explanation while the table is full; else an empty string."""
+def why_full(limits: Path = _LIMITS) -> Sentence:
+    """Return an explanation while the table is full; else `NONE`."""
     tracked, limit = _fullness(limits)
     if not limit or tracked < limit * _FULL:
-        return ""
-    return (
-        "the connection table is full, and new connections are dropped:"
-        f" raise net.netfilter.nf_conntrack_max, which is {limit}"
-    )
+        return NONE
+    return say("table-full", limit=limit)
 
 
 def _fullness(limits: Path) -> tuple[int, int]:

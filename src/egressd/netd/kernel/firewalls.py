@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
+from egressd.model.wording import Sentence, say
 from egressd.netd.kernel import legacy_iptables
 from egressd.netd.kernel.nft import Nft
 from egressd.planner.chains.prerouting import PREROUTING_PRIORITY
@@ -36,7 +37,7 @@ mark those of its own tunnel."""
 _MARKS_PACKETS = re.compile(r"meta mark set")
 
 
-def problems(nft: Nft, topology: Topology) -> tuple[str, ...]:
+def problems(nft: Nft, topology: Topology) -> tuple[Sentence, ...]:
     """Return a sentence for each table that may block clients, as far as its text shows. Raises
     Failed.
 
@@ -47,7 +48,7 @@ def problems(nft: Nft, topology: Topology) -> tuple[str, ...]:
     return tuple(_problems(nft, topology))
 
 
-def legacy_problems(topology: Topology) -> tuple[str, ...]:
+def legacy_problems(topology: Topology) -> tuple[Sentence, ...]:
     """Do the same for the table of iptables' own kernel interface. Raises OSError."""
     table = legacy_iptables.read()
     if table is None or not table.dropping:
@@ -62,7 +63,7 @@ def legacy_problems(topology: Topology) -> tuple[str, ...]:
     return (_dropping(unnamed, "iptables-legacy", "filter", table.dropping),)
 
 
-def _problems(nft: Nft, topology: Topology) -> Iterator[str]:
+def _problems(nft: Nft, topology: Topology) -> Iterator[Sentence]:
     for table in _TABLE.findall(nft.listed("chains")):
         if table in _OURS:
             continue
@@ -83,20 +84,14 @@ def _problems(nft: Nft, topology: Topology) -> Iterator[str]:
         if dropping and unnamed:
             yield _dropping(unnamed, "nftables", table, dropping)
         if marking:
-            yield (
-                "another program marks connections, or packets behind egressd, which goes by marks"
-                f" of its own: clients may be blocked (nftables, table {table},"
-                f" {', '.join(marking)})"
-            )
+            yield say("marks-in-the-way", table=table, chains=tuple(marking))
 
 
 def _dropping(
     unnamed: list[str], program: str, table: str, chains: list[str] | tuple[str, ...]
-) -> str:
-    return (
-        f"another program's firewall drops what its rules do not let through, and none of"
-        f" them names {', '.join(unnamed)}: clients may be blocked"
-        f" ({program}, table {table}, {', '.join(chains)})"
+) -> Sentence:
+    return say(
+        "firewall-drops", lans=tuple(unnamed), program=program, table=table, chains=tuple(chains)
     )
 
 

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from egressd.model.facts import Interface
 from egressd.model.routing import PolicyRule, RouteEntry
+from egressd.model.wording import Sentence, say
 from egressd.netd.kernel import fib, uapi
 from egressd.netd.kernel.netlink import (
     NetlinkError,
@@ -37,7 +38,7 @@ class Synced(msgspec.Struct, frozen=True, kw_only=True):
     added: tuple[str, ...]
     replaced: tuple[str, ...]
     removed: tuple[str, ...]
-    problems: tuple[str, ...]
+    problems: tuple[Sentence, ...]
     """Requests that the kernel refused, each a sentence with its reason. All the rest is done."""
 
     def __bool__(self) -> bool:
@@ -119,7 +120,7 @@ class _Synchronisation:
         self._added: list[str] = []
         self._replaced: list[str] = []
         self._removed: list[str] = []
-        self._problems: list[str] = []
+        self._problems: list[Sentence] = []
 
     def result(self) -> Synced:
         return Synced(
@@ -171,11 +172,14 @@ class _Synchronisation:
             body = fib.encode_route(route, self._indexes)
             self._kernel.request(uapi.RTM_NEWROUTE, body, uapi.NLM_F_CREATE | uapi.NLM_F_REPLACE)
         except KeyError:
-            self._problems.append(f"could not add {route}: there is no such interface")
+            reason = say("no-such-interface")
+            self._problems.append(say("route-not-added", route=str(route), reason=reason))
         except NetlinkError as error:
             if route.destination.version == 6 and error.errno in _IS_OFF:
                 return
-            self._problems.append(f"could not add {route}: {error.strerror}")
+            self._problems.append(
+                say("route-not-added", route=str(route), reason=error.strerror or str(error))
+            )
         else:
             (self._added if old is None else self._replaced).append(str(route))
 
@@ -189,7 +193,9 @@ class _Synchronisation:
                 return  # another program's rule is identical
             if rule.family == 6 and error.errno in fib.NO_SUCH_FAMILY:
                 return
-            self._problems.append(f"could not add rule {rule}: {error.strerror}")
+            self._problems.append(
+                say("rule-not-added", rule=str(rule), reason=error.strerror or str(error))
+            )
         else:
             self._added.append(f"rule {rule}")
 
@@ -199,6 +205,8 @@ class _Synchronisation:
             self._kernel.request(kind, body)
         except NetlinkError as error:
             if error.errno not in _GONE:
-                self._problems.append(f"could not remove {what}: {error.strerror}")
+                self._problems.append(
+                    say("route-not-removed", what=what, reason=error.strerror or str(error))
+                )
         else:
             self._removed.append(what)

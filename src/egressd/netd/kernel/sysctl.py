@@ -13,6 +13,8 @@ from typing import Final
 
 import msgspec
 
+from egressd.model.wording import Sentence, say
+
 _ROOT: Final = Path("/proc/sys")
 
 
@@ -21,7 +23,7 @@ class Written(msgspec.Struct, frozen=True):
 
     changed: dict[str, str]
     """Name -> the value before the change."""
-    problems: tuple[str, ...]
+    problems: tuple[Sentence, ...]
     """Sentences about parameters that exist and could not be set."""
 
 
@@ -32,7 +34,7 @@ def write(wanted: Mapping[str, str], root: Path = _ROOT) -> Written:
     may contain dots. A name that does not exist is skipped: its module or its interface is missing.
     """
     changed: dict[str, str] = {}
-    problems: list[str] = []
+    problems: list[Sentence] = []
     for name, value in wanted.items():
         path = root / name
         try:
@@ -43,7 +45,8 @@ def write(wanted: Mapping[str, str], root: Path = _ROOT) -> Written:
         except FileNotFoundError:
             continue
         except OSError as error:
-            problems.append(f"could not set {name} to {value}: {error.strerror}")
+            reason = error.strerror or str(error)
+            problems.append(say("parameter-not-set", name=name, value=value, reason=reason))
     return Written(changed, tuple(problems))
 
 

@@ -26,6 +26,7 @@ from egressd.model.facts import Interface
 from egressd.model.messages import LineStatus
 from egressd.model.nouns import Line
 from egressd.model.times import utc_text
+from egressd.model.wording import as_sentence, say
 from egressd.netd.kernel import sockets
 from egressd.netd.lines import diagnosis, unit
 from egressd.netd.lines.backoff import Backoff
@@ -255,7 +256,9 @@ class LineKeeper:
         self._due = None if delay is None else loop.time() + delay * jitter
         self._turn += 1
         self._failed_by = self._way()
-        status = LineStatus(is_online=False, state=failure.cause.value, reason=str(failure))
+        status = LineStatus(
+            is_online=False, state=failure.cause.value, reason=as_sentence(str(failure))
+        )
         self._tell_of(status, is_news=True)  # at least the time of the next attempt is new
 
     async def _take_down(self, *, polite: bool) -> None:
@@ -280,7 +283,11 @@ class LineKeeper:
         await self._surroundings.look()  # or the line's last interface would pass for the new one
         await self._surroundings.check_means(line)
         self._tell_of(
-            LineStatus(is_online=False, state="dialing", reason=f"{line.server} is being dialled")
+            LineStatus(
+                is_online=False,
+                state="dialing",
+                reason=say("line-being-dialled", server=line.server),
+            )
         )
         self._server = server = await self._surroundings.address(line.server, self._turn)
         way = self._carrier(server)

@@ -21,6 +21,7 @@ from egressd.model.names import (
     is_interface_name,
 )
 from egressd.model.nouns import Line
+from egressd.model.wording import Sentence, say
 
 PPTP_PORT: Final = 1723
 """The only port that pptp(8) can dial (RFC 2637, 2)."""
@@ -59,43 +60,43 @@ def check(line: Line) -> None:
     """
     problems = [*malformed(line)]
     if line.type == "pptp" and line.port != PPTP_PORT:
-        problems.append(f"port must be {PPTP_PORT} for pptp: its client dials no other")
+        problems.append(say("pptp-port-only", field="port", port=PPTP_PORT))
     if problems:
         raise Invalid(*problems)
 
 
 @lru_cache(_REMEMBERED)
-def malformed(line: Line) -> tuple[str, ...]:
+def malformed(line: Line) -> tuple[Sentence, ...]:
     """Return the faults that keep `line` out of the plan: a sentence for each malformed field."""
     return tuple(_problems(line))
 
 
-def _problems(line: Line) -> Iterator[str]:
+def _problems(line: Line) -> Iterator[Sentence]:
     prefix = f"{line.type}_"
     if line.type not in LINE_TYPES:
-        yield f"type must be one of {', '.join(LINE_TYPES)}"
+        yield say("one-of", field="type", choices=LINE_TYPES)
     elif not (is_interface_name(line.name) and line.name.startswith(prefix)):
-        yield f"name must be an interface name that begins with {prefix}"
+        yield say("interface-name-with-prefix", field="name", prefix=prefix)
     if line.interface != AUTO and not is_interface_name(line.interface):
-        yield "interface must be auto or an interface name"
+        yield say("auto-or-interface", field="interface")
     try:
         is_host = ":" not in parse_host(line.server)
     except ValueError:
         is_host = False
     if not is_host:
-        yield "server must be an IPv4 address or a host name"
+        yield say("ipv4-or-host", field="server")
     if not 1 <= line.port <= 65535:
-        yield "port must be a whole number from 1 to 65535"
+        yield say("whole-number", field="port", least=1, most=65535)
     if not line.username:
-        yield "username must not be empty"
+        yield say("empty", field="username")
     for field in ("username", "password", "secret"):
         yield from _credential_problems(field, getattr(line, field))
     if has_control_characters(line.comment) or len(line.comment) > COMMENT_MAX:
-        yield f"comment must be one line of at most {COMMENT_MAX} characters"
+        yield say("one-line", field="comment", most=COMMENT_MAX)
     if line.dns_profile not in DNS_PROFILES:
-        yield f"dns_profile must be one of {', '.join(DNS_PROFILES)}"
+        yield say("one-of", field="dns_profile", choices=DNS_PROFILES)
     if len(line.dns_servers) > DNS_SERVERS_MAX or not all(map(_is_address, line.dns_servers)):
-        yield f"dns_servers must be at most {DNS_SERVERS_MAX} IPv4 addresses"
+        yield say("dns-servers", field="dns_servers", most=DNS_SERVERS_MAX)
 
 
 def _is_address(text: str) -> bool:
@@ -106,11 +107,11 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def _credential_problems(field: str, value: str) -> Iterator[str]:
+def _credential_problems(field: str, value: str) -> Iterator[Sentence]:
     if has_control_characters(value):
-        yield f"{field} must not contain control characters"
+        yield say("control-characters", field=field)
     elif len(value.encode()) > CREDENTIAL_MAX:
-        yield f"{field} must have at most {CREDENTIAL_MAX} bytes"
+        yield say("too-many-bytes", field=field, most=CREDENTIAL_MAX)
     if value.startswith("@/"):
         # A secrets file would take it for the name of a file to read (pppd(8), AUTHENTICATION).
-        yield f"{field} must not begin with @/"
+        yield say("begins-as-file", field=field)

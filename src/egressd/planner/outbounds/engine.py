@@ -12,11 +12,11 @@ from functools import cache
 from importlib import metadata
 from typing import Any, Final
 
+from egressd.model.wording import say
+
 PACKAGE: Final = "sing-box-python"
 _EARLY_DATA_MENDED: Final = (1, 14, 3)
-LOST_EARLY_DATA: Final = (
-    "ws-opts.max-early-data has no effect, as the engine of this Python loses early data with VMess"
-)
+LOST_EARLY_DATA: Final = say("early-data-lost")
 
 
 @cache

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from egressd.model.wording import Sentence, say
 from egressd.netd.kernel import traffic_control as tc
 from egressd.netd.kernel import uapi
 from egressd.netd.kernel.fast_path import filters
@@ -106,33 +107,20 @@ def find(kernel: NetlinkSocket, hooks: Hooks, interfaces: Mapping[int, str]) -> 
     )
 
 
-def told(found: Others, *, has_fast_path: bool, limited: Container[str]) -> Iterator[str]:
+def told(found: Others, *, has_fast_path: bool, limited: Container[str]) -> Iterator[Sentence]:
     """Return sentences about the consequences. `limited`: LANs with clients that have speed
     limits.
     """
     if has_fast_path:
         for index, commands in found.commands.items():
-            yield (
-                f"traffic by {found.interfaces[index]} takes more of the processor, since another"
-                f" program's rules there are to see every packet (list them: {'; '.join(commands)})"
-            )
+            yield say("slower-by-rules", name=found.interfaces[index], commands=commands)
     for index, name in found.interfaces.items():
         if index in found.diverted and name in limited:
-            yield (
-                f"another program's filters may take what comes in by {name} past clients' upload"
-                f" limits (list them: tc filter show dev {name} ingress)"
-            )
+            yield say("upload-limits-passed", name=name)
         if index in found.passed and name in limited:
-            yield (
-                f"another program's filters for what goes out by {name} do not apply to clients"
-                f" with a download limit (list them: tc filter show dev {name} egress)"
-            )
+            yield say("filters-passed", name=name)
     for flowtable in found.flowtables:
-        yield (
-            f"another program's flowtable {flowtable} takes connections past egressd's rules: a"
-            f" client that moves may go on by its former way for some seconds (list it: nft list"
-            f" flowtable {flowtable})"
-        )
+        yield say("flowtable-in-the-way", flowtable=flowtable)
 
 
 def _chains(kernel: NetlinkSocket) -> Iterator[tuple[list[tuple[int, str]], str]]:

@@ -1,4 +1,4 @@
-"""The device's own sentences on the Chinese page: known, and shown."""
+"""The device's own sentences on the Chinese page: known by their codes, and shown."""
 
 from __future__ import annotations
 
@@ -9,51 +9,66 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from egressd.model.faults import OTHER
-from egressd.model.sentences import SENTENCES
+from egressd.model.sentences import OF_EVENTS, SENTENCES
+from egressd.model.wording import OTHER
 from tests.web.site import Site
 
 ROOT = Path(__file__).resolve().parents[2]
-CATALOGUE = ROOT / "web" / "src" / "messages" / "device_zh.ts"
-FAULTS = CATALOGUE.with_name("faults_zh.ts")
-ROOMS = ("api", "console", "formats", "model", "netd", "planner", "service")
+PAGE = ROOT / "web" / "src"
+CATALOGUE = PAGE / "messages" / "sentences_zh.ts"
+LEAST = 20
+"""Characters of a sentence that the page's code cannot contain by chance."""
 
 
-def constants() -> str:
-    """Return all text constants of the rooms that produce text for operators."""
-    return "\n".join(
-        node.value
-        for room in ROOMS
-        for file in (ROOT / "src" / "egressd" / room).rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    )
+def catalogue() -> dict[str, str]:
+    """Return the page's sentences by code."""
+    text = CATALOGUE.read_text().partition("export const wordsZh")[0]
+    quoted = r'"(?:[^"\\]|\\.)*"' + "|" + r"'(?:[^'\\]|\\.)*'"
+    found = re.findall(rf'^ {{2}}(?:"([^"]+)"|(\w+)):\s+({quoted}),$', text, re.MULTILINE)
+    return {code or bare: sentence[1:-1] for code, bare, sentence in found}
 
 
-def test_every_translated_sentence_is_one_of_the_device() -> None:
-    said = constants()
-    pattern = r"""^ {2}(?:"([^"]+)"|'([^']+)'|(\w+)):"""
-    texts = re.findall(pattern, CATALOGUE.read_text(), re.MULTILINE)
-    assert len(texts) > 100
-    unsaid = [
-        part
-        for text in texts
-        for part in re.split(r"\{>?\w+\}|\(s\)", "".join(text))
-        if part.strip(" :,;()`") and part.strip() not in said
-    ]
-    assert unsaid == []
-
-
-def test_every_fault_has_a_sentence_in_chinese_with_its_values() -> None:
-    text = FAULTS.read_text()
-    found = re.findall(r'^ {2}(?:"([^"]+)"|(\w+)):\s+"((?:[^"\\]|\\.)*)",$', text, re.MULTILINE)
-    translated = {quoted or bare: sentence for quoted, bare, sentence in found}
-    assert translated.keys() == SENTENCES.keys() - {OTHER}
+def test_every_sentence_is_translated_with_its_values() -> None:
+    translated = catalogue()
+    assert translated.keys() == SENTENCES.keys() - OF_EVENTS.keys() - {OTHER}
     for code, sentence in translated.items():
-        places = set(re.findall(r"\{>?(\w+)\}", sentence))
-        wanted = set(re.findall(r"\{(\w+)", SENTENCES[code]))
+        places = set(re.findall(r"\{>?(\w+)(?::[^}]*)?\}", sentence))
+        wanted = set(re.findall(r"(?<!\{)\{(\w+)", SENTENCES[code]))
         # A field need not be named where the sentence is shown at it.
         assert places - {"field"} == wanted - {"field"}, code
+
+
+def test_every_code_is_used() -> None:
+    used = {
+        node.value
+        for file in (ROOT / "src" / "egressd").rglob("*.py")
+        if file.name != "sentences.py"
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    switched = {f"{what}-{word}" for what in ("rule", "some") for word in ENDINGS}
+    of_kind = {code for code in SENTENCES if code.startswith("address-")}
+    assert SENTENCES.keys() - used - switched - of_kind == set()
+
+
+ENDINGS = ("enabled", "disabled")
+
+
+def test_no_code_of_the_page_has_a_sentence_of_the_device() -> None:
+    own = {PAGE / "messages" / "en.ts"}
+    code = "\n".join(
+        file.read_text()
+        for file in PAGE.rglob("*")
+        if file.suffix in (".ts", ".svelte") and file not in own
+    )
+    parts = {
+        part.strip()
+        for sentence in SENTENCES.values()
+        for part in re.split(r"\{[^}]*\}", sentence)
+        if len(part.strip()) >= LEAST
+    }
+    assert len(parts) > 100
+    assert [part for part in sorted(parts) if part in code] == []
 
 
 @pytest.mark.lab
