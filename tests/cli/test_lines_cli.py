@@ -26,7 +26,9 @@ LINES = {
         reason=as_sentence("the server refused the user name or password"),
         next_attempt="2026-11-20T22:59:10Z",
     ),
-    "l2tp_a": LineStatus(is_online=True, ip="10.9.0.2", state="online", encryption="MPPE"),
+    "l2tp_a": LineStatus(
+        is_online=True, ip="10.9.0.2", state="online", encryption=as_sentence("MPPE")
+    ),
 }
 
 

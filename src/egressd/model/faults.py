@@ -42,7 +42,8 @@ class Fault(msgspec.Struct, frozen=True):
     @property
     def sentence(self) -> Sentence:
         """The fault as a sentence, which has the field among its values."""
-        return say(self.code, field=self.field, **self.values)
+        # A sentence that became a fault names its field itself.
+        return say(self.code, **{"field": self.field, **self.values})
 
     @property
     def field(self) -> str:

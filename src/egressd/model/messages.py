@@ -194,7 +194,7 @@ class LineStatus(msgspec.Struct, frozen=True, kw_only=True):
     """``online``, or the line's current step or wait (``docs/lines.md`` has the list)."""
     reason: Sentence = NONE
     next_attempt: str = ""
-    encryption: str = ""
+    encryption: Sentence = NONE
     """The encryption of a line that is online, with its weak parts; empty for L2TP without secret.
     """
 

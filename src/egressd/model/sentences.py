@@ -548,6 +548,127 @@ SENTENCES: Final[Mapping[str, str]] = {
     "line-being-dialled": "{server} is being dialled",
     "own-line-disabled": "the line is disabled",
     "line-untold": "the data plane has not told of it yet",
+    # The reasons why a line is down: what its server refuses, or does not answer.
+    "login-refused": "the server refused the user name or password",
+    "login-refused-saying": "the server refused the user name or password: {said}",
+    "login-unanswered": "the server does not answer the login",
+    "no-login-kind": "the server takes no kind of password that this line may use",
+    "no-ms-chap": "the server does not ask for MS-CHAPv2, without which PPTP is not encrypted",
+    "eap-only": "the server insists on EAP, by which lines do not log in",
+    "account-in-use": "the account may still be in use at the server",
+    "account-in-use-saying": "the account may still be in use at the server: {said}",
+    "server-unproved": (
+        "the server does not know the password itself, and may be another than it should be"
+    ),
+    "no-mppe": "the server does not encrypt PPTP with 128 bits (MPPE)",
+    "mppe-in-l2tp": "the server wants MPPE inside L2TP, which egressd does not do",
+    "l2tp-secret-wanted": (
+        "the server wants a secret of L2TP's own, beside IPsec's, which lines do not have"
+    ),
+    "looped-back": "what is sent to the server comes back unchanged",
+    "no-address-given": "the server gave no IP address",
+    "one-address-given": "the server gives both ends of the line one address, {address}",
+    "given-address-refused": "the server hands out {address}, {whose}",
+    "whose-none": "which is nobody's address",
+    "whose-lan": "which is in the LAN {name}",
+    "whose-interface": "which is an address of {name}",
+    "whose-gateway": "which is the gateway of {name}",
+    "whose-server": "which is the address of a VPN server",
+    "whose-resolver": "which is the address of a resolver",
+    "no-gre": (
+        "the PPTP server takes the call by TCP, but no GRE comes from it: something on the way "
+        "drops IP protocol 47"
+    ),
+    "no-ppp": "the L2TP server takes the call, but no PPP comes from it",
+    "l2tp-call-unanswered": "the L2TP server does not answer the call",
+    "pptp-call-refused": "the PPTP server takes no call of this line",
+    "pptp-call-refused-saying": "the PPTP server takes no call of this line: {said}",
+    "pptp-call-ended": "the PPTP server ended the call",
+    "closed-by-operator": "the server closed the connection for administrative reasons",
+    "no-room-now": "the server has no room for the call at the moment",
+    "no-room": "the server has no room for the call",
+    "call-too-slow": "the call was not set up in the time that the server gives",
+    "tunnel-exists": "the server has a tunnel of this line already",
+    "tunnel-not-allowed": "the server does not let this line have a tunnel",
+    "other-l2tp-version": "the server speaks another version of L2TP",
+    "server-shuts-down": "the server is being shut down",
+    "server-stopped-answering": "the server stopped answering",
+    "server-ended-line": "the server ended the line",
+    "server-ended-line-saying": "the server ended the line: {said}",
+    "server-closed": "the server closed the connection",
+    "server-closed-saying": "the server closed the connection: {said}",
+    "line-too-slow": "{server} took too long to set the line up",
+    "no-pptp-server": "no PPTP server answers at {server}",
+    "no-pptp-server-saying": "no PPTP server answers at {server}: {said}",
+    "no-l2tp-server": "no L2TP server answers at {server} port {port}",
+    "no-l2tp-by-ipsec": "no L2TP server answers at {server} port {port} through IPsec",
+    "no-l2tp-by-esp": (
+        "no L2TP server answers at {server} port {port} through IPsec: something on the way may "
+        "drop ESP (IP protocol 50), and UDP is tried in its place"
+    ),
+    "no-l2tp-by-either": (
+        "no L2TP server answers at {server} port {port}, neither by ESP nor by ESP in UDP"
+    ),
+    # IPsec.
+    "no-ipsec-server": "no IPsec server answers at {server}",
+    "ipsec-too-slow": "IPsec with {server} took too long",
+    "secret-refused": "the server refused the IPsec secret",
+    "secret-unanswered": (
+        "the server does not answer once the IPsec secret is used: it is wrong, or something on "
+        "the way drops UDP port 4500"
+    ),
+    "no-encryption-taken": "the server accepts none of the IPsec encryptions offered",
+    "encryption-not-offered": "the server answers with an IPsec encryption that was not offered",
+    "ipsec-not-allowed": "the server does not let this address use L2TP over IPsec",
+    "ipsec-refused": "the server refused IPsec: {notify}",
+    "server-ended-ipsec": "the server ended the IPsec association",
+    "ipsec-ended": "the IPsec association ended",
+    "ike-port-in-use": (
+        "another program has UDP port {port}, which IPsec needs; Debian's own strongSwan is "
+        "stopped by: systemctl disable --now strongswan strongswan-starter"
+    ),
+    "ike-fails": "the IKE daemon failed: {reason}",
+    "ike-does-not-start": "the IKE daemon does not start: {said}",
+    "ike-ended": "the IKE daemon ended",
+    "ike-hung-up": "the IKE daemon hung up or does not answer",
+    "ike-was-ended": "the IKE daemon was ended",
+    "charon-gone": "charon has gone",
+    "charon-silent": "charon does not answer",
+    "charon-lacks-command": "charon knows no {command}",
+    # What a line needs of the machine.
+    "kernel-lacks-ppp": "the kernel cannot do PPP: {said}",
+    "kernel-lacks-mppe": "the kernel cannot encrypt PPTP: it has no module ppp_mppe",
+    "kernel-lacks-ipsec": "the kernel cannot do IPsec (module esp4): {said}",
+    "module-missing": (
+        "the running kernel cannot do {what}: it has no module {module}; Debian's "
+        "linux-image-amd64 has it"
+    ),
+    "programs-missing": "programs are missing: apt install {packages: }",
+    "server-name-unresolved": "the server's name {host} cannot be resolved",
+    "no-route-to-server": "there is no route to reach {server} by",
+    "no-address-for-server": "there is no address on {name} to reach {server} by",
+    "packets-astray": "packets do not reach {server} by {name}: {reason}",
+    "no-route": "there is no route",
+    "leave-by-other": "they would leave by {name}",
+    "same-address": "{name} has the same address, {address}",
+    "carrier-readdressed": "the address of {name} is now {address}",
+    "carrier-changed": "the way to {server} is now {name}",
+    "secret-lines-full": "no more than {most} lines can have a secret",
+    "clear-lines-full": "no more than {most} L2TP lines can be without a secret",
+    "line-not-started": "it could not be started: {reason}",
+    "no-own-mounts": "its daemons may not have mounts of their own: {said}",
+    "daemon-ended": "its daemon ended",
+    "daemon-ended-saying": "its daemon ended: {said}",
+    "with-end": "{reason} ({how})",
+    "process-ended": "it ended",
+    "process-ended-with": "it ended with status {status}",
+    "process-killed": "it was ended by {signal}",
+    # The encryption of a line.
+    "mppe": "MPPE (RC4, 128 bits)",
+    "ipsec": "IKE {ike:/}, ESP {esp:/}",
+    "ipsec-in-udp": "IKE {ike:/}, ESP in UDP {esp:/}",
+    "ipsec-only-in-udp": "IKE {ike:/}, ESP in UDP (by itself it does not come through) {esp:/}",
+    "with-weak-parts": "{encryption}; weak: {parts}",
     # The explanation of a client's path.
     "step-stopped": "the device is stopped: every client is blocked",
     "step-opened": "the device is opened: no rule applies, every client goes out directly",

@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from egressd.model.wording import Sentence, say
+
 _ENVIRONMENT: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid (unix(7), SO_PEERCRED)
 
@@ -65,19 +67,19 @@ def open_same(pid: int, started: int) -> int | None:
     return None
 
 
-def how_it_ended(pidfd: int) -> str:
-    """Return a text about the end of a process. The exit status of a process that an earlier netd
-    started is unknown, since only its parent could read it.
+def how_it_ended(pidfd: int) -> Sentence:
+    """Return a sentence about the end of a process. The exit status of a process that an earlier
+    netd started is unknown, since only its parent could read it.
     """
     try:
         result = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
     except ChildProcessError:
         result = None
     if result is None:
-        return "it ended"
+        return say("process-ended")
     if result.si_code == os.CLD_EXITED:
-        return f"it ended with status {result.si_status}"
-    return f"it was ended by {signal.Signals(result.si_status).name}"
+        return say("process-ended-with", status=result.si_status)
+    return say("process-killed", signal=signal.Signals(result.si_status).name)
 
 
 def peer_of(writer: asyncio.StreamWriter) -> tuple[int, int]:

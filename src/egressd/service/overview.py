@@ -84,7 +84,8 @@ class LineSeen(Coding, frozen=True, kw_only=True):
 
     is_online: bool
     ip: str
-    encryption: str
+    encryption: Sentence
+    encryption_coded: Coded | None = None
     state: str
     """``online``, or the line's current step or wait (``docs/lines.md`` has the list)."""
     reason: Sentence

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from egressd.model.nouns import Line
+from egressd.model.wording import as_sentence
 from egressd.netd.lines import diagnosis
 from egressd.netd.lines.diagnosis import IkeTalk
 from egressd.netd.lines.failure import AccountInUse, Cause, Declined, Failure, IkeStage, Unproved
@@ -21,6 +22,8 @@ DIAL = Dial(
     server=IPv4Address("203.0.113.9"),
     local=IPv4Address("198.51.100.2"),
 )
+
+TOLD = as_sentence("told")
 
 BEGINNING = """\
 Renamed interface ppp1 to l2tp_1
@@ -331,7 +334,7 @@ def test_xl2tpd_messages_become_a_cause_and_a_reason(
 )
 def test_a_server_may_say_that_an_account_is_in_use(said: str, is_in_use: bool) -> None:
     for cause in (Cause.WRONG_PASSWORD, Cause.REFUSED):
-        failure = Failure(cause, "the server says so", said)
+        failure = Failure(cause, as_sentence("the server says so"), said)
         found = diagnosis.reconsidered(failure, "203.0.113.9", is_proven=False)
         assert isinstance(found, AccountInUse) is is_in_use
 
@@ -342,14 +345,14 @@ def test_what_has_worked_is_not_wrong() -> None:
         return made.cause, str(made)
 
     in_use = (Cause.REFUSED, "the account may still be in use at the server")
-    assert found(Failure(Cause.WRONG_PASSWORD, "told")) == in_use
+    assert found(Failure(Cause.WRONG_PASSWORD, TOLD)) == in_use
     for words in ("Too many failed login attempts", "The account is locked", "3 login failures"):
-        assert found(Failure(Cause.WRONG_PASSWORD, "told", words)) == (Cause.WRONG_PASSWORD, "told")
-    assert found(Unproved("told")) == (Cause.UNREACHABLE, SILENT)
+        assert found(Failure(Cause.WRONG_PASSWORD, TOLD, words)) == (Cause.WRONG_PASSWORD, "told")
+    assert found(Unproved(TOLD)) == (Cause.UNREACHABLE, SILENT)
     for failure in (
-        Failure(Cause.LOST, "told", "already logged in"),
-        Failure(Cause.WRONG_SECRET, "told"),
-        Failure(Cause.REFUSED, "told"),
+        Failure(Cause.LOST, TOLD, "already logged in"),
+        Failure(Cause.WRONG_SECRET, TOLD),
+        Failure(Cause.REFUSED, TOLD),
     ):
         assert found(failure) == (failure.cause, "told")
 

@@ -207,6 +207,8 @@ export interface components {
         };
         LineSeen: {
             encryption: string;
+            /** @default null */
+            encryption_coded: components["schemas"]["Coded"] | null;
             ip: string;
             is_online: boolean;
             next_attempt: string;
@@ -223,6 +225,8 @@ export interface components {
         };
         LineState: {
             encryption: string;
+            /** @default null */
+            encryption_coded: components["schemas"]["Coded"] | null;
             ip: string;
             is_enabled: boolean;
             is_online: boolean;

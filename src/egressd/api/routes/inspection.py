@@ -80,6 +80,7 @@ def add(app: FastAPI, services: Services) -> None:
                     "state": "waiting",
                     "reason": "the server does not answer",
                     "next_attempt": "2026-11-20T22:59:10Z",
+                    "encryption": "",
                 }
             },
             "flows": [

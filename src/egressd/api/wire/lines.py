@@ -195,12 +195,13 @@ class LineState(Coding, frozen=True, kw_only=True):
     reason_coded: Annotated[Coded | None, Meta(description="The same for programs.")] = None
     next_attempt: Annotated[str, Meta(description="When it is dialled next, in UTC; or empty.")]
     encryption: Annotated[
-        str,
+        Sentence,
         Meta(
             description="Its encryption while it is online, with its weak parts; empty for L2TP "
             "without a secret."
         ),
     ]
+    encryption_coded: Annotated[Coded | None, Meta(description="The same for programs.")] = None
 
 
 class LineStates(Answer, frozen=True, kw_only=True):

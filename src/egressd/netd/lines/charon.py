@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 import msgspec
 import structlog
 
+from egressd.model.wording import NONE, Sentence, as_sentence, say
 from egressd.netd.lines import diagnosis
 from egressd.netd.lines.diagnosis import IkeTalk
 from egressd.netd.lines.failure import Cause, Declined, Failure, Unproved
@@ -57,7 +58,7 @@ class Secured(NamedTuple):
 
     group: int
     manner: Manner
-    encryption: str
+    encryption: Sentence
     """The algorithms in use, as text: see `proposals.in_use`."""
 
 
@@ -100,7 +101,7 @@ class _Association:
         if not self.settled.done():
             self.settled.set_result(failure)
 
-    def lose(self, reason: str) -> None:
+    def lose(self, reason: Sentence) -> None:
         if self.settled.done():
             self.on_loss()
         self.settle(Failure(Cause.FAILED, reason))
@@ -155,7 +156,7 @@ class Charon:
         `on_loss` is called when the association ends later without `end` being called.
         """
         name = ipsec.association_name(dial.local_port)
-        encryption = ""
+        encryption = NONE
         try:
             connection = await self._running()
             association = _Association(dial, self._group_of(dial), on_loss)
@@ -170,7 +171,7 @@ class Charon:
                 encryption = await self._encryption(connection, association)
         except (OSError, CharonRefusal) as error:
             self._associations.pop(name, None)
-            raise Failure(Cause.FAILED, f"the IKE daemon failed: {error}") from error
+            raise Failure(Cause.FAILED, say("ike-fails", reason=_reason(error))) from error
         if failure is not None:
             await self.end(dial.local_port)
             raise failure
@@ -216,7 +217,7 @@ class Charon:
                     if not (isinstance(failure, Declined) and failure.is_said):
                         break
         except TimeoutError:
-            return Failure(Cause.UNREACHABLE, f"IPsec with {dial.server} took too long")
+            return Failure(Cause.UNREACHABLE, say("ipsec-too-slow", server=str(dial.server)))
         return failure
 
     def _may_be_better(self, association: _Association) -> bool:
@@ -399,11 +400,11 @@ class Charon:
                 return found
         return None
 
-    async def _encryption(self, connection: Connection, association: _Association) -> str:
+    async def _encryption(self, connection: Connection, association: _Association) -> Sentence:
         name = ipsec.association_name(association.dial.local_port)
         found = await self._find(connection, name, association.group)
         if found is None:
-            return ""
+            return NONE
         return proposals.in_use(found.sa, found.child, is_forced=association.manner.is_in_udp)
 
     # --- Events. ----------------------------------------------------------------------------
@@ -441,9 +442,9 @@ class Charon:
 
     def _ended(self) -> None:
         log.error("IKE daemon ended", how=self._unit.how if self._unit else "")
-        self._lose_all("the IKE daemon ended")
+        self._lose_all(say("ike-ended"))
 
-    def _lose_all(self, reason: str) -> None:
+    def _lose_all(self, reason: Sentence) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -477,19 +478,19 @@ class Charon:
                 await asyncio.sleep(0.05)
             said = self._unit.read(LOG).strip().rpartition("\n")[2]
             await self._stop(polite=False)
-            raise Failure(Cause.FAILED, f"the IKE daemon does not start: {said[:200]}")
+            raise Failure(Cause.FAILED, say("ike-does-not-start", said=said[:200]))
 
     async def _connect(self) -> Connection:
         def closed() -> None:
             log.warning("IKE daemon closed the connection or does not answer")
-            self._lose_all("the IKE daemon hung up or does not answer")
+            self._lose_all(say("ike-hung-up"))
 
         path = self._folder / ipsec.SOCKET
         self._connection = await Connection.open(path, self._hear, closed, _EVENTS)
         return self._connection
 
     async def _stop(self, *, polite: bool) -> None:
-        self._lose_all("the IKE daemon was ended")
+        self._lose_all(say("ike-was-ended"))
         if self._unit is not None:
             self._unit.on_end = lambda: None
             await self._unit.end(polite=polite)
@@ -515,6 +516,12 @@ def _children(values: Values) -> Iterator[Values]:
             yield from sa.get("child-sas", {}).values()
 
 
+def _reason(error: OSError | CharonRefusal) -> Sentence:
+    """Return the sentence of an error of `vici`, or the text of another one."""
+    said = error.args[0] if error.args else None
+    return said if isinstance(said, Sentence) else as_sentence(str(error))
+
+
 def _look_at_port() -> None:
     """Raise Failure if another program holds the port that IKE needs."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -523,8 +530,4 @@ def _look_at_port() -> None:
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            raise Failure(
-                Cause.FAILED,
-                f"another program has UDP port {_IKE_PORT}, which IPsec needs; Debian's own "
-                "strongSwan is stopped by: systemctl disable --now strongswan strongswan-starter",
-            ) from None
+            raise Failure(Cause.FAILED, say("ike-port-in-use", port=_IKE_PORT)) from None

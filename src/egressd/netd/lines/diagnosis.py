@@ -10,13 +10,14 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from egressd.model.wording import Sentence, Value, say
 from egressd.netd.lines import reasons
 from egressd.netd.lines.failure import AccountInUse, Cause, Declined, Failure, IkeStage, Unproved
-from egressd.netd.lines.reasons import Sentence
+from egressd.netd.lines.reasons import LogRule
 from egressd.planner.lines.dial import Dial
 
 _WORDS_MAX: Final = 120
-_ENDED: Final = "its daemon ended"
+_ENDED: Final = say("daemon-ended")
 _UNPRINTABLE: Final = re.compile(r"[^ -~]+")
 
 _OVER: Final = re.compile(
@@ -53,16 +54,16 @@ def verdict(dial: Dial, *, was_online: bool, ppp_log: str, daemon_log: str) -> F
     for text, rules in ((ppp_log, reasons.PPP_LOG), (daemon_log, reasons.UNIT_LOG)):
         failure = failure or _first(dial, text, rules)
     if was_online:
-        return Failure(Cause.LOST, str(failure or _ENDED))
+        return Failure(Cause.LOST, failure.reason if failure is not None else _ENDED)
     if failure is not None:
         return failure
     said = _last_words(ppp_log) or _last_words(daemon_log)
-    return Failure(Cause.FAILED, f"its daemon ended: {said}" if said else _ENDED)
+    return Failure(Cause.FAILED, say("daemon-ended-saying", said=said) if said else _ENDED)
 
 
 def unfinished(dial: Dial, ppp_log: str, daemon_log: str) -> Failure:
     """Return how far a line came whose server keeps answering and never finishes."""
-    told = f"{dial.server} took too long to set the line up"
+    told = say("line-too-slow", server=str(dial.server))
     if reasons.LOGGED_IN.search(ppp_log):
         told = reasons.NO_ADDRESS
     elif reasons.PROOF_SENT.search(ppp_log):
@@ -72,16 +73,17 @@ def unfinished(dial: Dial, ppp_log: str, daemon_log: str) -> Failure:
     return Failure(Cause.UNREACHABLE, told)
 
 
-def _first(dial: Dial, text: str, rules: Sequence[Sentence]) -> Failure | None:
+def _first(dial: Dial, text: str, rules: Sequence[LogRule]) -> Failure | None:
     """Return the meaning of the first known sentence."""
     mine = [rule for rule in rules if dial.line.type in rule.kinds]
     found = [(match, rule) for rule in mine if (match := rule.pattern.search(text))]
     if not found:
         return None
     match, rule = min(found, key=lambda one: one[0].start())
-    words = [_plain(group) for group in match.groups()]
-    told = rule.reason.format(*words, server=dial.server, port=dial.line.port)
-    return Failure(rule.cause, told, "".join(words))
+    words = {name: _plain(group) for name, group in match.groupdict().items()}
+    line: dict[str, Value] = {"server": str(dial.server), "port": dial.line.port}
+    told = say(rule.code, **{name: line[name] for name in rule.of_line}, **words)
+    return Failure(rule.cause, told, "".join(words.values()))
 
 
 def reconsidered(failure: Failure, server: object, *, is_proven: bool) -> Failure:
@@ -92,7 +94,7 @@ def reconsidered(failure: Failure, server: object, *, is_proven: bool) -> Failur
     worked counts as unreachable.
     """
     if is_proven and isinstance(failure, Unproved):
-        return Failure(Cause.UNREACHABLE, f"no IPsec server answers at {server}")
+        return Failure(Cause.UNREACHABLE, _no_ipsec_server(server))
     if failure.cause not in (Cause.WRONG_PASSWORD, Cause.REFUSED):
         return failure
     is_said = reasons.IN_USE.search(failure.words) is not None
@@ -143,12 +145,10 @@ def resolvers(resolv_conf: str) -> tuple[str, ...]:
 
 # --- IPsec. -------------------------------------------------------------------------------
 
-_NONE_TAKEN: Final = "the server accepts none of the IPsec encryptions offered"
-_NO_ACCESS: Final = "the server does not let this address use L2TP over IPsec"
-_SILENT: Final = (
-    "the server does not answer once the IPsec secret is used: it is wrong, or something on the "
-    "way drops UDP port 4500"
-)
+_NONE_TAKEN: Final = say("no-encryption-taken")
+_NO_ACCESS: Final = say("ipsec-not-allowed")
+_SILENT: Final = say("secret-unanswered")
+_REFUSED_SECRET: Final = say("secret-refused")
 _REFUSALS: Final = {
     "INVALID_ID_INFORMATION": _NO_ACCESS,
     "INVAL_ID": _NO_ACCESS,
@@ -189,11 +189,9 @@ class IkeTalk:
         if notified := _NOTIFY.search(message):
             return self._notified(notified[1])
         if _KERNEL.search(message):
-            told = f"the kernel cannot do IPsec (module esp4): {_plain(message)}"
-            return Failure(Cause.MISSING, told)
+            return Failure(Cause.MISSING, say("kernel-lacks-ipsec", said=_plain(message)))
         if message in _UNASKED:
-            told = "the server answers with an IPsec encryption that was not offered"
-            return Failure(Cause.REFUSED, told)
+            return Failure(Cause.REFUSED, say("encryption-not-offered"))
         if message == "could not decrypt payloads" and self._is_proving:
             return _wrong_secret()
         if ended := _DELETED.search(message):
@@ -220,29 +218,33 @@ class IkeTalk:
             return _wrong_secret()
         if what in _NOT_TAKEN:
             return Declined(Cause.REFUSED, _NONE_TAKEN, self._stage, is_said=True)
-        reason = _REFUSALS.get(what, f"the server refused IPsec: {what}")
+        reason = _REFUSALS.get(what) or say("ipsec-refused", notify=what)
         return Failure(Cause.REFUSED, reason)
 
     def _ended(self) -> Failure:
         """Return the failure after the server ended an established IKE_SA."""
         if self._stage is IkeStage.ESP:
             return Declined(Cause.REFUSED, _NONE_TAKEN, IkeStage.ESP, is_said=True)
-        return Failure(Cause.REFUSED, "the server ended the IPsec association")
+        return Failure(Cause.REFUSED, say("server-ended-ipsec"))
 
     def _given_up(self) -> Failure:
         exchange, which = self._unanswered
-        silent = f"no IPsec server answers at {self._server}"
+        silent = _no_ipsec_server(self._server)
         if exchange != "0":
             return Declined(Cause.UNREACHABLE, silent, IkeStage.ESP, is_said=False)
         if which >= _PROVING:
-            return Unproved(_SILENT if self._is_by_nat_port else str(_wrong_secret()))
+            return Unproved(_SILENT if self._is_by_nat_port else _REFUSED_SECRET)
         if which > 1:
             return Failure(Cause.UNREACHABLE, silent)
         return Declined(Cause.UNREACHABLE, silent, IkeStage.IKE, is_said=False)
 
 
 def _wrong_secret() -> Failure:
-    return Failure(Cause.WRONG_SECRET, "the server refused the IPsec secret")
+    return Failure(Cause.WRONG_SECRET, _REFUSED_SECRET)
+
+
+def _no_ipsec_server(server: object) -> Sentence:
+    return say("no-ipsec-server", server=str(server))
 
 
 def unheard(dial: Dial, *, in_udp: bool, was_tried: bool) -> Failure:
@@ -250,14 +252,8 @@ def unheard(dial: Dial, *, in_udp: bool, was_tried: bool) -> Failure:
 
     `in_udp`: ESP went in UDP. `was_tried`: it did so because plain ESP does not come through.
     """
-    server, port = dial.server, dial.line.port
+    code = "no-l2tp-by-ipsec" if in_udp else "no-l2tp-by-esp"
     if was_tried:
-        told = f"no L2TP server answers at {server} port {port}, neither by ESP nor by ESP in UDP"
-    elif in_udp:
-        told = f"no L2TP server answers at {server} port {port} through IPsec"
-    else:
-        told = (
-            f"no L2TP server answers at {server} port {port} through IPsec: something on the way "
-            "may drop ESP (IP protocol 50), and UDP is tried in its place"
-        )
+        code = "no-l2tp-by-either"
+    told = say(code, server=str(dial.server), port=dial.line.port)
     return Failure(Cause.UNREACHABLE, told)

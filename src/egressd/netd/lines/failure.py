@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import Enum, StrEnum
 
+from egressd.model.wording import Sentence, say
+
 
 class Cause(StrEnum):
     """The ``state`` of a line that is down."""
@@ -20,14 +22,15 @@ class Cause(StrEnum):
 
 
 class Failure(Exception):
-    """A line could not be dialled, or went down. ``str()`` is the reason, in plain words.
+    """A line could not be dialled, or went down. ``reason`` is a sentence in plain words.
 
     ``words`` are the server's text about a refused login, if there is one.
     """
 
-    def __init__(self, cause: Cause, reason: str, words: str = "") -> None:
+    def __init__(self, cause: Cause, reason: Sentence, words: str = "") -> None:
         super().__init__(reason)
         self.cause = cause
+        self.reason = reason
         self.words = words
 
 
@@ -35,8 +38,8 @@ class AccountInUse(Failure):
     """A server refused a login that may well be right: it still holds a session of the account."""
 
     def __init__(self, words: str) -> None:
-        told = "the account may still be in use at the server"
-        super().__init__(Cause.REFUSED, f"{told}: {words}" if words else told, words)
+        told = say("account-in-use-saying", said=words) if words else say("account-in-use")
+        super().__init__(Cause.REFUSED, told, words)
 
 
 class IkeStage(Enum):
@@ -51,7 +54,7 @@ class Declined(Failure):
     so, and the next offer may follow without delay; other servers are silent.
     """
 
-    def __init__(self, cause: Cause, reason: str, stage: IkeStage, *, is_said: bool) -> None:
+    def __init__(self, cause: Cause, reason: Sentence, stage: IkeStage, *, is_said: bool) -> None:
         super().__init__(cause, reason)
         self.stage = stage
         self.is_said = is_said
@@ -62,5 +65,5 @@ class Unproved(Failure):
     moment.
     """
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: Sentence) -> None:
         super().__init__(Cause.WRONG_SECRET, reason)

@@ -24,9 +24,10 @@ import structlog
 from egressd.model.errors import Invalid
 from egressd.model.facts import Interface
 from egressd.model.messages import LineStatus
+from egressd.model.names import AUTO
 from egressd.model.nouns import Line
 from egressd.model.times import utc_text
-from egressd.model.wording import as_sentence, say
+from egressd.model.wording import NONE, Sentence, as_sentence, say
 from egressd.netd.kernel import sockets
 from egressd.netd.lines import diagnosis, unit
 from egressd.netd.lines.backoff import Backoff
@@ -125,7 +126,7 @@ class LineKeeper:
         interface, which must not be taken for another program's.
         """
         self._is_secured = True
-        self._encryption = ""
+        self._encryption = NONE
         self._task: asyncio.Task[None] | None = None
 
     # --- For `Lines`. -----------------------------------------------------------------------
@@ -224,12 +225,12 @@ class LineKeeper:
         except Failure as error:
             failure = self._astray(error)
         except Invalid as error:
-            failure = Failure(Cause.INVALID, str(error))
+            failure = Failure(Cause.INVALID, error.sentence)
         except OSError as error:
-            failure = Failure(Cause.FAILED, f"it could not be started: {error}")
+            failure = Failure(Cause.FAILED, say("line-not-started", reason=str(error)))
         except Exception as error:
             log.exception("unexpected error in a line", line=self.line.name)
-            failure = Failure(Cause.FAILED, repr(error))
+            failure = Failure(Cause.FAILED, as_sentence(repr(error)))
         while True:
             try:
                 await self._take_down(polite=failure.cause is not Cause.LOST)
@@ -256,9 +257,7 @@ class LineKeeper:
         self._due = None if delay is None else loop.time() + delay * jitter
         self._turn += 1
         self._failed_by = self._way()
-        status = LineStatus(
-            is_online=False, state=failure.cause.value, reason=as_sentence(str(failure))
-        )
+        status = LineStatus(is_online=False, state=failure.cause.value, reason=failure.reason)
         self._tell_of(status, is_news=True)  # at least the time of the next attempt is new
 
     async def _take_down(self, *, polite: bool) -> None:
@@ -292,15 +291,13 @@ class LineKeeper:
         self._server = server = await self._surroundings.address(line.server, self._turn)
         way = self._carrier(server)
         if way is None:
-            missing = "no route" if line.interface == "auto" else "no address"
-            by = "" if line.interface == "auto" else f" on {line.interface}"
-            raise Failure(Cause.NO_CARRIER, f"there is {missing}{by} to reach {server} by")
+            raise Failure(Cause.NO_CARRIER, _no_carrier(line, server))
         self._surroundings.check_way(server, way)
         if line.type == "l2tp":
             try:
                 self._local_port = self._ports.take()
             except LookupError as error:
-                raise Failure(Cause.FAILED, str(error)) from None
+                raise Failure(Cause.FAILED, as_sentence(error.args[0])) from None
         dial = Dial(line=line, server=server, local=way.address, local_port=self._local_port)
         what = daemon(dial)
         secured = None
@@ -341,7 +338,7 @@ class LineKeeper:
                 dial, note.ike_group, note.ike_manner, self._lost_security
             )
             if secured is None:
-                raise Failure(Cause.LOST, "the IPsec association ended")
+                raise Failure(Cause.LOST, say("ipsec-ended"))
         self._encryption = encryption(self.line, secured)
         return dial
 
@@ -392,7 +389,7 @@ class LineKeeper:
         while True:
             link = self._surroundings.link(self.line.name)
             if not self._is_secured:
-                raise Failure(Cause.LOST, "the IPsec association ended")
+                raise Failure(Cause.LOST, say("ipsec-ended"))
             if objection := self._surroundings.objection(self.line.name):
                 raise Failure(Cause.REFUSED, objection)
             if running.is_over or (self._online_since and link is None):
@@ -412,7 +409,7 @@ class LineKeeper:
             if diagnosis.is_over(running.read(pppd.LOG), running.read(unit.LOG)):
                 raise await self._why(dial, running)
             if loop.time() - began > _CONNECT_S and _is_unanswered(dial):
-                raise Failure(Cause.UNREACHABLE, f"no PPTP server answers at {dial.server}")
+                raise Failure(Cause.UNREACHABLE, say("no-pptp-server", server=str(dial.server)))
             if loop.time() - began > _DIAL_S:
                 raise diagnosis.unfinished(dial, running.read(pppd.LOG), running.read(unit.LOG))
             await self._hear(_LOOK_S)
@@ -435,7 +432,7 @@ class LineKeeper:
         pulse.look(now, packets(self.line.name), echoes.news())
         self._charon.feel(self._local_port, pulse.silence_s(now))
         if pulse.is_silent(now):
-            raise Failure(Cause.LOST, "the server stopped answering")
+            raise Failure(Cause.LOST, say("server-stopped-answering"))
         if pulse.is_doubtful(now):
             ping(self.line.name, link.peers[0])
 
@@ -452,7 +449,8 @@ class LineKeeper:
         if failure.cause is Cause.UNREACHABLE and dial.line.secret:
             return await self._charon.unheard(dial.local_port) or failure
         if failure.cause in (Cause.FAILED, Cause.LOST) and running.how:
-            return Failure(failure.cause, f"{failure} ({running.how})")
+            told = say("with-end", reason=failure.reason, how=running.how)
+            return Failure(failure.cause, told)
         return failure
 
     async def _hear(self, timeout_s: float | None) -> bool:
@@ -478,18 +476,24 @@ def _address(link: Interface) -> str:
     return str(link.addresses[0].ip)
 
 
-def encryption(line: Line, secured: Secured | None) -> str:
+def encryption(line: Line, secured: Secured | None) -> Sentence:
     """Return the name of a line's encryption, with its weak parts."""
     if line.type == "pptp":
-        return "MPPE (RC4, 128 bits); weak: MPPE"
-    return "" if secured is None else secured.encryption
+        return say("with-weak-parts", encryption=say("mppe"), parts=("MPPE",))
+    return NONE if secured is None else secured.encryption
 
 
-def _moved(dial: Dial, before: Carrier, now: Carrier) -> str:
+def _no_carrier(line: Line, server: IPv4Address) -> Sentence:
+    if line.interface == AUTO:
+        return say("no-route-to-server", server=str(server))
+    return say("no-address-for-server", name=line.interface, server=str(server))
+
+
+def _moved(dial: Dial, before: Carrier, now: Carrier) -> Sentence:
     """Return the reason why a line cannot stay on the carrier that it was dialled by."""
     if now.interface == before.interface:
-        return f"the address of {now.interface} is now {now.address}"
-    return f"the way to {dial.server} is now {now.interface}"
+        return say("carrier-readdressed", name=now.interface, address=str(now.address))
+    return say("carrier-changed", server=str(dial.server), name=now.interface)
 
 
 def _is_unanswered(dial: Dial) -> bool:

@@ -16,6 +16,7 @@ import structlog
 
 from egressd.model.messages import LineStatus
 from egressd.model.nouns import Line
+from egressd.model.wording import say
 from egressd.netd import strays
 from egressd.netd.kernel.follower import Follower
 from egressd.netd.lines import diagnosis, unit
@@ -50,8 +51,8 @@ class DialledLines:
         self._folder = run_dir / "units"
         self._on_change = on_change
         self._charon = Charon(run_dir / "charon")
-        self._secret_ports = _ports(LINE_PORTS, "lines can have a secret")
-        self._clear_ports = _ports(CLEAR_LINE_PORTS, "L2TP lines can be without a secret")
+        self._secret_ports = _ports(LINE_PORTS, "secret-lines-full")
+        self._clear_ports = _ports(CLEAR_LINE_PORTS, "clear-lines-full")
         self._logins = Logins(logins)
         self._surroundings = Surroundings(self._tell_all)
         self._keepers: dict[str, LineKeeper] = {}
@@ -260,12 +261,12 @@ def _is_same(line: Line, wanted: Line | None) -> bool:
     return wanted is not None and dial_key(line) == dial_key(wanted)
 
 
-def _ports(ports: range, use: str) -> PortRange:
+def _ports(ports: range, full: str) -> PortRange:
     """Return the local UDP ports of L2TP lines, to be reused as late as possible.
 
     A server that has not noticed the end of a session would take packets from its port for a part
     of it (Linux's L2TP connects a UDP socket for each tunnel), and the new session would stay
     silent.
     """
-    full = f"no more than {len(ports)} {use}"
-    return PortRange(ports, full, first=random.randrange(len(ports)))  # noqa: S311 (no secret)
+    told = say(full, most=len(ports))
+    return PortRange(ports, told, first=random.randrange(len(ports)))  # noqa: S311 (no secret)

@@ -9,37 +9,41 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from egressd.model.wording import say
 from egressd.netd.lines.failure import Cause
 
 
-class Sentence(NamedTuple):
+class LogRule(NamedTuple):
     """A sentence of a daemon, and its meaning."""
 
     pattern: re.Pattern[str]
+    """Its named groups are values of the meaning."""
     cause: Cause
-    reason: str
-    """The text, with ``{}`` for each group of the pattern, ``{server}`` and ``{port}``."""
+    code: str
+    """The meaning: a key of `model.sentences`."""
     kinds: tuple[str, ...]
     """The types of line to which it applies."""
+    of_line: tuple[str, ...]
+    """The values of the meaning that are the line's: ``server`` and ``port``."""
 
 
 _ALL: Final = ("l2tp", "pptp")
 
 
-def _rule(pattern: str, cause: Cause, reason: str, kinds: tuple[str, ...] = _ALL) -> Sentence:
-    return Sentence(re.compile(f"^{pattern}", re.MULTILINE), cause, reason, kinds)
+def _rule(
+    pattern: str,
+    cause: Cause,
+    code: str,
+    kinds: tuple[str, ...] = _ALL,
+    *,
+    of_line: tuple[str, ...] = (),
+) -> LogRule:
+    return LogRule(re.compile(f"^{pattern}", re.MULTILINE), cause, code, kinds, of_line)
 
 
-NO_LOGIN: Final = "the server does not answer the login"
-NO_ADDRESS: Final = "the server gave no IP address"
-NO_CALL: Final = "the L2TP server does not answer the call"
-_WRONG: Final = "the server refused the user name or password"
-_WRONG_SAYING: Final = "the server refused the user name or password: {}"
-_NO_WAY_IN: Final = "the server takes no kind of password that this line may use"
-_NO_MPPE: Final = "the kernel cannot encrypt PPTP: it has no module ppp_mppe"
-NO_MS_CHAP: Final = "the server does not ask for MS-CHAPv2, without which PPTP is not encrypted"
-L2TP_MPPE: Final = "the server wants MPPE inside L2TP, which egressd does not do"
-_NO_PPTP: Final = "no PPTP server answers at {server}"
+NO_LOGIN: Final = say("login-unanswered")
+NO_ADDRESS: Final = say("no-address-given")
+NO_CALL: Final = say("l2tp-call-unanswered")
 _PPTP: Final = r"pptp \w+\[[^]]*\]: "
 _SOON: Final = r"(?:.*\n){0,99}?"
 """The lines up to another sentence. Without the bound a log full of the first sentence would be
@@ -50,141 +54,164 @@ _XL2TPD: Final = r"xl2tpd\[\d+\]: (?:\w+ ?: )?"
 _CDN: Final = 14
 _STOP_CCN: Final = 4
 _L2TP_CODES: Final = (
-    (_CDN, 3, "the server closed the connection for administrative reasons"),
-    (_CDN, 4, "the server has no room for the call at the moment"),
-    (_CDN, 5, "the server has no room for the call"),
-    (_CDN, 10, "the call was not set up in the time that the server gives"),
-    (_STOP_CCN, 3, "the server has a tunnel of this line already"),
-    (_STOP_CCN, 4, "the server does not let this line have a tunnel"),
-    (_STOP_CCN, 5, "the server speaks another version of L2TP"),
-    (_STOP_CCN, 6, "the server is being shut down"),
+    (_CDN, 3, "closed-by-operator"),
+    (_CDN, 4, "no-room-now"),
+    (_CDN, 5, "no-room"),
+    (_CDN, 10, "call-too-slow"),
+    (_STOP_CCN, 3, "tunnel-exists"),
+    (_STOP_CCN, 4, "tunnel-not-allowed"),
+    (_STOP_CCN, 5, "other-l2tp-version"),
+    (_STOP_CCN, 6, "server-shuts-down"),
 )
 """Message types and result codes (RFC 2661, 4.4.2) that have a meaning without text. xl2tpd logs
 for them the text of the other message's table.
 """
 
-PPP_LOG: Final[tuple[Sentence, ...]] = (
-    _rule(r"(?:CHAP|PAP) authentication failed due to protocol-reject", Cause.REFUSED, _NO_WAY_IN),
+PPP_LOG: Final[tuple[LogRule, ...]] = (
+    _rule(
+        r"(?:CHAP|PAP) authentication failed due to protocol-reject", Cause.REFUSED, "no-login-kind"
+    ),
     _rule(
         r"MS-CHAPv2 mutual authentication failed",
         Cause.REFUSED,
-        "the server does not know the password itself, and may be another than it should be",
+        "server-unproved",
     ),
-    _rule(r"MS-CHAP authentication failed: (.+)", Cause.WRONG_PASSWORD, _WRONG_SAYING),
     _rule(
-        r"Remote message: (.+)\nPAP authentication failed",
+        r"MS-CHAP authentication failed: (?P<said>.+)",
         Cause.WRONG_PASSWORD,
-        _WRONG_SAYING,
+        "login-refused-saying",
     ),
-    _rule(r"(?:CHAP|PAP) authentication failed: (.+)", Cause.WRONG_PASSWORD, _WRONG_SAYING),
-    _rule(r"(?:CHAP|PAP) authentication failed", Cause.WRONG_PASSWORD, _WRONG),
+    _rule(
+        r"Remote message: (?P<said>.+)\nPAP authentication failed",
+        Cause.WRONG_PASSWORD,
+        "login-refused-saying",
+    ),
+    _rule(
+        r"(?:CHAP|PAP) authentication failed: (?P<said>.+)",
+        Cause.WRONG_PASSWORD,
+        "login-refused-saying",
+    ),
+    _rule(r"(?:CHAP|PAP) authentication failed", Cause.WRONG_PASSWORD, "login-refused"),
     _rule(
         r"(?:No response to PAP authenticate-requests|CHAP authentication timed out)",
         Cause.UNREACHABLE,
-        NO_LOGIN,
+        "login-unanswered",
     ),
     _rule(
         r"MPPE required, but MS-CHAP",
         Cause.REFUSED,
-        NO_MS_CHAP,
+        "no-ms-chap",
     ),
-    _rule(r"MPPE required, but kernel has no support", Cause.MISSING, _NO_MPPE),
+    _rule(r"MPPE required, but kernel has no support", Cause.MISSING, "kernel-lacks-mppe"),
     _rule(
         r"MPPE (?:required but (?:peer|not available)|disabled)",
         Cause.REFUSED,
-        "the server does not encrypt PPTP with 128 bits (MPPE)",
+        "no-mppe",
     ),
-    _rule(r"No response to \d+ echo-requests", Cause.LOST, "the server stopped answering"),
+    _rule(r"No response to \d+ echo-requests", Cause.LOST, "server-stopped-answering"),
     _rule(
         r"Serial line is looped back",
         Cause.REFUSED,
-        "what is sent to the server comes back unchanged",
+        "looped-back",
     ),
     _rule(
         r"(?:Could not determine local IP address|Peer refused to agree to our IP"
         r"|IPCP: timeout sending Config-Requests)",
         Cause.REFUSED,
-        NO_ADDRESS,
+        "no-address-given",
     ),
     _rule(
-        r"local  IP address (\S+)\nremote IP address \1$",
+        r"local  IP address (?P<address>\S+)\nremote IP address (?P=address)$",
         Cause.REFUSED,
-        "the server gives both ends of the line one address, {}",
+        "one-address-given",
     ),
     _rule(
-        r"Couldn't (?:set tty to PPP discipline|open the /dev/ppp)(.*)",
+        r"Couldn't (?:set tty to PPP discipline|open the /dev/ppp(?: device)?): (?P<said>.*)",
         Cause.MISSING,
-        "the kernel cannot do PPP{}",
+        "kernel-lacks-ppp",
     ),
     _rule(
         r"LCP: timeout sending Config-Requests",
         Cause.UNREACHABLE,
-        "the PPTP server takes the call by TCP, but no GRE comes from it: something on the way "
-        "drops IP protocol 47",
+        "no-gre",
         ("pptp",),
     ),
     _rule(
         r"LCP: timeout sending Config-Requests",
         Cause.UNREACHABLE,
-        "the L2TP server takes the call, but no PPP comes from it",
+        "no-ppp",
         ("l2tp",),
     ),
     # pppd cuts a message at 1,023 bytes, and a packet's text at 255.
-    _rule(r"LCP terminated by peer \(.*MPPE", Cause.REFUSED, L2TP_MPPE, ("l2tp",)),
-    _rule(r"LCP terminated by peer \((.+?)\)?$", Cause.REFUSED, "the server ended the line: {}"),
-    _rule(r"LCP terminated by peer", Cause.REFUSED, "the server ended the line"),
+    _rule(r"LCP terminated by peer \(.*MPPE", Cause.REFUSED, "mppe-in-l2tp", ("l2tp",)),
+    _rule(r"LCP terminated by peer \((?P<said>.+?)\)?$", Cause.REFUSED, "server-ended-line-saying"),
+    _rule(r"LCP terminated by peer", Cause.REFUSED, "server-ended-line"),
     # Before LCP is open pppd does not log it in words, and continues.
     _rule(
-        r'rcvd \[LCP TermReq id=\S+ "(.*?)(?:"[^"\n]*\])?$(?!\nLCP terminated)',
+        r'rcvd \[LCP TermReq id=\S+ "(?P<said>.*?)(?:"[^"\n]*\])?$(?!\nLCP terminated)',
         Cause.REFUSED,
-        "the server ended the line: {}",
+        "server-ended-line-saying",
     ),
     _rule(
         r"rcvd \[LCP TermReq [^\n]*$(?!\nLCP terminated)",
         Cause.REFUSED,
-        "the server ended the line",
+        "server-ended-line",
     ),
     # What pptp says lands here, too: pppd gives its log to what it runs.
-    _rule(f"{_PPTP}connect: (.*)", Cause.UNREACHABLE, f"{_NO_PPTP}: {{}}", ("pptp",)),
-    _rule(f"{_PPTP}Could not open control connection", Cause.UNREACHABLE, _NO_PPTP, ("pptp",)),
+    _rule(
+        f"{_PPTP}connect: (?P<said>.*)",
+        Cause.UNREACHABLE,
+        "no-pptp-server-saying",
+        ("pptp",),
+        of_line=("server",),
+    ),
+    _rule(
+        f"{_PPTP}Could not open control connection",
+        Cause.UNREACHABLE,
+        "no-pptp-server",
+        ("pptp",),
+        of_line=("server",),
+    ),
     _rule(
         f"{_PPTP}(?:Negative reply received|Our outgoing call request)",
         Cause.REFUSED,
-        "the PPTP server takes no call of this line",
+        "pptp-call-refused",
         ("pptp",),
     ),
     _rule(
-        rf"{_PPTP}Reply result code is \d+ '(.*)'",
+        rf"{_PPTP}Reply result code is \d+ '(?P<said>.*)'",
         Cause.REFUSED,
-        "the PPTP server takes no call of this line: {}",
+        "pptp-call-refused-saying",
         ("pptp",),
     ),
     # pptp has ended without an error.
-    _rule(r"Modem hangup", Cause.REFUSED, "the PPTP server ended the call", ("pptp",)),
+    _rule(r"Modem hangup", Cause.REFUSED, "pptp-call-ended", ("pptp",)),
 )
 """The sentences of pppd's log. Of two that match at one place the first one applies."""
 
-UNIT_LOG: Final[tuple[Sentence, ...]] = (
+UNIT_LOG: Final[tuple[LogRule, ...]] = (
     _rule(
         rf"{_XL2TPD}Connection established to {_SOON}{_XL2TPD}Maximum retries exceeded",
         Cause.UNREACHABLE,
-        NO_CALL,
+        "l2tp-call-unanswered",
     ),
     _rule(
         f"{_XL2TPD}(?:Maximum retries exceeded for tunnel|recvfrom returned error)",
         Cause.UNREACHABLE,
-        "no L2TP server answers at {server} port {port}",
+        "no-l2tp-server",
+        of_line=("server", "port"),
     ),
     _rule(
         f"{_XL2TPD}No secret (?:key )?for authenticating",
         Cause.REFUSED,
-        "the server wants a secret of L2TP's own, beside IPsec's, which lines do not have",
+        "l2tp-secret-wanted",
     ),
-    _rule(r"unshare: (.*)", Cause.FAILED, "its daemons may not have mounts of their own: {}"),
+    _rule(r"unshare: (?P<said>.*)", Cause.FAILED, "no-own-mounts"),
     _rule(
-        rf"{_XL2TPD}Connection closed to \S+ (?:port|serial) \d+ \((.+?)(?:\)(?:, Local: .*)?)?$",
+        rf"{_XL2TPD}Connection closed to \S+ (?:port|serial) \d+ "
+        r"\((?P<said>.+?)(?:\)(?:, Local: .*)?)?$",
         Cause.REFUSED,
-        "the server closed the connection: {}",
+        "server-closed-saying",
     ),
     *(
         _rule(
@@ -195,7 +222,7 @@ UNIT_LOG: Final[tuple[Sentence, ...]] = (
         )
         for kind, code, meaning in _L2TP_CODES
     ),
-    _rule(rf"{_XL2TPD}Connection closed to", Cause.REFUSED, "the server closed the connection"),
+    _rule(rf"{_XL2TPD}Connection closed to", Cause.REFUSED, "server-closed"),
 )
 """The sentences of the unit's log, which has the output of the daemons around pppd."""
 
@@ -211,7 +238,9 @@ PROOF_ASKED: Final = re.compile(r"^rcvd \[LCP ConfReq [^\n]*<auth ([^>\n]+)>", r
 MPPE_ASKED: Final = re.compile(
     rf"^rcvd \[CCP ConfReq [^\n]*<mppe{_SOON}LCP terminated by peer$", re.MULTILINE
 )
-EAP: Final = "the server insists on EAP, by which lines do not log in"
+EAP: Final = say("eap-only")
+NO_MS_CHAP: Final = say("no-ms-chap")
+L2TP_MPPE: Final = say("mppe-in-l2tp")
 IN_USE: Final = re.compile(
     r"already (?:logged|connected|online|active)|\bin use\b|simultaneous|concurrent|another session"
     # Other limits are excluded.

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from egressd.model.facts import Facts, Interface
 from egressd.model.nouns import Line
+from egressd.model.wording import NONE, Sentence, say
 from egressd.netd.kernel import facts as kernel_facts
 from egressd.netd.kernel.facts import Watcher
 from egressd.netd.kernel.netlink import NetlinkError
@@ -89,7 +90,7 @@ class Surroundings:
             return None
         return interface
 
-    def objection(self, name: str) -> str:
+    def objection(self, name: str) -> Sentence:
         """Return the reason why a line must not have its addresses (`lines_address.objection`)."""
         return lines_address.objection(name, self.facts, self.taken)
 
@@ -102,7 +103,7 @@ class Surroundings:
             return IPv4Address(host)
         found = await _run(self._resolving, lambda: _resolve(host))
         if not found:
-            raise Failure(Cause.UNREACHABLE, f"the server's name {host} cannot be resolved")
+            raise Failure(Cause.UNREACHABLE, say("server-name-unresolved", host=host))
         return found[turn % len(found)]
 
     def check_way(self, server: IPv4Address, carrier: Carrier) -> None:
@@ -111,18 +112,19 @@ class Surroundings:
         This keeps a line from being dialled by the wrong WAN in the moment before its policy rule
         exists.
         """
-        told = "there is no route"
+        told = say("no-route")
         with suppress(NetlinkError):
             index = kernel_facts.device_towards(server, carrier.address)
             known = {found.index: found for found in self.facts.interfaces.values()}
             found = known.get(index, Interface(name=f"interface {index}", index=index))
             if found.name == carrier.interface:
                 return
-            told = f"they would leave by {found.name}"
+            told = say("leave-by-other", name=found.name)
             if carrier.address in (each.ip for each in found.addresses):
-                told = f"{found.name} has the same address, {carrier.address}"
+                told = say("same-address", name=found.name, address=str(carrier.address))
         raise Failure(
-            Cause.NO_CARRIER, f"packets do not reach {server} by {carrier.interface}: {told}"
+            Cause.NO_CARRIER,
+            say("packets-astray", server=str(server), name=carrier.interface, reason=told),
         )
 
     async def check_means(self, line: Line) -> None:
@@ -150,12 +152,12 @@ def _output(command: list[str]) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, check=False, capture_output=True, timeout=_TOOL_S)
 
 
-def _missing(line: Line) -> str:
-    """Return the reason why `line` cannot be dialled before an installation, or an empty text."""
+def _missing(line: Line) -> Sentence:
+    """Return the reason why `line` cannot be dialled before an installation, or no sentence."""
     programs = {**_PROGRAMS[line.type], **(_IPSEC_PROGRAMS if line.secret else {})}
-    packages = [package for file, package in programs.items() if not Path(file).exists()]
+    packages = tuple(package for file, package in programs.items() if not Path(file).exists())
     if packages:
-        return f"programs are missing: apt install {' '.join(packages)}"
+        return say("programs-missing", packages=packages)
     if not _opens("/dev/ppp"):
         return _no_module("PPP", "ppp_generic")
     if line.type == "l2tp" and not _has_socket(_AF_PPPOX, socket.SOCK_DGRAM, _PX_PROTO_OL2TP):
@@ -166,14 +168,11 @@ def _missing(line: Line) -> str:
         return _no_module("IPsec", "xfrm_user")
     if line.secret and not _has_module("esp4"):
         return _no_module("IPsec", "esp4")
-    return ""
+    return NONE
 
 
-def _no_module(what: str, module: str) -> str:
-    return (
-        f"the running kernel cannot do {what}: it has no module {module}; "
-        "Debian's linux-image-amd64 has it"
-    )
+def _no_module(what: str, module: str) -> Sentence:
+    return say("module-missing", what=what, module=module)
 
 
 def _opens(path: str) -> bool:

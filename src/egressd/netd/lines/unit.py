@@ -22,6 +22,7 @@ from typing import Any, Final, Self
 import msgspec
 import structlog
 
+from egressd.model.wording import NONE
 from egressd.netd import processes
 from egressd.netd.files import write_private
 from egressd.netd.processes import how_it_ended, start_time
@@ -64,7 +65,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
 class Unit:
     """A unit that runs, or has just ended. `start` and `find` make it.
 
-    ``on_end`` is called once, after its leader has ended; ``how`` then has the exit status as text.
+    ``on_end`` is called once, after its leader has ended; ``how`` then is a sentence about that.
     """
 
     def __init__(self, folder: Path, pid: int, pidfd: int, note: dict[str, Any]) -> None:
@@ -72,7 +73,7 @@ class Unit:
         self.pid = pid
         self.note = note
         """The caller's data, kept in the record."""
-        self.how = ""
+        self.how = NONE
         self.on_end: Callable[[], None] = lambda: None
         self._pidfd = pidfd
         self._gone = asyncio.Event()

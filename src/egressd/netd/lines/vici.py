@@ -17,6 +17,9 @@ from typing import Any, Final, Self
 from vici.exception import DeserializationException  # type: ignore[import-untyped]
 from vici.protocol import Message, Packet  # type: ignore[import-untyped]
 
+from egressd.model.wording import say
+
+_GONE: Final = say("charon-gone")
 _LENGTH: Final = struct.Struct("!I")
 _SEGMENT_MAX: Final = 512 * 1024
 """Bytes of a packet at most (``vici_socket.c``)."""
@@ -76,7 +79,7 @@ class Connection:
         """Return charon's answer. Raises CharonRefusal, or OSError if charon is gone or stuck."""
         kind, answer = await self._send(Packet.request(command, Message.serialize(values or {})))
         if kind != Packet.CMD_RESPONSE:
-            raise CharonRefusal(f"charon knows no {command}")
+            raise CharonRefusal(say("charon-lacks-command", command=command))
         if answer.get("success", b"yes") != b"yes":
             raise CharonRefusal(answer.get("errmsg", b"").decode(errors="replace"))
         return answer
@@ -104,7 +107,7 @@ class Connection:
     async def _send(self, packet: bytes) -> tuple[int, Values]:
         async with self._turn:
             if self._reading.done():
-                raise ConnectionResetError("charon has gone")
+                raise ConnectionResetError(_GONE)
             answer: asyncio.Future[tuple[int, Values]] = asyncio.get_running_loop().create_future()
             self._awaited.append(answer)
             self._writer.write(_LENGTH.pack(len(packet)) + packet)
@@ -120,7 +123,7 @@ class Connection:
             # The next caller must not wait as long again for the same result.
             self._reading.cancel()
             await asyncio.wait({self._reading})
-            raise OSError("charon does not answer")
+            raise OSError(say("charon-silent"))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
@@ -134,7 +137,7 @@ class Connection:
         finally:
             for answer in self._awaited:
                 if not answer.done():
-                    answer.set_exception(ConnectionResetError("charon has gone"))
+                    answer.set_exception(ConnectionResetError(_GONE))
             self._writer.close()
             self._closed()
 

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from egressd.model.facts import Facts
+from egressd.model.wording import NONE, Sentence, say
 from egressd.planner.topology import is_line
 
 
@@ -40,8 +41,8 @@ def is_hosts(address: IPv4Address) -> bool:
     )
 
 
-def objection(name: str, facts: Facts, taken: Taken) -> str:
-    """Return the reason, in plain words, against the addresses of the line's interface, or "".
+def objection(name: str, facts: Facts, taken: Taken) -> Sentence:
+    """Return the reason against the addresses of the line's interface, or no sentence.
 
     Two lines may have the same address, since each has a routing table and marks of its own. An
     address in a WAN's network is fine if no host that must be reached has it, and so is any address
@@ -49,31 +50,31 @@ def objection(name: str, facts: Facts, taken: Taken) -> str:
     """
     interface = facts.interfaces.get(name)
     if interface is None:
-        return ""
+        return NONE
     for address in interface.addresses:
         if whose := _whose(address.ip, facts, taken):
-            return f"the server hands out {address.ip}, {whose}"
-    return ""
+            return say("given-address-refused", address=str(address.ip), whose=whose)
+    return NONE
 
 
-def _whose(address: IPv4Address, facts: Facts, taken: Taken) -> str:
+def _whose(address: IPv4Address, facts: Facts, taken: Taken) -> Sentence:
     if not is_hosts(address):
-        return "which is nobody's address"
+        return say("whose-none")
     for lan, network in taken.lan_networks:
         if address in network:
-            return f"which is in the LAN {lan}"
+            return say("whose-lan", name=lan)
     for other in facts.interfaces.values():
         if other.is_loopback or is_line(other.name):
             continue
         if any(address == own.ip for own in other.addresses):
-            return f"which is an address of {other.name}"
+            return say("whose-interface", name=other.name)
         if address in other.peers:
-            return f"which is the gateway of {other.name}"
+            return say("whose-gateway", name=other.name)
     for route in facts.routes:
         if route.gateway == address and not is_line(route.interface):
-            return f"which is the gateway of {route.interface}"
+            return say("whose-gateway", name=route.interface)
     if address in taken.servers:
-        return "which is the address of a VPN server"
+        return say("whose-server")
     if str(address) in taken.resolvers:
-        return "which is the address of a resolver"
-    return ""
+        return say("whose-resolver")
+    return NONE

@@ -12,6 +12,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from egressd.model.wording import Sentence, say
+
 _CIPHERS: Final = ("aes256", "aes192", "aes128", "3des")
 _HASHES: Final = ("sha256", "sha512", "sha384", "sha1", "md5")
 _GROUPS: Final = (
@@ -76,18 +78,19 @@ ESP_OFFERS: Final[tuple[Offer, ...]] = (
 # --- What is in use. ------------------------------------------------------------------------
 
 
-def in_use(ike: Mapping[str, Any], child: Mapping[str, Any], *, is_forced: bool) -> str:
+def in_use(ike: Mapping[str, Any], child: Mapping[str, Any], *, is_forced: bool) -> Sentence:
     """Name the encryption of an association, from charon's ``list-sa``, with its weak parts.
 
     `is_forced`: ESP goes in UDP since it does not come through otherwise.
     """
-    of_ike, of_child = list(_algorithms(ike)), list(_algorithms(child))
-    way = " in UDP" if child.get("encap") == b"yes" else ""
-    if way and is_forced:
-        way = " in UDP (by itself it does not come through)"
-    told = f"IKE {'/'.join(of_ike)}, ESP{way} {'/'.join(of_child)}"
-    weak = [part for part in dict.fromkeys((*of_ike, *of_child)) if _is_weak(part)]
-    return f"{told}; weak: {', '.join(weak)}" if weak else told
+    by_ike, by_esp = tuple(_algorithms(ike)), tuple(_algorithms(child))
+    code = "ipsec"
+    if child.get("encap") == b"yes":
+        code = "ipsec-only-in-udp" if is_forced else "ipsec-in-udp"
+    told = say(code, ike=by_ike, esp=by_esp)
+    parts = dict.fromkeys((*by_ike, *by_esp))
+    weak = tuple(filter(_is_weak, parts))
+    return say("with-weak-parts", encryption=told, parts=weak) if weak else told
 
 
 def _is_weak(algorithm: str) -> bool:
