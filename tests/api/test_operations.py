@@ -60,6 +60,26 @@ async def explained(device: Device, client: str, destination: str, **more: str) 
     return await get(device, f"/explain?client={client}&destination={destination}&{query}")
 
 
+async def test_the_encryption_of_a_line_is_coded(device: Device) -> None:
+    encryption = say("with-weak-parts", encryption=say("mppe"), parts=("MPPE",))
+    online = LineStatus(is_online=True, ip="10.9.0.2", state="online", encryption=encryption)
+    device.bench.netd.shown = Status(state="running", revision=1, lines={"pptp_1": online})
+    line = {"type": "pptp", "name": "pptp_1", "server": "s", "username": "u", "password": "p"}
+    await device.answer("POST", "/vpn-lines", line)
+    (listed,) = (await get(device, "/lines"))["data"]
+    for seen in (listed, (await get(device, "/overview"))["lines"]["pptp_1"]):
+        assert seen["encryption"] == "MPPE (RC4, 128 bits); weak: MPPE"
+        assert seen["encryption_coded"] == {
+            "code": "with-weak-parts",
+            "values": {
+                "encryption": {"code": "mppe", "values": {}, "text": "MPPE (RC4, 128 bits)"},
+                "parts": ["MPPE"],
+            },
+            "text": "MPPE (RC4, 128 bits); weak: MPPE",
+        }
+        assert seen["reason_coded"] is None
+
+
 async def test_the_overview_is_consistent(device: Device) -> None:
     device.bench.netd.shown = Status(
         state="running",

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
+def said(text: str, code: str, **values: int) -> dict[str, object]:
+    """Return the answer that has this sentence."""
+    return {"msg": text, "msg_coded": {"code": code, "values": values, "text": text}}
+
+
 async def test_a_new_device_needs_a_setup(new_device: Device) -> None:
     browser = new_device.browser()
     assert await browser.state() == "setup"
@@ -28,7 +33,7 @@ async def test_a_new_device_needs_a_setup(new_device: Device) -> None:
     assert code is not None
     typed = code.lower().replace("-", " ")
     answer = await browser.send("POST", "/console/setup", {"code": typed, "password": PASSWORD})
-    assert answer.json() == {"msg": "the console's password is chosen"}
+    assert answer.json() == said("the console's password is chosen", "password-chosen")
     shown = (await browser.get("/console/session")).json()
     assert shown["state"] == "open"
     assert shown["session"]["is_current"]
@@ -88,7 +93,9 @@ async def test_an_invalid_password_is_refused(new_device: Device, password: str)
 
 async def test_logging_out_ends_the_session(device: Device, browser: Browser) -> None:
     secret = browser.http.cookies["__Host-egressd"]
-    assert (await browser.send("POST", "/console/logout")).json() == {"msg": "logged out"}
+    assert (await browser.send("POST", "/console/logout")).json() == said(
+        "logged out", "logged-out"
+    )
     assert "__Host-egressd" not in browser.http.cookies
     assert (await browser.get("/svc")).status_code == 401
     browser.http.cookies.set("__Host-egressd", secret)
@@ -164,7 +171,7 @@ async def test_sessions_are_listed_and_ended(device: Device, browser: Browser) -
     assert (await other.get("/svc")).status_code == 401
     await device.browser("192.168.8.7").log_in()
     answer = (await browser.send("DELETE", "/console/sessions")).json()
-    assert answer == {"msg": "1 other session ended", "deleted": 1}
+    assert answer == said("1 other session ended", "sessions-ended", n=1) | {"deleted": 1}
     for number in range(3):
         await device.browser(f"192.168.8.{20 + number}").log_in()
     assert (await browser.send("DELETE", "/console/sessions")).json()["deleted"] == 3

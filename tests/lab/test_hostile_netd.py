@@ -6,7 +6,6 @@ import asyncio
 import sys
 from collections.abc import Iterator
 
-import msgspec
 import pytest
 
 from egressd.lab.client import Client
@@ -78,7 +77,7 @@ def measured(lab: Lab, path: NodePath | KernelPath, url: str) -> Delay | Refused
         asked = MeasureDelay(probes=(probe,), url=url, timeout_ms=1500)
         try:
             writer.write(framing.pack(Request(number=1, body=asked)))
-            reply = await framing.read(reader, msgspec.msgpack.Decoder(Reply))
+            reply = await framing.read(reader, framing.decoder_of(Reply))
         finally:
             writer.close()
         if isinstance(reply.body, Refused):

@@ -12,6 +12,7 @@ import pytest
 from egressd.model.errors import Invalid
 from egressd.model.faults import Fault, Step, fault, in_words, takes
 from egressd.model.sentences import SENTENCES
+from egressd.model.wording import say
 
 SOURCES = Path(__file__).resolve().parents[2] / "src" / "egressd"
 MAKERS = {"fault": 1, "Misfit": 0, "form": 0, "Unreadable": 0, "_Refused": 0, "_Bad": 0}
@@ -32,6 +33,13 @@ def test_a_field_is_spelled_for_people_and_as_a_pointer(
 ) -> None:
     made = Fault(path, "empty")
     assert (made.field, made.pointer, str(made)) == (field, pointer, f"{field} must not be empty")
+
+
+def test_a_sentence_that_names_its_field_may_become_a_fault() -> None:
+    said = say("empty", field="username")
+    error = Invalid(said)
+    assert (str(error), error.problems, error.sentence) == (said, (said,), said)
+    assert error.sentence.code == "empty"
 
 
 def test_a_fault_is_moved_to_another_field_and_into_what_holds_it() -> None:

@@ -24,6 +24,7 @@ from egressd.model.messages import (
     StatusNews,
 )
 from egressd.model.plan import Change, Plan, difference
+from egressd.model.wording import decoded
 from egressd.netd import framing, validation
 from egressd.netd.allowance import CONNECTIONS_MAX, Share
 from egressd.netd.reconciler import Reconciler
@@ -99,7 +100,9 @@ class Attacker:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self.writer = reader, writer
-        self._decoder = msgspec.msgpack.Decoder(Reply | Event | LineNews | StatusNews)
+        self._decoder = msgspec.msgpack.Decoder(
+            Reply | Event | LineNews | StatusNews, dec_hook=decoded
+        )
 
     def send(self, body: object, number: int = 1) -> None:
         packed = msgspec.msgpack.encode({"number": number, "body": body})

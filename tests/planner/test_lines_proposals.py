@@ -89,3 +89,12 @@ def test_what_is_weak_is_told() -> None:
         "IKE 3DES_CBC/HMAC_MD5_96/MODP_1024, ESP 3DES_CBC/HMAC_SHA1_96; "
         "weak: 3DES_CBC, HMAC_MD5_96, MODP_1024"
     )
+
+
+def test_what_is_in_use_has_a_code_and_values() -> None:
+    found = in_use(IKE, CHILD, is_forced=False)
+    ike = ("AES_CBC_256", "HMAC_SHA2_256_128", "MODP_2048")
+    assert (found.code, found.values) == ("ipsec", {"ike": ike, "esp": ("AES_GCM_16_128",)})
+    weak = in_use(IKE | {"dh-group": b"MODP_1024"}, CHILD, is_forced=False)
+    assert weak.code == "with-weak-parts"
+    assert weak.values["parts"] == ("MODP_1024",)

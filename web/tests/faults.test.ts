@@ -89,6 +89,31 @@ test("sentences within sentences, and several together, are in the other languag
   }
 });
 
+test("a line's reason and its encryption are in the other language, with the server's words", () => {
+  const ipsec = coded("ipsec", { ike: ["AES_CBC_128", "MODP_1024"], esp: ["AES_CBC_128"] });
+  for (const [one, text] of [
+    [coded("login-refused-saying", { said: "E=691 {x}" }), "服务器拒绝了用户名或密码：E=691 {x}"],
+    [
+      coded("given-address-refused", {
+        address: "10.0.0.5",
+        whose: coded("whose-lan", { name: "lan0" }),
+      }),
+      "服务器分配的地址 10.0.0.5 属于局域网 lan0，不能使用",
+    ],
+    [coded("programs-missing", { packages: ["ppp", "xl2tpd"] }), "缺少程序：apt install ppp xl2tpd"],
+    [
+      coded("module-missing", { what: "PPTP's encryption", module: "ppp_mppe" }),
+      "当前内核不支持 PPTP 加密：缺少模块 ppp_mppe，Debian 的 linux-image-amd64 带有它",
+    ],
+    [
+      coded("with-weak-parts", { encryption: ipsec, parts: ["MODP_1024"] }),
+      "IKE AES_CBC_128/MODP_1024，ESP AES_CBC_128；较弱：MODP_1024",
+    ],
+  ] as const) {
+    assert.equal(words.translated(one), text);
+  }
+});
+
 test("a sentence without a known code stays as it is", () => {
   assert.equal(words.translated(coded("of-tomorrow")), "of-tomorrow in English");
   assert.equal(words.translated(coded("other", { text: "no memory" })), "no memory");

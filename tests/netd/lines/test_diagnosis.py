@@ -357,6 +357,51 @@ def test_what_has_worked_is_not_wrong() -> None:
         assert found(failure) == (failure.cause, "told")
 
 
+@pytest.mark.parametrize(
+    ("ppp", "daemon", "code", "values"),
+    [
+        ("CHAP authentication failed\n", "", "login-refused", {}),
+        (
+            "CHAP authentication failed: No {name}\n",
+            "",
+            "login-refused-saying",
+            {"said": "No {name}"},
+        ),
+        (
+            "local  IP address 10.0.0.1\nremote IP address 10.0.0.1\n",
+            "",
+            "one-address-given",
+            {"address": "10.0.0.1"},
+        ),
+        (
+            "",
+            "xl2tpd[1]: Maximum retries exceeded for tunnel 1.  Closing.\n",
+            "no-l2tp-server",
+            {"server": "203.0.113.9", "port": 1702},
+        ),
+        ("", "it is odd\n", "daemon-ended-saying", {"said": "it is odd"}),
+    ],
+)
+def test_a_reason_has_a_code_and_values(
+    ppp: str, daemon: str, code: str, values: dict[str, object]
+) -> None:
+    reason = diagnosis.verdict(DIAL, was_online=False, ppp_log=ppp, daemon_log=daemon).reason
+    assert (reason.code, reason.values) == (code, values)
+
+
+def test_the_reason_of_a_lost_line_keeps_its_code() -> None:
+    log = "No response to 4 echo-requests\n"
+    reason = diagnosis.verdict(DIAL, was_online=True, ppp_log=log, daemon_log="").reason
+    assert (reason.code, str(reason)) == (
+        "server-stopped-answering",
+        "the server stopped answering",
+    )
+    assert (
+        diagnosis.verdict(DIAL, was_online=True, ppp_log="", daemon_log="").reason
+        == "its daemon ended"
+    )
+
+
 def test_the_cause_from_pppd_takes_precedence() -> None:
     cause, _ = verdict(
         "CHAP authentication failed\n", "xl2tpd[1]: Connection closed to 1.2.3.4, serial 1 ()\n"

@@ -18,6 +18,7 @@ from egressd.model.device import InterfaceRoles
 from egressd.model.messages import Event, News
 from egressd.model.nouns import Line
 from egressd.model.plan import Egress, Plan
+from egressd.model.wording import encoded
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.pool import Pool
 from egressd.netd.groups import Groups
@@ -128,5 +129,5 @@ async def _serve(pipe: Connection, run_dir: Path) -> None:
         await readable.wait()
         while pipe.poll():
             answer = await router.answer(msgspec.json.decode(pipe.recv_bytes(), type=Request))
-            pipe.send_bytes(msgspec.json.encode(answer))
+            pipe.send_bytes(msgspec.json.encode(answer, enc_hook=encoded))
         readable.clear()

@@ -19,6 +19,7 @@ import msgspec
 
 from egressd.model.messages import LineStatus
 from egressd.model.nouns import Line
+from egressd.model.wording import decoded
 from tests.vm.inside import network
 from tests.vm.inside.netns import sh
 from tests.vm.inside.network import PASSWORD, SECRET, SERVERS, WANS, Account, pool
@@ -116,7 +117,7 @@ class Suite:
 
     async def statuses(self) -> dict[str, LineStatus]:
         answer = await self.ask("status")
-        return msgspec.convert(answer["status"], dict[str, LineStatus])
+        return msgspec.convert(answer["status"], dict[str, LineStatus], dec_hook=decoded)
 
     async def until(
         self, name: str, condition: Callable[[LineStatus], bool], timeout_s: float
