@@ -397,7 +397,8 @@ def test_the_delay_of_an_edited_node_is_discarded(served: Site) -> None:
         expect(badges[1]).to_contain_text("42 ms")
         # A node that was not reached yet has not failed.
         expect(badges[0]).to_contain_text("test")
-        held[2].fulfill(json={"delay": -1, "error": "timed out"})
+        error = {"code": "other", "values": {"text": "timed out"}, "text": "timed out"}
+        held[2].fulfill(json={"delay": -1, "error": "timed out", "error_coded": error})
         expect(badges[2]).to_have_accessible_name(re.compile("^failed .* timed out$"))
         page.get_by_role("button", name="Cancel").click()
 
