@@ -10,12 +10,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import structlog
-
 from egressd.model.wording import Sentence, say
 from egressd.netd.kernel import open_files
-
-log = structlog.get_logger()
+from egressd.netd.periodic import PeriodicTask
 
 PERIOD_S: Final = 2.0
 _FULL: Final = 0.98
@@ -31,30 +28,26 @@ class Descriptors:
         self._changed = changed
         self.full: Mapping[int, Sentence] = {}
         """Slot of a worker -> reason why it takes no further connection."""
-        self._task: asyncio.Task[None] | None = None
+        self._task = PeriodicTask("count the descriptors of workers", self._check, PERIOD_S)
 
     def start(self) -> None:
         """Start looking."""
-        self._task = asyncio.create_task(self._attend())
+        self._task.start()
 
     async def close(self) -> None:
         """Stop."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._task.close()
 
-    async def _attend(self) -> None:
-        while True:
-            full = {}
-            for slot, pid in self._workers().items():
-                try:
-                    limit = open_files.limit(pid)
-                    enough = int(limit * _FULL)
-                    if await asyncio.to_thread(open_files.count, pid, enough) >= enough:
-                        full[slot] = say("files-used-up", limit=limit)
-                except OSError:
-                    continue  # the worker has ended
-            if full != self.full:
-                self.full = full
-                self._changed()
-            await asyncio.sleep(PERIOD_S)
+    async def _check(self) -> None:
+        full = {}
+        for slot, pid in self._workers().items():
+            try:
+                limit = open_files.limit(pid)
+                enough = int(limit * _FULL)
+                if await asyncio.to_thread(open_files.count, pid, enough) >= enough:
+                    full[slot] = say("files-used-up", limit=limit)
+            except OSError:
+                continue  # the worker has ended
+        if full != self.full:
+            self.full = full
+            self._changed()

@@ -18,6 +18,7 @@ import msgspec
 from egressd.netd.kernel import questions, traffic, uapi
 from egressd.netd.kernel.netlink import KeptSocket
 from egressd.netd.kernel.traffic import InterfaceTraffic
+from egressd.netd.periodic import PeriodicTask
 from egressd.netd.resolvers import ResolverChecks
 
 PERIOD_S: Final = 0.2
@@ -119,25 +120,21 @@ class Doubts:
         self._kernel = KeptSocket(uapi.NETLINK_NETFILTER)
         self._questions = Questions(partial(questions.read, self._kernel))
         self._resolvers = resolvers
-        self._task: asyncio.Task[None] | None = None
+        self._task = PeriodicTask("read the counters of queries", self._check, PERIOD_S)
 
     def start(self) -> None:
         """Start looking."""
-        self._task = asyncio.create_task(self._attend())
+        self._task.start()
 
     async def close(self) -> None:
         """Stop."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._task.close()
         self._kernel.close()
 
-    async def _attend(self) -> None:
-        now = asyncio.get_running_loop().time
-        while True:
-            with suppress(OSError):
-                if self._silence.is_noticed(now()):
-                    self._resolvers.check_soon()
-                if egresses := self._questions.noticed(now()):
-                    self._resolvers.check_soon(egresses)
-            await asyncio.sleep(PERIOD_S)
+    async def _check(self) -> None:
+        now = asyncio.get_running_loop().time()
+        with suppress(OSError):
+            if self._silence.is_noticed(now):
+                self._resolvers.check_soon()
+            if egresses := self._questions.noticed(now):
+                self._resolvers.check_soon(egresses)

@@ -15,13 +15,13 @@ from typing import Final
 
 import structlog
 
-from egressd.model.errors import Failed
 from egressd.model.plan import Plan
 from egressd.netd.crowd import crowd_of
 from egressd.netd.kernel import conntrack, sockets, uapi
 from egressd.netd.kernel.netlink import NetlinkSocket
 from egressd.netd.kernel.set_elements import INET, get
 from egressd.netd.kernel.sockets import CallerConnection
+from egressd.netd.periodic import PeriodicTask
 from egressd.planner.bounds import Bounds
 from egressd.planner.nft import Crowd
 from egressd.planner.proxy_service_rules import HANDSHAKE_S
@@ -68,17 +68,17 @@ class Handshakes:
         """The connections that have finished their handshake."""
         self.ended = 0
         """The number of late connections that were ended since netd began."""
-        self._task: asyncio.Task[None] | None = None
+        self._task = PeriodicTask(
+            "check for unauthenticated proxy connections", self._check, PERIOD_S
+        )
 
     def start(self) -> None:
         """Start looking."""
-        self._task = asyncio.create_task(self._attend())
+        self._task.start()
 
     async def close(self) -> None:
         """Stop."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._task.close()
 
     def check(self, ports: Mapping[int, bool], now: float) -> Crowd:
         """End connections that are late or beyond the bounds. Return the callers that get no more.
@@ -112,23 +112,16 @@ class Handshakes:
             or any(address in network for _, network in topology.lan_networks)
         )
 
-    async def _attend(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            services = [each for each in self._plan().instances.values() if each.port]
-            try:
-                crowd = Crowd()
-                if services:
-                    ports = {each.port: each.lan_only for each in services}
-                    crowd = await asyncio.to_thread(self.check, ports, loop.time())
-                if crowd != self.crowd:
-                    self.crowd = crowd
-                    await self._changed(crowd)
-            except (Failed, OSError) as error:
-                log.warning("cannot check for unauthenticated proxy connections", error=str(error))
-            except Exception:
-                log.exception("cannot check for unauthenticated proxy connections")
-            await asyncio.sleep(PERIOD_S)
+    async def _check(self) -> None:
+        services = [each for each in self._plan().instances.values() if each.port]
+        crowd = Crowd()
+        if services:
+            ports = {each.port: each.lan_only for each in services}
+            now = asyncio.get_running_loop().time()
+            crowd = await asyncio.to_thread(self.check, ports, now)
+        if crowd != self.crowd:
+            self.crowd = crowd
+            await self._changed(crowd)
 
 
 def is_past(mark: Mark, caller: CallerConnection) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import suppress
 from typing import Final, Protocol
 
 import structlog
@@ -22,6 +21,7 @@ from egressd.model.messages import Delay
 from egressd.model.plan import Group, Plan
 from egressd.netd.engine.wire import ProbeDocument
 from egressd.netd.groups import Groups, members, serving
+from egressd.netd.periodic import PeriodicTask
 from egressd.planner.documents import probe_document
 from egressd.planner.groups import DEAD
 
@@ -65,7 +65,10 @@ class NodeChecks:
         self._groups = groups
         self._plan = plan
         self._changed = changed
-        self._woken = asyncio.Event()
+        self._checks = PeriodicTask("check the nodes in use", self._check_serving, _NO_GROUPS_S)
+        self._survey = PeriodicTask("check all nodes", self._survey_all, _NO_GROUPS_S)
+        self._is_whole = False
+        """True if the next survey is of all nodes, those in use too."""
         self._cleared: dict[str, float] = {}
         """Instance key -> the time when a suspect was last found alive, by the loop's clock."""
         self._suspected: set[str] = set()
@@ -73,18 +76,21 @@ class NodeChecks:
 
     def start(self) -> None:
         """Start checking the nodes of the plan's groups."""
-        self._run(self._attend())
-        self._run(self._survey())
+        self._checks.start()
+        self._survey.start()
 
     async def close(self) -> None:
         """Stop."""
+        await self._checks.close()
+        await self._survey.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def refresh(self) -> None:
         """Check all nodes soon, since the groups or their nodes have changed."""
-        self._woken.set()
+        self._is_whole = True
+        self._survey.wake()
 
     def suspect(self, keys: Iterable[str]) -> None:
         """Check the nodes of groups among `keys`: the engine could not connect through them."""
@@ -107,23 +113,19 @@ class NodeChecks:
         finally:
             self._suspected.discard(key)
 
-    async def _attend(self) -> None:
+    async def _check_serving(self) -> float:
         """Check the nodes that serve clients, twice an interval."""
-        while True:
-            await self._ask(members(self._plan()) & serving(self._groups.choices))
-            await asyncio.sleep(self._period() / 2)
+        await self._ask(members(self._plan()) & serving(self._groups.choices))
+        return self._period() / 2
 
-    async def _survey(self) -> None:
-        """Check the other nodes once an interval; check all nodes after `look`."""
-        while True:
-            attended = set() if self._woken.is_set() else serving(self._groups.choices)
-            self._woken.clear()
-            keys = sorted(members(self._plan()) - attended)
-            for first in range(0, len(keys), _AT_ONCE):
-                await self._ask(keys[first : first + _AT_ONCE])
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._period()):
-                    await self._woken.wait()
+    async def _survey_all(self) -> float:
+        """Check the other nodes once an interval; check all nodes after `refresh`."""
+        attended = set() if self._is_whole else serving(self._groups.choices)
+        self._is_whole = False
+        keys = sorted(members(self._plan()) - attended)
+        for first in range(0, len(keys), _AT_ONCE):
+            await self._ask(keys[first : first + _AT_ONCE])
+        return self._period()
 
     def _period(self) -> float:
         """Return the check interval in seconds; a short one while a group has no living node."""

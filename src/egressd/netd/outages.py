@@ -8,8 +8,8 @@ client: only groups do that (`egressd.netd.health`), by checks of their own.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -21,6 +21,7 @@ from egressd.model.messages import Delay
 from egressd.model.plan import Plan
 from egressd.model.wording import NONE, Sentence
 from egressd.netd.health import DelaySource, probes_of
+from egressd.netd.periodic import PeriodicTask
 from egressd.planner.groups import DEAD
 
 log = structlog.get_logger()
@@ -59,8 +60,7 @@ class Outages:
         self._suspects: dict[str, None] = {}
         """Instance keys of nodes, in the order in which they were suspected."""
         self._known: dict[Instance, _Known] = {}
-        self._woken = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._task = PeriodicTask("check failing nodes", self._check, PERIOD_S)
 
     @property
     def reasons(self) -> dict[str, Sentence]:
@@ -70,13 +70,11 @@ class Outages:
 
     def start(self) -> None:
         """Start checking."""
-        self._task = asyncio.create_task(self._attend())
+        self._task.start()
 
     async def close(self) -> None:
         """Stop."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._task.close()
 
     def suspect(self, keys: Iterable[str]) -> None:
         """Have the nodes of these outbounds checked: connections through them failed. Outbounds
@@ -86,20 +84,16 @@ class Outages:
         for key in keys:
             if key.startswith("node:") and key in instances:
                 self._suspects[key] = None
-                self._woken.set()
+                self._task.wake()
 
-    async def _attend(self) -> None:
-        while True:
-            self._forget()
-            self._woken.clear()
-            now = asyncio.get_running_loop().time()
-            waits = {each: self._due(each) - now for each in self._concerned()}
-            if batch := [each for each, wait in waits.items() if wait <= 0][:_AT_ONCE]:
-                await self._ask(batch)
-                continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(waits.values(), default=None)):
-                    await self._woken.wait()
+    async def _check(self) -> float:
+        self._forget()
+        now = asyncio.get_running_loop().time()
+        waits = {each: self._due(each) - now for each in self._concerned()}
+        if batch := [each for each, wait in waits.items() if wait <= 0][:_AT_ONCE]:
+            await self._ask(batch)
+            return 0.0
+        return min(waits.values(), default=math.inf)
 
     def _concerned(self) -> list[Instance]:
         """Return the suspects, followed by the nodes that failed."""

@@ -17,6 +17,7 @@ from egressd.model.messages import Reached
 from egressd.netd.kernel import refused, uapi
 from egressd.netd.kernel.netlink import KeptSocket
 from egressd.netd.kernel.refused import RefusedSource
+from egressd.netd.periodic import PeriodicTask
 from egressd.planner.api_guard import CALLS_PER_S
 from egressd.planner.bounds import ASKING_CONNECTIONS, QUESTIONS_PER_S, Bounds
 from egressd.planner.nft import Crowd, Greedy
@@ -61,7 +62,7 @@ class Refusals:
         self._last: dict[RefusedSource, float] = {}
         """Refusal -> the time when it was seen last, by the loop's clock."""
         self._totals: Counter[str] = Counter()
-        self._task: asyncio.Task[None] | None = None
+        self._task = PeriodicTask("read the limit counters", self._check, PERIOD_S)
 
     @property
     def reached(self) -> tuple[Reached, ...]:
@@ -79,13 +80,11 @@ class Refusals:
 
     def start(self) -> None:
         """Start looking."""
-        self._task = asyncio.create_task(self._attend())
+        self._task.start()
 
     async def close(self) -> None:
         """Stop."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._task.close()
         self._kernel.close()
 
     def check(self, now: float) -> None:
@@ -128,10 +127,5 @@ class Refusals:
             refused.API: CALLS_PER_S,
         }
 
-    async def _attend(self) -> None:
-        while True:
-            try:
-                self.check(asyncio.get_running_loop().time())
-            except OSError as error:
-                log.warning("cannot read the limit counters", error=str(error))
-            await asyncio.sleep(PERIOD_S)
+    async def _check(self) -> None:
+        self.check(asyncio.get_running_loop().time())

@@ -26,6 +26,7 @@ from egressd.model.wording import Sentence, say
 from egressd.netd import reach
 from egressd.netd.kernel import conntrack
 from egressd.netd.machine import Machine
+from egressd.netd.periodic import PeriodicTask
 from egressd.planner.registry import MARK_ASKED_DIRECTLY, MARK_DIRECT
 from egressd.planner.resolvers import (
     RESOLVERS_MAX,
@@ -99,21 +100,22 @@ class ResolverChecks:
         self._changed = changed
         self._due_soon: frozenset[int] | None = frozenset()
         """The marks of the egresses to check soon; None for all egresses."""
-        self._woken = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._task = PeriodicTask(
+            "switch away from unresponsive DNS servers", self._check_due, PERIOD_S
+        )
+        self._due = 0.0
+        """Time of the next check of all resolvers, by the loop's clock."""
         self._in_use: dict[int, str] = {}
         """Mark of an egress -> the resolver that the kernel was last set to use."""
 
     def start(self) -> None:
         """Start checking the resolvers."""
         self._in_use = first_answering(self._candidates(), self._machine.silent)
-        self._task = asyncio.create_task(self._attend())
+        self._task.start()
 
     async def close(self) -> None:
         """Stop."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._task.close()
 
     @property
     def problems(self) -> tuple[Sentence, ...]:
@@ -144,7 +146,7 @@ class ResolverChecks:
         """Check the egresses of these marks soon, or all egresses if `egresses` is None."""
         known = self._due_soon
         self._due_soon = None if egresses is None or known is None else known | egresses
-        self._woken.set()
+        self._task.wake()
 
     async def check(self, only: Collection[int] | None = None) -> None:
         """Query resolvers by all egresses at once, or by the egresses of the marks `only`. Takes
@@ -176,23 +178,16 @@ class ResolverChecks:
             await asyncio.to_thread(conntrack.forget_questions, IPv4Address(server))
         self._in_use = chosen
 
-    async def _attend(self) -> None:
+    async def _check_due(self) -> float:
         now = asyncio.get_running_loop().time
-        due = now()
-        while True:
-            egresses, self._due_soon = self._due_soon, frozenset()
-            self._woken.clear()
-            if now() >= due:
-                egresses = None
-            try:
-                await self.check(egresses)
-            except Exception as error:
-                log.warning("cannot switch away from unresponsive DNS servers", error=str(error))
-            if egresses is None:
-                due = now() + (SUSPICION_S if self.dead_ends or self.nameless else PERIOD_S)
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(due):
-                    await self._woken.wait()
+        egresses, self._due_soon = self._due_soon, frozenset()
+        if now() >= self._due:
+            egresses = None
+            self._due = now() + PERIOD_S  # also if the check fails
+        await self.check(egresses)
+        if egresses is None:
+            self._due = now() + (SUSPICION_S if self.dead_ends or self.nameless else PERIOD_S)
+        return self._due - now()
 
     def _candidates(self) -> Mapping[int, tuple[str, ...]]:
         return candidates(self._plan(), self._machine.peer_dns)

@@ -21,6 +21,7 @@ import structlog
 from egressd.model.instances import Dialer, Instance
 from egressd.model.plan import Plan
 from egressd.netd.kernel import sockets
+from egressd.netd.periodic import PeriodicTask
 from egressd.planner.options import shares_a_connection
 
 log = structlog.get_logger()
@@ -79,17 +80,15 @@ class Stalls:
         """The engine runs as `uid`."""
         self._plan = plan
         self._uid = uid
-        self._task: asyncio.Task[None] | None = None
+        self._task = PeriodicTask("check for stalled connections", self.check, PERIOD_S)
 
     def start(self) -> None:
         """Start looking."""
-        self._task = asyncio.create_task(self._attend())
+        self._task.start()
 
     async def close(self) -> None:
         """Stop."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._task.close()
 
     async def check(self) -> None:
         """End the connections that are stalled now. Raises OSError."""
@@ -101,16 +100,6 @@ class Stalls:
         )
         if ended:
             log.info("ended connections to nodes that stalled in an outage", count=ended)
-
-    async def _attend(self) -> None:
-        while True:
-            try:
-                await self.check()
-            except OSError as error:
-                log.warning("cannot check for stalled connections", error=str(error))
-            except Exception:
-                log.exception("cannot check for stalled connections")
-            await asyncio.sleep(PERIOD_S)
 
 
 def _is_address(server: str) -> bool:

@@ -21,9 +21,9 @@ from typing import Final
 
 import structlog
 
-from egressd.model.errors import Failed
 from egressd.netd.kernel import sockets, sockstat
 from egressd.netd.kernel.sockets import ResolverConnection
+from egressd.netd.periodic import PeriodicTask
 from egressd.planner.bounds import NETWORK_BITS, Bounds
 from egressd.planner.nft import Greedy
 
@@ -60,17 +60,15 @@ class Surplus:
         self._idlers = Idlers()
         self.greedy: frozenset[Greedy] = frozenset()
         """The clients that have too many flows open."""
-        self._task: asyncio.Task[None] | None = None
+        self._task = PeriodicTask("count the connections of clients", self._check, PERIOD_S)
 
     def start(self) -> None:
         """Start looking."""
-        self._task = asyncio.create_task(self._attend())
+        self._task.start()
 
     async def close(self) -> None:
         """Stop."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._task.close()
 
     def check(self) -> frozenset[Greedy]:
         """Return the clients that have too many flows open now. Raises OSError."""
@@ -84,20 +82,12 @@ class Surplus:
         """End idle connections to resolvers. Raises OSError."""
         sockets.destroy(self._idlers.among(sockets.askers(self._own()), now))
 
-    async def _attend(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                await asyncio.to_thread(self._end_idle, loop.time())
-                found = await asyncio.to_thread(self.check)
-                if found != self.greedy:
-                    self.greedy = found
-                    await self._changed(found)
-            except (Failed, OSError) as error:
-                log.warning("cannot count the connections of clients", error=str(error))
-            except Exception:
-                log.exception("cannot count the connections of clients")
-            await asyncio.sleep(PERIOD_S)
+    async def _check(self) -> None:
+        await asyncio.to_thread(self._end_idle, asyncio.get_running_loop().time())
+        found = await asyncio.to_thread(self.check)
+        if found != self.greedy:
+            self.greedy = found
+            await self._changed(found)
 
 
 class Idlers:
