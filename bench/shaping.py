@@ -22,7 +22,7 @@ from statistics import median
 from bench.figures import keep, percentile, show, spread
 from egressd.model.plan import Limit, Patch
 from egressd.netd.kernel.nft import Nft
-from egressd.netd.kernel.shaping import Shaper
+from egressd.netd.kernel.tc import Shaper
 from egressd.planner.shaping import LINK_HEADER_BYTES
 from tests.lab.netns import Namespace
 from tests.lab.shaped import (

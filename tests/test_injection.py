@@ -31,9 +31,9 @@ from egressd.model.names import is_interface_name, node_name_problem
 from egressd.model.nouns import Node, ProxyService, Rule, Whitelist
 from egressd.model.plan import Change, Egress, GlobalPolicy, Limit, Patch, Plan, WhitelistPlan
 from egressd.model.routing import PolicyRule, RouteEntry
-from egressd.netd import validation
 from egressd.netd.kernel import fib
-from egressd.netd.kernel.shaping import messages
+from egressd.netd.kernel.tc import messages
+from egressd.netd.reconciler import validation
 from egressd.planner import nft, shaping
 from egressd.planner.compile import compile_plan
 from egressd.planner.documents import document_of

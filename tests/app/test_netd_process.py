@@ -17,8 +17,8 @@ import pytest
 
 from egressd.app import netd_process
 from egressd.model.errors import Failed
-from egressd.netd import processes
 from egressd.netd.kernel.nft import Nft
+from egressd.netd.system import processes
 from tests.lab.device_state import eventually
 from tests.lab.netns import Namespace
 

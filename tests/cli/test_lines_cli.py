@@ -16,8 +16,8 @@ from egressd.cli import cli
 from egressd.model.errors import Failed
 from egressd.model.messages import LineNews, LineStatus, Status, StatusNews
 from egressd.model.wording import as_sentence
-from egressd.netd.reconciler import Reconciler
-from egressd.netd.server import Server
+from egressd.netd.ipc.server import Server
+from egressd.netd.reconciler.reconciler import Reconciler
 
 LINES = {
     "pptp_b": LineStatus(

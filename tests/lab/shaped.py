@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, Self
 
 from egressd.model.plan import Limit
 from egressd.netd.kernel.nft import Nft
-from egressd.netd.kernel.shaping import Shaper
+from egressd.netd.kernel.tc import Shaper
 from egressd.planner.topology import Topology
 from tests.lab.netns import Namespace
 

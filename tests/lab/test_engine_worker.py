@@ -17,12 +17,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from egressd.netd import framing, privileges
-from egressd.netd.descriptors import Descriptors
 from egressd.netd.engine.pool import Pool
-from egressd.netd.engine.wire import Ping, WorkerQuestion
+from egressd.netd.engine.protocol import Ping, WorkerQuestion
+from egressd.netd.health.worker_descriptors import Descriptors
 from egressd.netd.kernel import open_files
-from egressd.netd.privileges import Capability
+from egressd.netd.system import framing, privileges
+from egressd.netd.system.privileges import Capability
 from tests.lab.netns import Namespace
 from tests.netd.engine.rig import ACCOUNT, GID, UID, end_workers, opened, service, target, unheard
 

@@ -30,7 +30,7 @@ from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed
 from egressd.model.messages import RuleCount
 from egressd.model.plan import Egress, Limit, Plan
-from egressd.netd.kernel import facts as kernel_facts
+from egressd.netd.kernel import machine_facts as kernel_facts
 from egressd.netd.kernel.ebpf import system
 from egressd.netd.kernel.fast_path import FastPath, tracking
 from egressd.netd.kernel.fast_path import path as path_module

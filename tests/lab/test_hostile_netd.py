@@ -15,7 +15,7 @@ from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec, Place
 from egressd.model import outbounds
 from egressd.model.instances import Hop, KernelPath, NodePath
 from egressd.model.messages import Delay, Delays, MeasureDelay, Probe, Refused, Reply, Request
-from egressd.netd import framing
+from egressd.netd.system import framing
 from egressd.planner.registry import (
     MARK_ANSWER,
     MARK_ASKED_LOCALLY,

@@ -15,7 +15,7 @@ from egressd.lab.host import Host
 from egressd.lab.lab import Lab
 from egressd.lab.packets import TCP, UDP, new_token
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
-from egressd.netd.resolvers import PERIOD_S
+from egressd.netd.health.dns_servers import PERIOD_S
 from tests.lab.device_state import SERVER, clear, eventually, rule, send
 from tests.lab.dnsmasq import UPSTREAM, asked_by, dnsmasq
 from tests.lab.test_local_networks import CONTAINER, Containers

@@ -21,7 +21,7 @@ import pytest
 from egressd.lab.lab import Lab
 from egressd.lab.packets import new_token
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec
-from egressd.netd.resolvers import PERIOD_S
+from egressd.netd.health.dns_servers import PERIOD_S
 from tests.lab.device_state import SERVER, add_nodes, configure, eventually, send
 from tests.lab.five import (
     all_is_well,

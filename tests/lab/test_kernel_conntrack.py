@@ -10,9 +10,9 @@ from socket import IPPROTO_UDP
 import pytest
 
 from egressd.netd.kernel import conntrack, uapi
+from egressd.netd.kernel.address_ranges import Ranges
 from egressd.netd.kernel.conntrack import TrackedFlow
 from egressd.netd.kernel.netlink import NetlinkSocket, attribute, nest
-from egressd.netd.kernel.ranges import Ranges
 from egressd.planner.registry import egress_mark, inbound_number
 from tests.lab.netns import Namespace
 

@@ -10,8 +10,8 @@ import pytest
 
 from egressd.model.facts import Facts, Interface, Route, Route6
 from egressd.model.routing import PolicyRule, RouteEntry
-from egressd.netd.kernel import facts, routes, sysctl
-from egressd.netd.kernel.facts import Watcher
+from egressd.netd.kernel import machine_facts, routes, sysctl
+from egressd.netd.kernel.machine_facts import Watcher
 from egressd.netd.kernel.netlink import NetlinkError
 from tests.lab.netns import Namespace, eventually
 
@@ -31,7 +31,7 @@ def add(name: str, index: int) -> None:
 
 
 def test_an_empty_namespace_has_only_the_loopback(namespace: Namespace) -> None:
-    read = namespace.run(facts.read)
+    read = namespace.run(machine_facts.read)
     assert read == Facts(
         interfaces={
             "lo": Interface(
@@ -61,7 +61,7 @@ def test_p6_an_interface_with_an_odd_name_is_ignored(namespace: Namespace, name:
             subprocess.run(["ip", *command], check=True)
 
     namespace.run(add_odd)
-    read = namespace.run(facts.read)
+    read = namespace.run(machine_facts.read)
     assert list(read.interfaces) == ["lo"]
     assert read.routes == ()
 
@@ -85,7 +85,7 @@ def test_interfaces_are_read(namespace: Namespace) -> None:
         ip link add link br-lan name above type macvlan
     """)
     for _ in range(50):  # the bridge's carrier follows its port's
-        read = namespace.run(facts.read).interfaces
+        read = namespace.run(machine_facts.read).interfaces
         if read["br-lan"].is_up:
             break
         time.sleep(0.02)
@@ -125,7 +125,7 @@ def test_routes_are_read(namespace: Namespace) -> None:
         ip route add unreachable 10.8.0.0/16
         ip route add 10.7.0.0/16 dev wan1 table 77
     """)
-    read = set(namespace.run(facts.read).routes)
+    read = set(namespace.run(machine_facts.read).routes)
 
     def route(to: str, device: str, via: str = "", metric: int = 0) -> Route:
         gateway = IPv4Address(via) if via else None
@@ -155,7 +155,7 @@ def test_ipv6_routes_are_read_and_watched(namespace: Namespace) -> None:
         gateway = IPv6Address(via) if via else None
         return Route6(destination=IPv6Network(to), interface="wan0", gateway=gateway, metric=metric)
 
-    read = set(namespace.run(facts.read).routes6)
+    read = set(namespace.run(machine_facts.read).routes6)
     assert read == {route("2001:db8::/64"), route("::/0", "fe80::1", 512)}
 
     async def body() -> None:
@@ -176,7 +176,7 @@ class Seen:
 
     async def look(self) -> None:
         self.calls += 1
-        self.facts = facts.read()
+        self.facts = machine_facts.read()
 
     def index(self, name: str) -> int:
         interface = self.facts.interfaces.get(name)
@@ -198,7 +198,7 @@ def test_a_recreated_interface_with_another_index_is_seen(namespace: Namespace) 
             )
             shell("ip address add 10.2.0.1/24 dev lan0")
             await eventually(lambda: seen.facts.interfaces["lan0"].addresses != ())
-            assert seen.facts == facts.read()
+            assert seen.facts == machine_facts.read()
 
     namespace.run(lambda: asyncio.run(body()))
 
@@ -273,7 +273,7 @@ def test_a_callback_that_changes_routes_is_not_called_endlessly(namespace: Names
         async def converge() -> None:
             nonlocal calls
             calls += 1
-            known = facts.read().interfaces
+            known = machine_facts.read().interfaces
             wanted = [
                 RouteEntry(table=1001, destination=IPv4Network("0.0.0.0/0"), device=name)
                 for name in ("lan0",)
@@ -331,7 +331,7 @@ def test_interfaces_and_routes_are_read_quickly(namespace: Namespace) -> None:
     def body() -> float:
         began = time.perf_counter()
         for _ in range(20):
-            facts.read()
+            machine_facts.read()
         return (time.perf_counter() - began) / 20
 
     namespace.shell("for i in $(seq 15); do ip link add a$i type veth peer name b$i; done")
@@ -352,7 +352,7 @@ def test_the_interface_towards_an_address_is_found_by_source(namespace: Namespac
     server = IPv4Address("203.0.113.9")
 
     def by(destination: IPv4Address, source: str) -> int:
-        return namespace.run(lambda: facts.device_towards(destination, IPv4Address(source)))
+        return namespace.run(lambda: machine_facts.device_towards(destination, IPv4Address(source)))
 
     assert by(server, "192.0.2.2") == 20
     assert by(server, "198.51.100.2") == 21

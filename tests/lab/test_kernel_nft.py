@@ -15,9 +15,9 @@ import pytest
 from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed
 from egressd.model.plan import Egress, GlobalPolicy, Plan, WhitelistPlan
+from egressd.netd.dataplane.kernel_state import Machine
 from egressd.netd.kernel.nft import Nft, as_listed
 from egressd.netd.kernel.set_elements import SWAPPED_MAX
-from egressd.netd.machine import Machine
 from egressd.planner import nft as script
 from egressd.planner.chains import RETIRED_MAPS
 from egressd.planner.registry import MARK_DIRECT, egress_mark, node_mark

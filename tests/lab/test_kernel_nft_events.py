@@ -157,7 +157,7 @@ def test_lost_events_count_as_foreign(namespace: Namespace) -> None:
 def test_a_failed_callback_is_called_again(
     namespace: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("egressd.netd.kernel.follower._RETRY_S", 0.01)
+    monkeypatch.setattr("egressd.netd.kernel.debounce._RETRY_S", 0.01)
 
     async def body() -> int:
         calls = 0

@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 import pytest
 
 from egressd.model.routing import PolicyRule, RouteEntry
-from egressd.netd.kernel.facts import read
+from egressd.netd.kernel.machine_facts import read
 from egressd.netd.kernel.routes import Synced, sync
 from egressd.planner.registry import METRIC_IPV6, METRIC_UNREACHABLE
 from tests.lab.netns import Namespace

@@ -11,10 +11,10 @@ import pytest
 
 from egressd.model.errors import Failed
 from egressd.model.plan import Limit, Patch
-from egressd.netd import limits as module
+from egressd.netd.dataplane import speed_limits as module
+from egressd.netd.dataplane.speed_limits import SpeedLimits
 from egressd.netd.kernel.nft import Nft
-from egressd.netd.kernel.shaping import Shaper
-from egressd.netd.limits import SpeedLimits
+from egressd.netd.kernel.tc import Shaper
 from egressd.planner.topology import Topology
 from tests.lab.netns import Namespace
 

@@ -21,7 +21,7 @@ from egressd.lab.lab import Lab
 from egressd.lab.packets import TCP, UDP, new_token
 from egressd.lab.process import Program
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
-from egressd.netd.resolvers import PERIOD_S
+from egressd.netd.health.dns_servers import PERIOD_S
 from tests.lab.device_state import add_nodes, eventually, rule, send, suspended
 from tests.lab.dnsmasq import asked_by, dnsmasq
 

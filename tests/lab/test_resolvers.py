@@ -17,7 +17,7 @@ from egressd.lab.dnswire import TTL
 from egressd.lab.lab import Lab
 from egressd.lab.netns import exec_argv
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
-from egressd.netd.resolvers import PERIOD_S
+from egressd.netd.health.dns_servers import PERIOD_S
 from tests.lab.device_state import SERVER, eventually, send
 
 pytestmark = pytest.mark.lab

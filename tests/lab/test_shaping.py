@@ -16,7 +16,7 @@ from egressd.model.messages import RuleCount
 from egressd.model.plan import Limit, Patch
 from egressd.netd.kernel.netlink import Message
 from egressd.netd.kernel.nft import Nft
-from egressd.netd.kernel.shaping import ForeignShaping, Shaper
+from egressd.netd.kernel.tc import ForeignShaping, Shaper
 from egressd.planner.topology import Topology
 from tests.lab.netns import eventually
 from tests.lab.shaped import (

@@ -11,7 +11,7 @@ import pytest
 
 from egressd.model.plan import Change, Patch
 from egressd.netd.kernel.nft import HOLD_CHAINS, HOLD_COMMENT
-from egressd.netd.kernel.shaping.counts import count_script
+from egressd.netd.kernel.tc.counts import count_script
 from egressd.planner import nft, shaping
 from egressd.planner.chains import (
     CHAINS,

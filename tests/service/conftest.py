@@ -33,10 +33,10 @@ from egressd.model.messages import (
 )
 from egressd.model.nouns import Node
 from egressd.model.plan import Change, Plan, difference
-from egressd.netd.client import NetdClient
-from egressd.netd.engine.wire import ProbeDocument
-from egressd.netd.reconciler import Reconciler
-from egressd.netd.server import Server
+from egressd.netd.engine.protocol import ProbeDocument
+from egressd.netd.ipc.client import NetdClient
+from egressd.netd.ipc.server import Server
+from egressd.netd.reconciler.reconciler import Reconciler
 from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
 from egressd.planner.probes import node_path

@@ -13,7 +13,7 @@ from egressd.model.desired import Edit
 from egressd.model.drafts import NodeBatch
 from egressd.model.errors import Invalid
 from egressd.model.plan import Plan, difference
-from egressd.netd import validation
+from egressd.netd.reconciler import validation
 from egressd.planner.compile import compile_plan
 from egressd.service.servers import ServerSurroundings
 from tests.service.conftest import RESOLVERS

@@ -41,8 +41,8 @@ from egressd.license.device import this_device
 from egressd.license.licensing import LicenseSettings, Licensing
 from egressd.model.errors import EgressdError, Failed
 from egressd.model.times import utc_text
-from egressd.netd import privileges
-from egressd.netd.client import NetdClient
+from egressd.netd.ipc.client import NetdClient
+from egressd.netd.system import privileges
 from egressd.store.api_token import ApiToken
 from egressd.store.connection import BadDatabase
 from egressd.store.console import ConsoleStore

@@ -12,11 +12,11 @@ import structlog
 
 from egressd.app import logs
 from egressd.model.errors import Failed
-from egressd.netd import strays
 from egressd.netd.engine import launch
 from egressd.netd.kernel import fast_path
 from egressd.netd.kernel.nft import Nft
-from egressd.netd.lines import unit
+from egressd.netd.lines import daemon_group
+from egressd.netd.system import orphans
 from egressd.planner import nft as script
 
 log = structlog.get_logger()
@@ -35,5 +35,7 @@ def main(_: Path | None) -> None:
             nft.run(script.block())
         except Failed as error:
             log.error("cannot block clients", error=str(error))
-    if ended := strays.end(lambda it: launch.is_worker(it) or unit.folder_of(it) is not None):
+    if ended := orphans.end(
+        lambda it: launch.is_worker(it) or daemon_group.folder_of(it) is not None
+    ):
         log.warning("ended engine and line processes", pids=ended)

@@ -10,7 +10,7 @@ from typing import Final
 from egressd.app import accounts
 from egressd.app.config import Config
 from egressd.model.errors import EgressdError
-from egressd.netd.files import write_private
+from egressd.netd.system.files import write_private
 
 _NAME: Final = "netd.problem"
 _MAX: Final = 2000

@@ -20,23 +20,23 @@ from egressd.app.signals import ENDINGS
 from egressd.app.supervise import when_supervisor_ends
 from egressd.model.errors import EgressdError, Failed
 from egressd.model.messages import Event, News
+from egressd.netd.dataplane.kernel_state import Machine
+from egressd.netd.dataplane.speed_limits import SpeedLimits
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.reserved import ReservedPorts
 from egressd.netd.engine.slot import Running
-from egressd.netd.groups import Groups
+from egressd.netd.health.groups import Groups
+from egressd.netd.ipc.server import Server
 from egressd.netd.kernel import memory, sysctl, uapi
-from egressd.netd.kernel.facts import Watcher
 from egressd.netd.kernel.fast_path import ForeignFilters
+from egressd.netd.kernel.machine_facts import Watcher
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.nft_events import ForeignChanges
-from egressd.netd.kernel.shaping import ForeignShaping, Shaper
-from egressd.netd.limits import SpeedLimits
+from egressd.netd.kernel.tc import ForeignShaping, Shaper
 from egressd.netd.lines.lines import DialledLines
-from egressd.netd.machine import Machine
-from egressd.netd.planfile import PlanFile
-from egressd.netd.reconciler import Reconciler
-from egressd.netd.server import Server
+from egressd.netd.reconciler.plan_file import PlanFile
+from egressd.netd.reconciler.reconciler import Reconciler
 from egressd.planner import bounds, sysctls
 from egressd.planner.registry import ANSWER_PORT, CLEAR_LINE_PORTS, LINE_PORTS
 

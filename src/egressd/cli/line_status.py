@@ -11,7 +11,7 @@ import click
 
 from egressd.model.errors import Failed
 from egressd.model.messages import LineStatus
-from egressd.netd.client import NetdClient
+from egressd.netd.ipc.client import NetdClient
 
 _CONNECT_S: Final = 5.0
 

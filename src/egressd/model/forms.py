@@ -50,6 +50,6 @@ Url: TypeAlias = Annotated[str, Meta(max_length=URL_MAX, pattern=r"\A(?:https?:/
 
 Port: TypeAlias = Annotated[int, Meta(ge=1, le=65535)]
 Mark: TypeAlias = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
-"""A packet mark; `egressd.netd.validation` decides which ones are egressd's own."""
+"""A packet mark; `egressd.netd.reconciler.validation` decides which ones are egressd's own."""
 Number: TypeAlias = Annotated[int, Meta(ge=0, le=0x7FFF_FFFF_FFFF_FFFF)]
 """A number without a bound of its own, such as a revision."""

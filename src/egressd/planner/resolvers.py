@@ -2,7 +2,7 @@
 engine itself.
 
 The kernel can send them to one address at a time (``dns4``, ``substitutes``), so asking a list in
-turn means choosing among the servers that answer: `egressd.netd.resolvers` does that.
+turn means choosing among the servers that answer: `egressd.netd.health.dns_servers` does that.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from egressd.model.messages import Delay
 from egressd.model.wording import as_sentence
 from egressd.netd.engine.document import Document
 from egressd.netd.engine.pool import Pool
-from egressd.netd.engine.wire import ProbeDocument
+from egressd.netd.engine.protocol import ProbeDocument
 from tests.lab.netns import Namespace, eventually
 from tests.netd.engine.conftest import Body
 from tests.netd.engine.rig import CRASHES, MARK, UID, Entry, descriptors, document, opened

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from egressd.netd.engine import launch
-from egressd.netd.processes import start_time
+from egressd.netd.system.processes import start_time
 from tests.netd.engine.rig import descriptors
 
 

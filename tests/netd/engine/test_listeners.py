@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from egressd.netd.engine.listeners import Listeners
-from egressd.netd.engine.trouble import LOG_OUTPUT
+from egressd.netd.engine.outbound_errors import LOG_OUTPUT
 
 
 def listeners(*inbounds: dict[str, Any]) -> Listeners:

@@ -13,8 +13,8 @@ from egressd.model.messages import Delay
 from egressd.netd.engine import trial
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.process import WorkerProcess
+from egressd.netd.engine.protocol import Measure, Measured, ProbeDocument
 from egressd.netd.engine.trial import Trials
-from egressd.netd.engine.wire import Measure, Measured, ProbeDocument
 
 
 class Worker:

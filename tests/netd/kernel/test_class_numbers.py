@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from egressd.model.errors import Failed
-from egressd.netd.kernel.shaping.numbers import ClassNumbers, is_usable
+from egressd.netd.kernel.tc.numbers import ClassNumbers, is_usable
 from egressd.planner.registry import HTB_TREE_CLASSES
 
 rules = st.integers(1, 30)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from egressd.netd.lines.unit import kill_all
+from egressd.netd.lines.daemon_group import kill_all
 from tests.lab.netns import Namespace
 
 Body = Callable[[], Coroutine[None, None, None]]

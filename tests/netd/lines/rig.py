@@ -18,9 +18,9 @@ import msgspec
 
 from egressd.model.messages import LineStatus
 from egressd.model.nouns import Line
-from egressd.netd.lines import backoff, keeper
+from egressd.netd.lines import backoff, line_controller
+from egressd.netd.lines.host_environment import Surroundings
 from egressd.netd.lines.lines import DialledLines
-from egressd.netd.lines.surroundings import Surroundings
 from egressd.planner.lines import daemon as lines_daemon
 from egressd.planner.lines.daemon import Daemon
 from egressd.planner.lines.dial import Dial
@@ -139,7 +139,7 @@ def install(run_dir: Path, *, checks_means: bool = False) -> None:
     async def pass_by(self: Surroundings, line: Line) -> None:
         pass
 
-    keeper.daemon = daemon  # type: ignore[attr-defined]
+    line_controller.daemon = daemon  # type: ignore[attr-defined]
     backoff.AT_ONCE_S = 0.6  # type: ignore[misc]  # long enough to be seen on a busy machine
     if not checks_means:
         Surroundings.check_means = pass_by  # type: ignore[method-assign]

@@ -18,10 +18,10 @@ import msgspec
 import pytest
 
 from egressd.model.messages import LineStatus
-from egressd.netd import strays
-from egressd.netd.lines import backoff, keeper, surroundings, unit
+from egressd.netd.lines import backoff, daemon_group, host_environment, line_controller
+from egressd.netd.lines.daemon_group import members
 from egressd.netd.lines.lines import DialledLines
-from egressd.netd.lines.unit import members
+from egressd.netd.system import orphans
 from egressd.planner.lines.address import Taken
 from egressd.planner.registry import CLEAR_LINE_PORTS
 from tests.lab.netns import Namespace, eventually, is_alive
@@ -316,7 +316,7 @@ def test_an_address_without_a_peer_is_not_online(run_dir: Path, inside: Inside) 
 def test_a_slow_dial_times_out(
     run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "_DIAL_S", 0.5)
+    monkeypatch.setattr(line_controller, "_DIAL_S", 0.5)
 
     async def body() -> None:
         async with opened(run_dir) as site:
@@ -331,7 +331,7 @@ def test_a_slow_dial_times_out(
 def test_a_pptp_server_without_a_tcp_connection_times_out_early(
     run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "_CONNECT_S", 0.5)
+    monkeypatch.setattr(line_controller, "_CONNECT_S", 0.5)
 
     async def body() -> None:
         async with opened(run_dir) as site:
@@ -351,7 +351,7 @@ def test_a_pptp_server_without_a_tcp_connection_times_out_early(
 def test_a_slow_pptp_server_with_a_tcp_connection_is_waited_for(
     run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "_CONNECT_S", 0.3)
+    monkeypatch.setattr(line_controller, "_CONNECT_S", 0.3)
 
     async def body() -> None:
         async with opened(run_dir) as site:
@@ -367,7 +367,7 @@ def test_a_slow_pptp_server_with_a_tcp_connection_is_waited_for(
 def test_an_unresolvable_server_name_is_the_reason(
     run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(surroundings, "_TOOL_S", 0.5)
+    monkeypatch.setattr(host_environment, "_TOOL_S", 0.5)
 
     async def body() -> None:
         async with opened(run_dir) as site:
@@ -381,14 +381,14 @@ def test_an_unresolvable_server_name_is_the_reason(
 def test_a_hanging_resolver_delays_no_line_with_an_address(
     run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(surroundings, "_missing", lambda _line: "")
+    monkeypatch.setattr(host_environment, "_missing", lambda _line: "")
     answer = threading.Event()
 
     def hang(_host: str) -> list[IPv4Address]:
         answer.wait(30)
         return []
 
-    monkeypatch.setattr(surroundings, "_resolve", hang)
+    monkeypatch.setattr(host_environment, "_resolve", hang)
 
     async def body() -> None:
         async with opened(run_dir, checks_means=True) as site:
@@ -550,7 +550,7 @@ def test_a_line_whose_packets_went_astray_tells_so(
     """Two lines may have one address, for which the kernel uses one of them. The reason names that,
     not a missing answer.
     """
-    monkeypatch.setattr("egressd.netd.lines.keeper._DIAL_S", 0.5)
+    monkeypatch.setattr("egressd.netd.lines.line_controller._DIAL_S", 0.5)
 
     async def body() -> None:
         async with opened(run_dir) as site:
@@ -641,7 +641,10 @@ def test_daemons_of_other_namespaces_are_not_ended(run_dir: Path, inside: Inside
             await site.apply(line(1))
             await site.online("l2tp_1")
             with Namespace() as elsewhere:
-                assert elsewhere.run(strays.end, lambda it: unit.folder_of(it) is not None) == []
+                assert (
+                    elsewhere.run(orphans.end, lambda it: daemon_group.folder_of(it) is not None)
+                    == []
+                )
             assert is_alive(site.pid("l2tp_1"))
 
     inside(body)
@@ -789,7 +792,7 @@ def test_a_missing_program_is_named_with_its_package(
     run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(
-        surroundings._PROGRAMS, "l2tp", {"/nowhere/xl2tpd": "xl2tpd", "/nowhere/pppd": "ppp"}
+        host_environment._PROGRAMS, "l2tp", {"/nowhere/xl2tpd": "xl2tpd", "/nowhere/pppd": "ppp"}
     )
 
     async def body() -> None:
@@ -810,7 +813,7 @@ def test_a_missing_program_is_named_with_its_package(
 def test_each_attempt_is_reported_with_the_time_of_the_next(
     run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(surroundings._PROGRAMS, "l2tp", {"/nowhere/xl2tpd": "xl2tpd"})
+    monkeypatch.setitem(host_environment._PROGRAMS, "l2tp", {"/nowhere/xl2tpd": "xl2tpd"})
     monkeypatch.setattr(backoff, "MISSING_S", 1.0)
     told: set[str] = set()
 
@@ -854,25 +857,27 @@ def test_a_missing_module_is_named(
     monkeypatch: pytest.MonkeyPatch, kind: str, secret: str, missing: str, reason: str
 ) -> None:
     monkeypatch.setattr(Path, "exists", lambda _self: True)
-    monkeypatch.setattr(surroundings, "_opens", lambda path: path != missing)
-    monkeypatch.setattr(surroundings, "_has_socket", lambda family, *_: str(int(family)) != missing)
-    monkeypatch.setattr(surroundings, "_has_module", lambda name: name != missing)
-    found = surroundings._missing(line(type=kind, secret=secret))
+    monkeypatch.setattr(host_environment, "_opens", lambda path: path != missing)
+    monkeypatch.setattr(
+        host_environment, "_has_socket", lambda family, *_: str(int(family)) != missing
+    )
+    monkeypatch.setattr(host_environment, "_has_module", lambda name: name != missing)
+    found = host_environment._missing(line(type=kind, secret=secret))
     assert found == (f"{reason}; Debian's linux-image-amd64 has it" if reason else "")
 
 
 def test_a_module_is_looked_up_in_the_kernels_module_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(surroundings, "_MODULES", tmp_path)
-    assert not surroundings._has_module("ppp_mppe"), "a kernel without modules"
+    monkeypatch.setattr(host_environment, "_MODULES", tmp_path)
+    assert not host_environment._has_module("ppp_mppe"), "a kernel without modules"
     folder = tmp_path / os.uname().release
     folder.mkdir()
     (folder / "modules.builtin").write_text("kernel/net/ipv4/esp4.ko\n")
     (folder / "modules.dep").write_text("kernel/drivers/net/ppp/ppp_mppe.ko: kernel/lib/arc4.ko\n")
-    assert surroundings._has_module("ppp_mppe")
-    assert surroundings._has_module("esp4")
-    assert not surroundings._has_module("ppp")
+    assert host_environment._has_module("ppp_mppe")
+    assert host_environment._has_module("esp4")
+    assert not host_environment._has_module("ppp")
 
 
 def test_modules_count_as_present_if_the_folder_is_unreadable(
@@ -882,4 +887,4 @@ def test_modules_count_as_present_if_the_folder_is_unreadable(
         raise PermissionError
 
     monkeypatch.setattr(Path, "read_text", refuse)
-    assert surroundings._has_module("no_such_module")
+    assert host_environment._has_module("no_such_module")

@@ -9,10 +9,10 @@ from typing import cast
 
 from egressd.model.messages import Event, LineNews, LineStatus, Status, StatusNews
 from egressd.model.wording import as_sentence
-from egressd.netd.client import NetdClient
+from egressd.netd.ipc.client import NetdClient
+from egressd.netd.ipc.server import Server
 from egressd.netd.lines import news
-from egressd.netd.reconciler import Reconciler
-from egressd.netd.server import Server
+from egressd.netd.reconciler.reconciler import Reconciler
 from tests.lab.netns import eventually
 
 ONLINE = LineStatus(is_online=True, ip="10.9.0.2", state="online")

@@ -19,17 +19,17 @@ from egressd.model.messages import Event, News
 from egressd.model.nouns import Line
 from egressd.model.plan import Egress, Plan
 from egressd.model.wording import encoded
+from egressd.netd.dataplane.kernel_state import Machine
+from egressd.netd.dataplane.speed_limits import SpeedLimits
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.pool import Pool
-from egressd.netd.groups import Groups
-from egressd.netd.kernel.facts import Watcher
+from egressd.netd.health.groups import Groups
+from egressd.netd.kernel.machine_facts import Watcher
 from egressd.netd.kernel.nft import Nft
-from egressd.netd.kernel.shaping import Shaper
-from egressd.netd.limits import SpeedLimits
+from egressd.netd.kernel.tc import Shaper
 from egressd.netd.lines.lines import DialledLines
-from egressd.netd.machine import Machine
-from egressd.netd.planfile import PlanFile
-from egressd.netd.reconciler import Reconciler
+from egressd.netd.reconciler.plan_file import PlanFile
+from egressd.netd.reconciler.reconciler import Reconciler
 from egressd.planner.topology import interface_mark
 
 ROLES: Final = InterfaceRoles(lan=("lan0",), wan=("wan1", "wan2"))

@@ -27,8 +27,8 @@ from egressd.netd.engine import batch, instances, reasons
 from egressd.netd.engine.batch import BatchPart
 from egressd.netd.engine.fetch import FetchFailure, Progress, Proxy, fetch
 from egressd.netd.engine.instances import Refusal
+from egressd.netd.engine.protocol import Measure, Measured, ProbeDocument
 from egressd.netd.engine.urls import Url, parse_url
-from egressd.netd.engine.wire import Measure, Measured, ProbeDocument
 
 _BATCH: Final = 250
 """Probes that share an instance."""

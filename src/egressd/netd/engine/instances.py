@@ -1,8 +1,8 @@
 """sing-box instances inside this process. The only module that imports `singbox`.
 
-Importing it loads the Go runtime, which starts threads: `egressd.netd.privileges.begin_drop` comes
-first. Every call blocks (the binding lets other Python threads run meanwhile) and may be made from
-any thread.
+Importing it loads the Go runtime, which starts threads: `egressd.netd.system.privileges.begin_drop`
+comes first. Every call blocks (the binding lets other Python threads run meanwhile) and may be made
+from any thread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import singbox
 
 from egressd.netd.engine import reasons
-from egressd.netd.engine.wire import Live, Start
+from egressd.netd.engine.protocol import Live, Start
 
 
 class Refusal(Exception):

@@ -16,8 +16,8 @@ from typing import IO, Final
 
 import msgspec
 
-from egressd.netd import processes
 from egressd.netd.engine.worker import lock_path
+from egressd.netd.system import processes
 from egressd.planner.bounds import DESCRIPTORS_MAX
 
 WORKER: Final = ("-I", "-m", "egressd.netd.engine.worker")

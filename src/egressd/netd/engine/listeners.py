@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from egressd.netd.engine.trouble import LOG_OUTPUT
+from egressd.netd.engine.outbound_errors import LOG_OUTPUT
 
 
 class _Document(msgspec.Struct):

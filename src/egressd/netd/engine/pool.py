@@ -19,18 +19,12 @@ import structlog
 from egressd.model.errors import Failed, Invalid
 from egressd.model.messages import Delay
 from egressd.model.wording import Sentence, say
-from egressd.netd import strays
 from egressd.netd.engine import answers, launch
 from egressd.netd.engine.document import Document
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.listeners import Listeners
 from egressd.netd.engine.process import Lost, WorkerProcess
-from egressd.netd.engine.quarantine import Quarantine, Quarantined
-from egressd.netd.engine.rule_sets import RuleSets
-from egressd.netd.engine.slot import SERVICES, Running, Slot
-from egressd.netd.engine.trial import Trials
-from egressd.netd.engine.urls import parse_url
-from egressd.netd.engine.wire import (
+from egressd.netd.engine.protocol import (
     AnswerBody,
     Live,
     ProbeDocument,
@@ -39,8 +33,14 @@ from egressd.netd.engine.wire import (
     Stop,
     WorkerRefusal,
 )
+from egressd.netd.engine.quarantine import Quarantine, Quarantined
+from egressd.netd.engine.rule_sets import RuleSets
+from egressd.netd.engine.slot import SERVICES, Running, Slot
+from egressd.netd.engine.trial import Trials
+from egressd.netd.engine.urls import parse_url
 from egressd.netd.kernel import udp_ports
-from egressd.netd.port_range import PortRange
+from egressd.netd.system import orphans
+from egressd.netd.system.port_range import PortRange
 from egressd.planner.registry import ENGINE_PORTS
 
 log = structlog.get_logger()
@@ -119,7 +119,7 @@ class Pool:
         self._run_dir.chmod(0o700)
         self.rule_sets.open()
         self._answers_problem = await asyncio.to_thread(answers.problem, self.uid)
-        if ended := await asyncio.to_thread(strays.end, partial(launch.is_stray, self._run_dir)):
+        if ended := await asyncio.to_thread(orphans.end, partial(launch.is_stray, self._run_dir)):
             log.warning("ended engine workers unknown to this run directory", pids=ended)
         indexes = set(range(1, self._size + 1))
         for lock in self._run_dir.glob("worker-*.lock"):

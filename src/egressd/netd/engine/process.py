@@ -15,10 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from egressd.netd import framing
 from egressd.netd.engine import launch, scope
 from egressd.netd.engine.launch import Account
-from egressd.netd.engine.wire import (
+from egressd.netd.engine.protocol import (
     VERSION,
     AnswerBody,
     AwaitTrouble,
@@ -31,7 +30,8 @@ from egressd.netd.engine.wire import (
     WorkerAnswer,
     WorkerQuestion,
 )
-from egressd.netd.processes import how_it_ended, peer_of
+from egressd.netd.system import framing
+from egressd.netd.system.processes import how_it_ended, peer_of
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from egressd.model.errors import Failed
-from egressd.netd.files import write_private
+from egressd.netd.system.files import write_private
 
 FOLDER: Final = "rule-sets"
 """The folder's name, beside the workers' sockets."""

@@ -14,12 +14,11 @@ from typing import Final, TypeVar
 import msgspec
 
 from egressd.model.wording import as_sentence
-from egressd.netd import framing
 from egressd.netd.engine import instances
-from egressd.netd.engine.earshot import FilterAttacher
 from egressd.netd.engine.instances import Instances, Refusal
-from egressd.netd.engine.trouble import Troubles
-from egressd.netd.engine.wire import (
+from egressd.netd.engine.netlink_filter import FilterAttacher
+from egressd.netd.engine.outbound_errors import Troubles
+from egressd.netd.engine.protocol import (
     STARTS_AT_ONCE,
     VERSION,
     AnswerBody,
@@ -39,7 +38,8 @@ from egressd.netd.engine.wire import (
     WorkerRefusal,
     WorkerTry,
 )
-from egressd.netd.processes import peer_of
+from egressd.netd.system import framing
+from egressd.netd.system.processes import peer_of
 
 log = logging.getLogger("engine")
 

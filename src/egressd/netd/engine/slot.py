@@ -14,7 +14,7 @@ import structlog
 from egressd.model.wording import NONE, as_sentence, say
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.process import START_S, Lost, WorkerProcess
-from egressd.netd.engine.wire import STARTS_AT_ONCE, Live
+from egressd.netd.engine.protocol import STARTS_AT_ONCE, Live
 
 log = structlog.get_logger()
 

@@ -18,7 +18,13 @@ from egressd.model.wording import NONE, Sentence, as_sentence, say
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.listeners import Listeners
 from egressd.netd.engine.process import Lost, WorkerProcess
-from egressd.netd.engine.wire import Measure, Measured, ProbeDocument, WorkerRefusal, WorkerTry
+from egressd.netd.engine.protocol import (
+    Measure,
+    Measured,
+    ProbeDocument,
+    WorkerRefusal,
+    WorkerTry,
+)
 
 _IDLE_S: Final = 300.0
 _TRY_S: Final = 20.0

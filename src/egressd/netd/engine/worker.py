@@ -24,11 +24,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from egressd.netd import privileges
-from egressd.netd.engine import answers, fragments, trouble
+from egressd.netd.engine import answers, fragments, outbound_errors
 from egressd.netd.engine.rule_sets import FOLDER
-from egressd.netd.privileges import Capability
-from egressd.netd.processes import start_time
+from egressd.netd.system import privileges
+from egressd.netd.system.privileges import Capability
+from egressd.netd.system.processes import start_time
 
 CAPABILITIES: Final = frozenset(
     {Capability.NET_ADMIN, Capability.NET_RAW, Capability.NET_BIND_SERVICE}
@@ -97,7 +97,7 @@ def main() -> None:
     args = parser.parse_args()
 
     _close_inherited()
-    trouble.reserve()
+    outbound_errors.reserve()
     # The folder of the rule sets that documents name: see `egressd.planner.registry`.
     os.chdir(args.socket.parent / FOLDER)
     os.umask(0o077)

@@ -4,17 +4,18 @@ They act on the network namespace of the process and need its CAP_NET_ADMIN. Cal
 reconciler and the modules it uses, `lines`, and `app`, which makes the adapters and runs their
 watchers. Most calls take well under a millisecond and may be made in the event loop; calls that
 take longer (a full nftables load, conntrack, sockets) document it and belong in a thread. May
-import `model`, and `planner` for its registry of numbers; of netd `bpf` alone.
+import `model`, and `planner` for its registry of numbers; nothing of netd.
 
 - `nft`: nftables transactions; `nft_events`: events about other programs' changes.
-- `shaping`: speed limits and each rule's counters.
-- `facts`: interfaces, addresses, routes; and events about their changes.
+- `tc`: speed limits and each rule's counters.
+- `machine_facts`: interfaces, addresses, routes; and events about their changes.
 - `routes`: converges routes and policy rules; `fib` is their wire format.
 - `icmp`: echo requests.
 - `conntrack`, `sockets`: flows left over from clients that moved, and numbers of flows.
 - `sysctl`, `memory`, `traffic`: kernel parameters; the memory that processes hold, and the
   bytes that interfaces have carried. `firewalls`: other programs' tables that block clients.
-- `announcements`: the common base of the watchers of `facts`, `nft_events` and `shaping`.
-- `netlink`, `picker`, `follower`, `ranges`: messages, paced calls, and address sets beneath them.
+- `event_watcher`: the common base of the watchers of `machine_facts`, `nft_events` and `tc`.
+- `netlink`, `attribute_picker`, `debounce`, `address_ranges`: messages, paced calls, and address
+  sets beneath them.
 - `uapi`: the constants of all these interfaces, under the kernel's names.
 """

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from egressd.model.wording import NONE, Sentence, say
 from egressd.netd.kernel import uapi
+from egressd.netd.kernel.address_ranges import Ranges
 from egressd.netd.kernel.netlink import (
     NFGENMSG,
     NetlinkError,
@@ -27,7 +28,6 @@ from egressd.netd.kernel.netlink import (
     number,
     u32,
 )
-from egressd.netd.kernel.ranges import Ranges
 from egressd.planner.registry import MARK_ENGINE, MARK_KIND_MASK, inbound_place
 
 _GET: Final = uapi.NFNL_SUBSYS_CTNETLINK << 8 | uapi.IPCTNL_MSG_CT_GET

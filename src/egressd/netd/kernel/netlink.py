@@ -19,8 +19,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Self
 
-from egressd.netd import bpf
-from egressd.netd.kernel import uapi
+from egressd.netd.kernel import classic_bpf, uapi
 
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _ATTRIBUTE = struct.Struct("=HH")  # length, type
@@ -301,7 +300,7 @@ class NetlinkListener:
 
     def attach(self, program: bytes) -> None:
         """Replace the present BPF program, if any."""
-        bpf.attach(self._socket, program)
+        classic_bpf.attach(self._socket, program)
 
     def close(self) -> None:
         """Stop listening. May be called again."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from egressd.netd.kernel import uapi
-from egressd.netd.kernel.announcements import Announcements, not_from
+from egressd.netd.kernel.event_watcher import Announcements, not_from
 from egressd.netd.kernel.netlink import Message, NetlinkListener, attributes, text
 
 _NEW_GENERATION: Final = uapi.NFNL_SUBSYS_NFTABLES << 8 | uapi.NFT_MSG_NEWGEN

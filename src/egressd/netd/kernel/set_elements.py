@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from egressd.netd.kernel import uapi
+from egressd.netd.kernel.attribute_picker import Picker
 from egressd.netd.kernel.netlink import (
     NFGENMSG,
     NetlinkError,
@@ -19,7 +20,6 @@ from egressd.netd.kernel.netlink import (
     attributes,
     nest,
 )
-from egressd.netd.kernel.picker import Picker
 from egressd.planner.registry import NFT_TABLE
 
 SUBSYSTEM: Final = uapi.NFNL_SUBSYS_NFTABLES << 8

@@ -17,13 +17,13 @@ from socket import AF_INET, IPPROTO_TCP, IPPROTO_UDP, SOCK_DGRAM, inet_ntoa, soc
 from typing import Final, NamedTuple
 
 from egressd.netd.kernel import uapi
+from egressd.netd.kernel.address_ranges import Ranges
 from egressd.netd.kernel.netlink import (
     NetlinkError,
     NetlinkSocket,
     attribute,
     attributes,
 )
-from egressd.netd.kernel.ranges import Ranges
 
 _REQUEST = struct.Struct("=BBBxI48s")
 """inet_diag_req_v2: family, protocol, extensions, states, socket id."""

@@ -1,6 +1,6 @@
 """Queueing disciplines, classes and filters of all programs, as rtnetlink lists them (tc(8)).
 
-`shaping.messages` and `fast_path.filters` make egressd's own.
+`tc.messages` and `fast_path.filters` make egressd's own.
 """
 
 from __future__ import annotations

@@ -17,16 +17,16 @@ import structlog
 from egressd.model.messages import LineStatus
 from egressd.model.nouns import Line
 from egressd.model.wording import say
-from egressd.netd import strays
-from egressd.netd.kernel.follower import Follower
-from egressd.netd.lines import diagnosis, unit
+from egressd.netd.kernel.debounce import Follower
+from egressd.netd.lines import daemon_group, diagnosis
 from egressd.netd.lines.charon import Charon
-from egressd.netd.lines.keeper import LineKeeper, note_of
+from egressd.netd.lines.daemon_group import Unit
+from egressd.netd.lines.host_environment import Surroundings
+from egressd.netd.lines.line_controller import LineKeeper, note_of
 from egressd.netd.lines.logins import Logins
-from egressd.netd.lines.surroundings import Surroundings
 from egressd.netd.lines.turns import Turns
-from egressd.netd.lines.unit import Unit
-from egressd.netd.port_range import PortRange
+from egressd.netd.system import orphans
+from egressd.netd.system.port_range import PortRange
 from egressd.planner.lines import pppd
 from egressd.planner.lines.address import Taken
 from egressd.planner.lines.dial import dial_key
@@ -76,13 +76,13 @@ class DialledLines:
         """Find the lines that an earlier netd left up. `open` must follow."""
         for folder in (self._folder.parent, self._folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if ended := await asyncio.to_thread(strays.end, self._is_stray):
+        if ended := await asyncio.to_thread(orphans.end, self._is_stray):
             log.warning("ended line daemons unknown to this run directory", pids=ended)
         for folder in self._folder.iterdir():
             if (found := await Unit.find(folder)) is not None:
                 self._found[folder.name] = found
             else:
-                unit.remove(folder)
+                daemon_group.remove(folder)
         if self._found:
             log.info("adopted running lines", lines=sorted(self._found))
 
@@ -187,17 +187,17 @@ class DialledLines:
 
     def _is_stray(self, process: Path) -> bool:
         """Return True for a process of a line that neither `find` nor `open` will handle."""
-        folder = unit.folder_of(process)
+        folder = daemon_group.folder_of(process)
         if folder is None:
             return False
-        return self._folder.parent not in folder.parents or not unit.is_recorded(folder)
+        return self._folder.parent not in folder.parents or not daemon_group.is_recorded(folder)
 
     async def _end_found(self, wanted: Mapping[str, Line]) -> None:
         """End units of an earlier netd that are not those of wanted lines, and their IPsec."""
         stale = {name: self._found[name] for name in self._unwanted(wanted)}
         await asyncio.gather(*(found.end(polite=True) for found in stale.values()))
         for name, found in stale.items():
-            unit.remove(found.folder)
+            daemon_group.remove(found.folder)
             del self._found[name]
             self._on_change(name)
         notes = [note_of(found) for found in self._found.values()]

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from egressd.netd.files import write_private
+from egressd.netd.system.files import write_private
 
 log = structlog.get_logger()
 

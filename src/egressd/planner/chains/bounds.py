@@ -4,7 +4,7 @@ refused, and only this client has fewer.
 New flows are counted where they get their mark, so that packets of known flows cost nothing. Once a
 client has reached a bound its new flows are refused for two seconds without being counted (`ct
 count` looks at each existing one), and netd finds the client in a set for that time
-(`egressd.netd.refusals`). The figures are those of `egressd.planner.bounds`.
+(`egressd.netd.health.refused_sources`). The figures are those of `egressd.planner.bounds`.
 """
 
 from __future__ import annotations

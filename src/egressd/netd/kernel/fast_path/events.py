@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from egressd.netd.bpf import PORT_AT, TYPE_AT, Check, any_of
 from egressd.netd.kernel import traffic_control as tc
 from egressd.netd.kernel import uapi
-from egressd.netd.kernel.announcements import Announcements
+from egressd.netd.kernel.classic_bpf import PORT_AT, TYPE_AT, Check, any_of
+from egressd.netd.kernel.event_watcher import Announcements
 from egressd.netd.kernel.fast_path.path import FastPath
 from egressd.netd.kernel.netlink import Message, NetlinkListener
 

@@ -1,0 +1,130 @@
+"""Send the clients of groups to living nodes, on behalf of the reconciler.
+
+A change of the plan and new results about nodes take the same steps: `start_chosen` decides, and
+starts the nodes that are needed; `commit` makes these choices the ones that the kernel gets next;
+after the kernel has them, `follow_up` does the work that needs no lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable
+
+from egressd.model.messages import Event
+from egressd.model.plan import Change, Plan
+from egressd.netd.dataplane.instances import Serving
+from egressd.netd.dataplane.kernel_state import Machine
+from egressd.netd.engine.pool import Pool
+from egressd.netd.engine.slot import Running
+from egressd.netd.health.group_checks import NodeChecks
+from egressd.netd.health.groups import Choices, Groups, living, serving
+from egressd.netd.kernel.debounce import Follower
+from egressd.planner.groups import DEAD
+
+
+class Steering:
+    """Keeps the groups' choices, the kernel and the running instances in step.
+
+    `regroup` is awaited when the results about nodes have changed.
+    """
+
+    def __init__(
+        self,
+        groups: Groups,
+        machine: Machine,
+        serving_instances: Serving,
+        pool: Pool,
+        *,
+        plan: Callable[[], Plan],
+        regroup: Callable[[], Awaitable[None]],
+        publish: Callable[[Event], None],
+    ) -> None:
+        self._groups = groups
+        self._machine = machine
+        self._serving = serving_instances
+        self._plan = plan
+        self._publish = publish
+        self._health = NodeChecks(pool, groups, plan, regroup)
+        self._saving = Follower(lambda: asyncio.to_thread(groups.save))
+
+    def restore(self) -> None:
+        """Load the choices of an earlier netd, and keep them as far as they suit the plan."""
+        self._groups.load()
+        self.commit(self.decide())
+
+    def start(self) -> None:
+        """Start checking nodes."""
+        self._health.start()
+
+    async def close(self) -> None:
+        """Stop checking nodes."""
+        await self._health.close()
+        await self._saving.close()
+
+    def suspect(self, tags: Iterable[str]) -> None:
+        """Check the nodes of these outbounds: connections through them have failed."""
+        self._health.suspect(tags)
+
+    def decide(self) -> Choices:
+        """Return the choices for the plan in force, by the present results."""
+        revision = self._plan().revision
+        return self._groups.decide(self._plan(), Change(base=revision, revision=revision))
+
+    @property
+    def is_settled(self) -> bool:
+        """True if the choices in force are the ones that `decide` would make now."""
+        return self.decide() == self._groups.choices
+
+    async def start_chosen(
+        self, change: Change, started: dict[str, Running], failed: Collection[str]
+    ) -> Choices:
+        """Return the choices for the plan after `change`, and start the chosen nodes that do not
+        run; they are added to `started`. A node that does not start counts as dead, as do `failed`.
+        """
+        plan = self._plan()
+        tried = set(failed)
+        self._groups.forget(change, plan)
+        self._groups.delays |= dict.fromkeys(failed, DEAD)
+        while True:
+            choices = self._groups.decide(plan, change)
+            chosen = serving(choices) - started.keys() - tried
+            absent = {key for key in chosen if self._serving.get(key) is None}
+            absent -= self._serving.reviving
+            if not absent:
+                return choices
+            instances = change.instances.applied(plan.instances)
+            wanted = [instance for key, instance in instances if key in absent]
+            started |= await self._serving.start(wanted, strict=False)
+            self._groups.delays |= dict.fromkeys(absent - started.keys(), DEAD)
+            tried |= absent
+
+    def commit(self, choices: Choices) -> Choices:
+        """Make these the choices that the kernel gets next. Return the ones before."""
+        before, self._groups.choices = self._groups.choices, choices
+        self._machine.choices = choices
+        self._serving.needed = serving(choices)
+        return before
+
+    def spare(self) -> list[str]:
+        """Return the running instances that only serve groups and may keep no flow."""
+        return self._serving.spare(self._plan(), living(self._groups.choices))
+
+    def follow_up(self, before: Choices) -> bool:
+        """Save the choices and publish events about them. True if flows had to leave a node."""
+        choices = self._groups.choices
+        self._saving.notify()
+        if choices.keys() != before.keys() or living(choices) - living(before):
+            self._health.refresh()
+        for key, choice in choices.items():
+            old = before.get(key)
+            if old is not None and old.elected and choice.elected not in ("", old.elected):
+                text = f"new flows go by {choice.elected}, not by {old.elected}"
+                values = {"node": choice.elected, "before": old.elected}
+                self._publish(
+                    Event(topic="group", subject=key, text=text, code="elected", values=values)
+                )
+        return any(
+            set(old.living) - set(choices[key].living)
+            for key, old in before.items()
+            if key in choices
+        )

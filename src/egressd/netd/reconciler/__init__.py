@@ -1,0 +1,10 @@
+"""Puts plans in force, each change whole or not at all, and keeps them in force.
+
+- `reconciler`: owns the plan in force; `applier`: the steps of a change.
+- `change_effects`, `moved_clients`, `stale_flows`: the clients that a change moves, and the ends of
+  their old flows.
+- `validation`: checks every plan again, because netd does not trust the sender.
+- `plan_file`: the last accepted plan on disk, so that a boot needs no api.
+- `restarter`: starts instances again that do not run.
+- `status`, `cached`, `publisher`: the device's status, read, kept for a moment, and published.
+"""

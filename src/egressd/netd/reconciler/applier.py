@@ -1,0 +1,252 @@
+"""Put changes of the plan in force, each of them whole or not at all.
+
+"Make before break":
+
+1. start the engine instances that a change brings, and wait until they listen (a proxy service
+   that keeps its port is stopped first: two cannot listen on it);
+2. add the routes and policy rules that it brings;
+3. change the speed limits, so that no client exceeds its rule even for a moment, and stop the
+   proxy services that the change removes or moves, since the next step ends the guard of their
+   ports;
+4. run one nftables transaction, which moves every client at once, while the plan file's own
+   transaction is open, so that both succeed or both fail;
+5. remove routes, instances and files that nothing uses any more, and end the old flows of clients
+   that moved.
+
+A failure in steps 1 to 4 leads back to the old plan. Step 5 cannot take back the answer to the
+request; the reconciler's next `refresh` removes what step 5 fails to remove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager, suppress
+
+import msgspec
+import structlog
+
+from egressd.model.errors import Failed
+from egressd.model.instances import Instance
+from egressd.model.plan import Change, Egress, Plan
+from egressd.netd.dataplane.instances import Serving
+from egressd.netd.dataplane.kernel_state import Machine
+from egressd.netd.dataplane.speed_limits import SpeedLimits
+from egressd.netd.engine.pool import Pool
+from egressd.netd.engine.slot import Running
+from egressd.netd.health.group_selection import Steering
+from egressd.netd.health.groups import Choices
+from egressd.netd.kernel.address_ranges import RangeMap
+from egressd.netd.lines.lines import DialledLines
+from egressd.netd.reconciler import change_effects
+from egressd.netd.reconciler.moved_clients import Moves
+from egressd.netd.reconciler.plan_file import PlanFile
+from egressd.planner import local
+from egressd.planner.lines.address import Taken
+from egressd.planner.nft import HostUpdate
+from egressd.planner.resolvers import asked
+from egressd.planner.topology import Topology
+
+log = structlog.get_logger()
+
+
+class Applier:
+    """Holds the plan in force. Callers must hold the reconciler's lock."""
+
+    def __init__(
+        self,
+        *,
+        machine: Machine,
+        limits: SpeedLimits,
+        pool: Pool,
+        lines: DialledLines,
+        plan_file: PlanFile,
+        serving: Serving,
+        steering: Steering,
+        moves: Moves,
+    ) -> None:
+        self.plan = Plan()
+        self._machine = machine
+        self._limits = limits
+        self._pool = pool
+        self._lines = lines
+        self._plan_file = plan_file
+        self._serving = serving
+        self._steering = steering
+        self._moves = moves
+
+    def restore(self) -> None:
+        """Load the stored plan, without putting it in force yet."""
+        self.plan = self._plan_file.load() or Plan()
+        self._moves.commit(RangeMap(self.plan.nets))
+
+    async def carry_out(self, change: Change, *, strict: bool, must_last: bool = True) -> None:
+        """Put a change in force, or raise Failed and leave everything as it was.
+
+        Without `strict` an instance that will not start blocks its own clients only; without
+        `must_last` a plan file that cannot be written does not fail the change.
+        """
+        change = change_effects.with_epoch(change, self.plan)
+        started, failed, choices = await self._start(change, strict=strict)
+        ports = self._ports_after({*change.instances.drop, *failed}, started)
+        undo = change.inverse(self.plan)
+        hosts = self._machine.host_update(self.plan, change)
+        move = self._moves.plan_for(change)
+        before = self._steering.commit(choices)
+        is_regrouped = choices != before
+        self.plan.apply(change)
+        ranges_before = self._moves.commit(move.ranges)
+        if is_regrouped or change_effects.changes_allowed_marks(change):
+            self._moves.invalidate()
+        try:
+            is_local = self._machine.is_about_local_clients(change)
+            if change.egresses or change.lines or change.policy is not None or is_local:
+                self.route(undo.egresses.put)
+            self._machine.prepare(self.plan, change_effects.hosts_touched(change))
+            await self._change_limits(change, strict=strict)
+            await self._serving.end_services({*change.instances.drop, *started, *failed})
+            with self._plan_file.writing(change, must_last=must_last):
+                await self._flip(change, ports, hosts, is_regrouped=is_regrouped)
+        except BaseException:
+            self._steering.commit(before)
+            self._moves.commit(ranges_before)
+            await self._take_back(undo, started)
+            raise
+        # The change is stored and in force: the steps below cannot fail it any more.
+        gone = (*change.instances.drop, *failed, *self._steering.spare())
+        stale = self._serving.replace(started, gone)
+        self._serving.forget(change.instances.drop)
+        await self._serving.end(stale)
+        if change.egresses.drop:
+            with as_far_as_possible("take away the routes of egresses that are gone"):
+                self.route()
+        if change.lines:
+            self._lines.want(self.plan.lines)
+        if change.whitelist is not None:
+            with as_far_as_possible("remove the files of an earlier whitelist"):
+                self._pool.rule_sets.keep(self.plan.whitelist.rule_sets)
+        await self._moves.follow_up(move, undo.hosts.put)
+        if is_regrouped or change.instances:
+            self._moves.follow_losses()
+        is_left = is_regrouped and self._steering.follow_up(before)
+        if is_left or change.policy is not None or change.whitelist is not None:
+            self._moves.end_stale_flows()
+
+    def route(self, leaving: Mapping[str, Egress] | None = None) -> None:
+        """Converge routing to the plan, and to the egresses `leaving` that are about to go."""
+        egresses = {**(leaving or {}), **self.plan.egresses}
+        outdated = self._lines.outdated(self.plan.lines)
+        self._machine.outdated = tuple(outdated)
+        self._machine.taken = Taken(
+            lan_networks=self._machine.topology.lan_networks,
+            servers=self._lines.servers(),
+            resolvers=asked(self.plan, self._machine.peer_dns),
+        )
+        self._lines.reserve(self._machine.taken)
+        self._machine.route(self.plan, egresses)
+
+    async def load(self) -> None:
+        """Load the whole nftables table. Raises Failed; the table is then unchanged."""
+        await self._machine.load(self.plan, self._serving.ports())
+
+    def limited_lans(self) -> Topology:
+        """Return the topology for speed limits: without LANs while no rule is in force, else with
+        the local networks that contain clients.
+        """
+        topology = self._machine.topology
+        if not self.plan.policy.is_ruled:
+            return msgspec.structs.replace(topology, lans=())
+        return local.with_clients(topology, self._machine.ruled_locals)
+
+    def missing(self) -> list[Instance]:
+        """Return the instances that should run and do not."""
+        return self._serving.missing(self.plan)
+
+    async def _start(
+        self, change: Change, *, strict: bool
+    ) -> tuple[dict[str, Running], set[str], Choices]:
+        """Start the instances that the change brings, and those that groups then choose.
+
+        Return the instances that started, the keys that did not, and the choices. If this raises,
+        everything is as before.
+        """
+        started: dict[str, Running] = {}
+        wanted = self._serving.to_start(change)
+        lan_only = [instance.port for instance in wanted if instance.lan_only]
+        try:
+            if change.whitelist is not None:
+                self._pool.rule_sets.put(change.whitelist.rule_sets)
+            if lan_only:
+                await self._machine.restrict_to_lan(lan_only)
+            await self._serving.make_room(wanted)
+            started = await self._serving.start(wanted, strict=strict)
+            failed = {instance.key for instance in wanted} - started.keys()
+            return started, failed, await self._steering.start_chosen(change, started, failed)
+        except BaseException:
+            await self._serving.end(started.values())
+            await self._restart_services()
+            if lan_only:
+                with suppress(Failed):
+                    await self.load()
+            raise
+
+    async def _restart_services(self) -> None:
+        """Start the proxy services again that were stopped for a change that failed."""
+        gone = [instance for instance in self.missing() if instance.port]
+        self._serving.replace(await self._serving.start(gone, strict=False), ())
+
+    def _ports_after(self, gone: Set[str], started: Mapping[str, Running]) -> dict[str, int]:
+        """Return each instance key's port after the change.
+
+        `gone`: the keys that no instance serves any more. They include instances that did not
+        start: a predecessor with another configuration must not serve in their place.
+        """
+        ports = {key: port for key, port in self._serving.ports().items() if key not in gone}
+        return ports | {key: running.port for key, running in started.items()}
+
+    async def _flip(
+        self, change: Change, ports: Mapping[str, int], hosts: HostUpdate, *, is_regrouped: bool
+    ) -> None:
+        """Run the nftables transaction of a change; `self.plan` is already the new plan."""
+        if change.policy is not None:
+            await self._machine.load(self.plan, ports)
+        elif (
+            is_regrouped
+            or change_effects.is_more_than_hosts(change)
+            or self._machine.is_about_local_clients(change)
+        ):
+            await self._machine.update(self.plan, ports, hosts)
+        else:
+            await self._machine.move(self.plan, ports, hosts)
+
+    async def _change_limits(self, change: Change, *, strict: bool) -> None:
+        """Change speed limits; `self.plan` is already the new plan."""
+        limits, lans = self.plan.limits, self.limited_lans()
+        if self._machine.is_about_local_clients(change):
+            await self._limits.refresh(limits, lans)  # another network may have clients now
+        await self._limits.change(change.limits, limits, lans, strict=strict)
+        if change.policy is not None:
+            await self._limits.refresh(limits, lans)
+
+    async def _take_back(self, undo: Change, started: Mapping[str, Running]) -> None:
+        """Return to the plan before a change that failed, at any of its steps."""
+        self.plan.apply(undo)
+        if undo.egresses or undo.lines or self._machine.is_about_local_clients(undo):
+            with as_far_as_possible("take back the routes"):
+                self.route()
+        await self._change_limits(undo, strict=False)
+        self._moves.invalidate()
+        self._machine.invalidate()  # the table is in doubt until it is loaded
+        with as_far_as_possible("take back the nftables table"):
+            await self.load()
+        await self._serving.end(started.values())
+        await self._restart_services()
+        self._moves.end_stale_flows()
+
+
+@contextmanager
+def as_far_as_possible(action: str) -> Iterator[None]:
+    """Log a failure of `action` and go on: `refresh` and `verify` repair it later."""
+    try:
+        yield
+    except (Failed, OSError) as error:
+        log.warning("a step failed; continuing", action=action, error=str(error))

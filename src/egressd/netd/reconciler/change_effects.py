@@ -1,0 +1,77 @@
+"""The effect of a change on clients, computed before anything is touched.
+
+Pure: computed from a change and the plan that it starts from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from socket import inet_aton
+
+import msgspec
+
+from egressd.model.plan import Change, Plan
+from egressd.netd.kernel.address_ranges import RangeMap
+from egressd.planner.registry import MARK_ENGINE, MARK_EPOCHS, MARK_KIND_MASK
+
+
+def with_epoch(change: Change, plan: Plan) -> Change:
+    """Return the change with the epoch of its whitelist: a new epoch if that whitelist sends other
+    traffic than the plan's, or sends the same traffic to another destination.
+    """
+    wanted = change.whitelist
+    if wanted is None:
+        return change
+    epoch = plan.whitelist.epoch
+    if not wanted.same_entries(plan.whitelist):
+        epoch = epoch % (MARK_EPOCHS - 1) + 1
+    return msgspec.structs.replace(change, whitelist=msgspec.structs.replace(wanted, epoch=epoch))
+
+
+def hosts_touched(change: Change) -> set[str]:
+    """Return the addresses whose rule or limit the change touches."""
+    keys = {k for each in (change.hosts, change.limits) for k in (*each.put, *each.drop)}
+    return {key for key in keys if "/" not in key}  # CIDR rules have limits, too
+
+
+def is_more_than_hosts(change: Change) -> bool:
+    """True if the change touches more of the nftables table than single clients."""
+    tables = change.nets or change.instances or change.groups or change.egresses or change.lines
+    return bool(tables or change.neighbours) or change.whitelist is not None
+
+
+def changes_allowed_marks(change: Change) -> bool:
+    """True if the change alters more than the marks of hosts in the judgement of flows."""
+    tables = change.nets or change.groups
+    return bool(tables) or change.policy is not None or change.whitelist is not None
+
+
+def moved(change: Change, plan: Plan, before: RangeMap, after: RangeMap) -> list[str]:
+    """Return the addresses and ranges whose mark changes: all of them if the whitelist changes.
+
+    `before` and `after` are the marks of ranges in the plan, and in the plan after the change.
+    Within a range that moves, a host that has or had a rule of its own moves only if the result
+    names it itself.
+    """
+    if change.whitelist is not None and change.whitelist.epoch != plan.whitelist.epoch:
+        return list({**plan.hosts, **change.hosts.put, **plan.nets, **change.nets.put})
+
+    def mark(ip: str, hosts: Mapping[str, int], ranges: RangeMap) -> int:
+        return hosts.get(ip) or ranges.get(inet_aton(ip))
+
+    touched = (*change.hosts.put, *change.hosts.drop)
+    hosts = [
+        ip for ip in touched if mark(ip, plan.hosts, before) != mark(ip, change.hosts.put, after)
+    ]
+    return [*hosts, *before.differing(after)]
+
+
+def engine_served(clients: Sequence[str], plan: Plan) -> list[str]:
+    """Return those of `clients` that may have sockets in the engine under `plan`."""
+    if plan.whitelist.mark or plan.nets or plan.policy.local_resolvers:
+        return list(clients)
+    return [
+        client
+        for client in clients
+        if plan.hosts.get(client, MARK_ENGINE) & MARK_KIND_MASK == MARK_ENGINE
+    ]

@@ -1,0 +1,66 @@
+"""Publish the status of the device soon after it changes, so that watchers know why clients are
+blocked.
+
+Most changes come with an event (links and routes, workers, nodes, resolvers), and the status is
+read soon after it. Some changes raise no event (a full connection table, an upgraded library), so
+the status is also read once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from egressd.model.messages import Status, StatusNews
+from egressd.netd.kernel.debounce import Follower
+
+PERIOD_S: Final = 1.0
+
+
+class Teller:
+    """Publishes the result of `view` whenever it changes. `view` is cheap."""
+
+    def __init__(self, view: Callable[[], Status], publish: Callable[[StatusNews], object]) -> None:
+        self._view = view
+        self._publish = publish
+        self._told: Status | None = None
+        self._follower: Follower | None = None
+        self._ticking: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start publishing."""
+        self._follower = Follower(self._refresh)
+        self._ticking = asyncio.create_task(self._tick())
+
+    async def close(self) -> None:
+        """Stop publishing."""
+        if self._ticking is not None and self._follower is not None:
+            self._ticking.cancel()
+            await asyncio.wait({self._ticking})
+            await self._follower.close()
+            self._follower = None
+
+    def notify(self) -> None:
+        """Report an event that may change the status."""
+        if self._follower is not None:
+            self._follower.notify()
+
+    @property
+    def news(self) -> StatusNews:
+        """The present status of the device."""
+        # Lines are published in news of their own.
+        return StatusNews(msgspec.structs.replace(self._view(), lines={}))
+
+    async def _refresh(self) -> None:
+        news = self.news
+        if news.status != self._told:
+            self._told = news.status
+            self._publish(news)
+
+    async def _tick(self) -> None:
+        while True:
+            self.notify()
+            await asyncio.sleep(PERIOD_S)

@@ -1,0 +1,511 @@
+"""The reconciler: puts a plan in force on this machine, and keeps it in force.
+
+One lock orders everything that touches the kernel. The `Applier` puts changes in force.
+
+`refresh`, `reload` and `revive` repair later differences from the plan: a link that comes back, a
+worker that died, another program's ``nft flush ruleset``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+import structlog
+
+from egressd.model.errors import Failed
+from egressd.model.instances import Instance
+from egressd.model.messages import Event, LineNews, News, RuleCount, Status, StatusNews
+from egressd.model.plan import Change, GlobalPolicy, Patch, Plan, difference
+from egressd.netd.dataplane.instances import Serving
+from egressd.netd.dataplane.kernel_state import Machine
+from egressd.netd.dataplane.speed_limits import SpeedLimits
+from egressd.netd.engine.pool import Pool
+from egressd.netd.engine.slot import Running
+from egressd.netd.health.client_bounds import Surplus
+from egressd.netd.health.dns_doubts import Doubts
+from egressd.netd.health.dns_servers import ResolverChecks
+from egressd.netd.health.group_selection import Steering
+from egressd.netd.health.groups import Groups
+from egressd.netd.health.node_failures import Outages
+from egressd.netd.health.proxy_handshakes import Handshakes
+from egressd.netd.health.refused_sources import Refusals
+from egressd.netd.health.stalled_connections import Stalls
+from egressd.netd.health.worker_descriptors import Descriptors
+from egressd.netd.kernel import conntrack
+from egressd.netd.kernel.debounce import Follower
+from egressd.netd.lines.lines import DialledLines
+from egressd.netd.lines.news import Reporter
+from egressd.netd.reconciler import validation
+from egressd.netd.reconciler.applier import Applier, as_far_as_possible
+from egressd.netd.reconciler.moved_clients import Moves
+from egressd.netd.reconciler.plan_file import PlanFile
+from egressd.netd.reconciler.publisher import Teller
+from egressd.netd.reconciler.restarter import Reviver
+from egressd.netd.reconciler.status import Monitor
+from egressd.planner.nft import Crowd, Greedy
+from egressd.planner.resolvers import usable
+
+log = structlog.get_logger()
+
+_AT_ONCE: Final = 64
+"""Instances at most that are revived together."""
+
+
+class Conflict(Exception):
+    """Raised for a change that starts from another revision than the one in force."""
+
+
+class Reconciler:
+    """Owns the plan in force and all kernel, engine and line state made from it."""
+
+    def __init__(
+        self,
+        *,
+        machine: Machine,
+        limits: SpeedLimits,
+        pool: Pool,
+        lines: DialledLines,
+        plan_file: PlanFile,
+        groups: Groups,
+        publish: Callable[[News], None],
+    ) -> None:
+        self.pool = pool
+        self.machine = machine
+        self._limits = limits
+        self._is_restored = False
+        self._is_loaded = False
+        self._serving = Serving(pool)
+        self._lines = lines
+        self._line_follower: Follower | None = None
+        self._line_reporter = Reporter(publish)
+        self._plan_file = plan_file
+        self._publish = publish
+        self._lock = asyncio.Lock()
+        self._is_ending = False
+        self._revived = asyncio.Event()
+        self._was_open: Collection[str] = ()
+        """The egresses that were open at the last `refresh`."""
+        self._reviver = Reviver(self._revive_missing, lambda: bool(self._applier.missing()))
+        self._resolvers = ResolverChecks(machine, lambda: self.plan, self.refresh, self._tell)
+        self._outages = Outages(pool, lambda: self.plan, self._tell)
+        self._doubts = Doubts(lambda: machine.topology.wans, self._resolvers)
+        self._stalls = Stalls(lambda: self.plan, pool.uid)
+        self._surplus = Surplus(
+            bounds=lambda: machine.bounds,
+            own=lambda: machine.topology.router_addresses,
+            ruled=lambda: self.plan.hosts,
+            changed=self._refuse,
+        )
+        self._handshakes = Handshakes(
+            plan=lambda: self.plan,
+            bounds=lambda: machine.bounds,
+            topology=lambda: machine.topology,
+            changed=self._let_in_no_more,
+        )
+        self._refusals = Refusals(
+            lambda: machine.bounds,
+            self._tell,
+            greedy=lambda: self._surplus.greedy,
+            crowd=lambda: self._handshakes.crowd,
+        )
+        self._descriptors = Descriptors(pool.workers, self._tell)
+        self._monitor = Monitor(
+            machine=machine,
+            resolvers=self._resolvers,
+            limits=limits,
+            pool=pool,
+            lines=lines,
+            serving=self._serving,
+            groups=groups,
+            outages=self._outages,
+            refusals=self._refusals,
+            handshakes=self._handshakes,
+            descriptors=self._descriptors,
+        )
+        self._steering = Steering(
+            groups,
+            machine,
+            self._serving,
+            pool,
+            plan=lambda: self.plan,
+            regroup=self.regroup,
+            publish=publish,
+        )
+        self._teller = Teller(lambda: self._monitor.view(self.plan, self._state()), publish)
+        self._moves = Moves(machine, lambda: self.plan)
+        self._applier = Applier(
+            machine=machine,
+            limits=limits,
+            pool=pool,
+            lines=lines,
+            plan_file=plan_file,
+            serving=self._serving,
+            steering=self._steering,
+            moves=self._moves,
+        )
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in force."""
+        return self._applier.plan
+
+    # --- Start and end. -----------------------------------------------------------------
+
+    async def guard(self) -> None:
+        """Make sure that no packet passes without rules, before anything else is done.
+
+        A table left by an earlier netd stays as it is: its clients keep working meanwhile.
+        """
+        async with self._lock:
+            self._applier.restore()
+            self.machine.load_previous()
+            self.machine.refresh()
+            self._applier.route()
+            if not self.machine.has_table():
+                await self.machine.load(self.plan, {})
+            self.machine.hold_translation()
+            self.machine.forward()
+            self._serving.reserve(self.plan)
+
+    async def limit(self) -> None:
+        """Put the stored plan's speed limits in force, before `start` lets clients through."""
+        async with self._lock:
+            await self._limits.sync(self.plan.limits, self._applier.limited_lans())
+
+    async def start(self) -> None:
+        """Put the stored plan in force; instances of living workers keep serving without a gap."""
+        async with self._lock:
+            self.pool.rule_sets.put(self.plan.whitelist.rule_sets)
+            self._serving.adopt(self.plan)
+            self._steering.restore()
+            await self._lines.find()
+            self._applier.route()
+            self._is_loaded = True
+            self.machine.peer_dns = usable(self._lines.resolvers(), self.machine.topology)
+            await self._applier.load()
+            self._moves.follow_losses()
+            self._moves.end_stale_flows()
+        # Both run at once: the engine may take long, and so may lines that end.
+        await asyncio.gather(self._revive_missing(), self._open_lines())
+        # Another program may have removed limits or counters after `limit`, before netd watched
+        # the kernel's events.
+        await self.limit()
+        await self._serving.end(self._serving.leftovers())
+        self._tell_reviver()
+        self._is_restored = self.plan.revision > 0
+        self._steering.start()
+        self._resolvers.start()
+        self._doubts.start()
+        self._outages.start()
+        self._stalls.start()
+        self._surplus.start()
+        self._descriptors.start()
+        self._refusals.start()
+        self._handshakes.start()
+        self._teller.start()
+
+    async def _open_lines(self) -> None:
+        self._line_follower = Follower(self._follow_lines)
+        await self._lines.open()
+        await self._lines.apply(self.plan.lines)
+
+    async def stop(self) -> None:
+        """Block every client, and end the engine and the lines. The guard stays.
+
+        Raises Failed, after all other steps, if clients could not be blocked.
+        """
+        async with self._lock:
+            await self._quiesce()
+            # The clients stay in the plan: without them their counters would be removed.
+            blocked = Plan(
+                policy=GlobalPolicy(stopped=True),
+                egresses=self.plan.egresses,
+                instances=self.plan.instances,
+                hosts=self.plan.hosts,
+            )
+            failure = None
+            try:
+                await self.machine.load(blocked, {})
+            except Failed as error:
+                failure = error
+        await asyncio.gather(self.pool.close(), self._lines.close())
+        if failure is not None:
+            raise failure
+
+    async def release(self) -> None:
+        """Let another netd take over: kernel, engine and lines stay as they are."""
+        async with self._lock:
+            await self._quiesce()
+        await self._lines.release()
+        self.pool.release()
+
+    async def _quiesce(self) -> None:
+        self._is_ending = True
+        self._reviver.close()
+        if self._line_follower is not None:
+            await self._line_follower.close()
+        await self._steering.close()
+        await self._doubts.close()
+        await self._resolvers.close()
+        await self._outages.close()
+        await self._stalls.close()
+        await self._surplus.close()
+        await self._descriptors.close()
+        await self._refusals.close()
+        await self._handshakes.close()
+        await self._teller.close()
+        await self._moves.close()
+        self._limits.close()
+        self._plan_file.close()
+
+    # --- Changes. -----------------------------------------------------------------------
+
+    async def set_plan(self, plan: Plan) -> None:
+        """Put a whole plan in force; only differences from the plan in force are touched.
+
+        An instance that will not start does not fail the rest: its clients are blocked, `status`
+        gives the reason, and it is tried again.
+        """
+        async with self._turn((*self.plan.instances, *plan.instances)):
+            change = difference(self.plan, plan)
+            validation.check(change, self.plan)
+            await self._carry_out(change, strict=False)
+            self._is_restored = True
+
+    async def apply(self, change: Change) -> None:
+        """Put a change in force, or raise Failed and leave everything as it was.
+
+        Raises Invalid for a malformed change, Conflict for a change that does not start from the
+        plan in force.
+        """
+        async with self._turn((*change.instances.put, *change.instances.drop)):
+            if change.base != self.plan.revision:
+                raise Conflict(f"revision {self.plan.revision} is in force, not {change.base}")
+            validation.check(change, self.plan)
+            await self._carry_out(change, strict=True)
+
+    async def halt(self, reason: str) -> None:
+        """Block every client, including those of proxy services, until the next whole plan."""
+        async with self._ordered():
+            policy = msgspec.structs.replace(self.plan.policy, stopped=True)
+            services = [each for each in self.plan.instances.values() if each.port]
+            dropped = tuple(each.key for each in services)
+            revision = self.plan.revision
+            change = Change(
+                base=revision, revision=revision, policy=policy, instances=Patch(drop=dropped)
+            )
+            # The disk may be the reason for the halt: clients are blocked even if it is full.
+            await self._carry_out(change, strict=False, must_last=False)
+            # A service that is being revived is ended once it listens; until then its port is
+            # closed to callers.
+            if reviving := [each.port for each in services if each.key in self._serving.reviving]:
+                with as_far_as_possible("guard the ports of services that are being revived"):
+                    await self.machine.restrict_to_lan(reviving)
+        self._publish(Event(topic="halted", text=reason, code="halted"))
+
+    async def status(self) -> Status:
+        """Return the status of the device."""
+        return await self._monitor.status(self.plan, self._state())
+
+    async def counters(self) -> dict[int, RuleCount]:
+        """Return the traffic of each enabled rule by id, at most a second old. Raises Failed."""
+        return await self._monitor.counters()
+
+    def _state(self) -> str:
+        if not self._is_restored:
+            return "restoring"
+        return "stopped" if self.plan.policy.stopped else "running"
+
+    async def _carry_out(self, change: Change, *, strict: bool, must_last: bool = True) -> None:
+        # A start lets clients through again even if a proxy service will not start.
+        policy = change.policy
+        is_start = self.plan.policy.stopped and policy is not None and not policy.stopped
+        try:
+            await self._applier.carry_out(
+                change, strict=strict and not is_start, must_last=must_last
+            )
+        finally:
+            self._tell_reviver()
+            self._tell()
+
+    def _tell_reviver(self) -> None:
+        if self._applier.missing():
+            self._reviver.retry_later()
+
+    @property
+    def status_news(self) -> StatusNews:
+        """The status of the device, as sent to connections that watch."""
+        return self._teller.news
+
+    def _open_ways(self) -> frozenset[str]:
+        egress_problems = self.machine.egress_problems(self.plan)
+        return frozenset(name for name, why in egress_problems.items() if not why)
+
+    def _tell(self) -> None:
+        self._teller.notify()
+
+    # --- Lines. -------------------------------------------------------------------------
+
+    def line_changed(self) -> None:
+        """Handle a line that came up or went down, or whose peer hands out another resolver."""
+        if self._line_follower is not None:
+            self._line_follower.notify()
+
+    @property
+    def line_news(self) -> LineNews:
+        """The status of each line when its routes were last updated."""
+        return self._line_reporter.latest
+
+    async def _follow_lines(self) -> None:
+        """Let clients through by lines that are up, and publish the lines' status."""
+        await self.refresh()
+        self._line_reporter.report(self._lines.status())
+
+    # --- Healing. -----------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Read the machine's state and adapt: interfaces, addresses, gateways, routes, lines."""
+        async with self._ordered():
+            own = self.machine.line_addresses()
+            self.machine.refresh()
+            self.machine.peer_dns = usable(self._lines.resolvers(), self.machine.topology)
+            self._applier.route()
+            await self.machine.update(self.plan, self._serving.ports())
+            self._moves.follow_losses()
+            self.machine.forward()
+            await self._limits.refresh(self.plan.limits, self._applier.limited_lans())
+        if self._was_open != (is_open := self._open_ways()):
+            self._was_open = is_open
+            self._resolvers.check_soon()
+        self._tell()
+        with as_far_as_possible("remove flows to addresses that lines had"):
+            for address in own.difference(self.machine.topology.router_addresses):
+                await asyncio.to_thread(conntrack.forget_own, address)
+
+    async def verify(self) -> None:
+        """Check that the machine is as netd left it, in case an event was missed."""
+        try:
+            await self.refresh()
+            async with self._ordered():
+                intact = await self.machine.is_intact()
+            if not intact:
+                await self.reload("the chains are not as they were left")
+        except (Failed, OSError) as error:
+            log.warning("cannot verify the kernel state", error=str(error))
+
+    async def reload(self, reason: str) -> None:
+        """Load the whole table again, after another program changed the ruleset."""
+        async with self._ordered():
+            if not self._is_loaded:
+                return  # `start` is about to load it
+            log.warning("reloading the nftables table", reason=reason)
+            await self._applier.load()
+            await self._limits.sync(self.plan.limits, self._applier.limited_lans())
+        self._publish(Event(topic="healed", subject="nftables", text=reason, code="healed"))
+
+    async def limit_again(self, reason: str) -> None:
+        """Repair the speed limits, after another program touched the kernel's part of them."""
+        async with self._ordered():
+            is_healed = await self._limits.sync(self.plan.limits, self._applier.limited_lans())
+        if is_healed:
+            self._publish(Event(topic="healed", subject="limits", text=reason, code="healed"))
+
+    async def revive(self, instances: Sequence[Instance]) -> None:
+        """Start instances of the plan that do not run, and let their clients through again.
+
+        The engine may take ten seconds and more: only changes of these instances wait meanwhile.
+        """
+        async with self._turn(instance.key for instance in instances):
+            wanted = [
+                instance
+                for instance in instances
+                if self.plan.instances.get(instance.key) == instance
+                and self._serving.get(instance.key) is None
+            ]
+            await self._serving.make_room(wanted)
+            keys = {instance.key for instance in wanted}
+            self._serving.reviving |= keys
+        try:
+            started = await self._serving.start(wanted, strict=False)
+            async with self._ordered():
+                # A halt does not wait for a revival: it may have taken some out of the plan.
+                gone = {key for key in started if key not in self.plan.instances}
+                await self._serving.end([started.pop(key) for key in gone])
+                self._serving.forget(gone)
+                self._serving.replace(started, ())
+                await self.machine.update(self.plan, self._serving.ports())
+                self._moves.follow_losses()
+        finally:
+            self._serving.reviving -= keys
+            self._revived.set()
+            self._tell()
+
+    @asynccontextmanager
+    async def _ordered(self) -> AsyncIterator[None]:
+        """Hold the lock, for work that must not follow a `stop` or a `release`. Raises Failed after
+        one of these.
+        """
+        async with self._lock:
+            if self._is_ending:
+                raise Failed("do any more", "netd is ending")
+            yield
+
+    @asynccontextmanager
+    async def _turn(self, keys: Iterable[str]) -> AsyncIterator[None]:
+        """Hold the lock, once none of these instances is being revived."""
+        concerned = set(keys)
+        while True:
+            async with self._ordered():
+                if not concerned & self._serving.reviving:
+                    yield
+                    return
+                self._revived.clear()
+            await self._revived.wait()
+
+    async def regroup(self) -> None:
+        """Send groups' clients to the best nodes by the present measurements."""
+        async with self._ordered():
+            if not self._steering.is_settled:
+                revision = self.plan.revision
+                await self._carry_out(Change(base=revision, revision=revision), strict=False)
+        self._tell()
+
+    async def _refuse(self, greedy: Collection[Greedy]) -> None:
+        """Accept no further flows of these clients."""
+        async with self._ordered():
+            self.machine.greedy = greedy
+            await self.machine.update(self.plan, self._serving.ports())
+
+    async def _let_in_no_more(self, crowd: Crowd) -> None:
+        """Let proxy services accept no further connections of these callers."""
+        async with self._ordered():
+            self.machine.crowd = crowd
+            await self.machine.update(self.plan, self._serving.ports())
+
+    def troubled(self, tags: Iterable[str]) -> None:
+        """Have the nodes of these outbounds checked: clients' connections through them fail."""
+        self._steering.suspect(tags)
+        self._outages.suspect(tags)
+
+    def lost(self, instances: Sequence[Running]) -> None:
+        """Start instances again that died with their worker."""
+        self._serving.lose(instances)
+        text = f"{len(instances)} instances were lost with their worker"
+        self._publish(
+            Event(topic="engine", text=text, code="lost", values={"instances": len(instances)})
+        )
+        self._tell()
+        self._reviver.retry_now()
+
+    async def _revive_missing(self) -> None:
+        """Revive missing instances in parts, so that none waits until the last of many listens."""
+        missing = self._applier.missing()
+        parts = [missing[at : at + _AT_ONCE] for at in range(0, len(missing), _AT_ONCE)]
+        done = await asyncio.gather(*map(self.revive, parts), return_exceptions=True)
+        for each in done:
+            if isinstance(each, BaseException):
+                raise each

@@ -1,0 +1,89 @@
+"""Workers whose run directory belongs to no netd any more."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from egressd.netd.engine import launch
+from egressd.netd.engine.pool import Pool
+from egressd.netd.system import orphans
+from tests.lab.netns import Namespace, is_alive
+from tests.netd.engine.conftest import Body
+from tests.netd.engine.rig import ACCOUNT, accepts, opened, service, unheard
+
+PORT = 1080
+INBOUND = {"type": "mixed", "listen": "127.0.0.1", "listen_port": PORT}
+
+
+async def leave(run_dir: Path) -> int:
+    """Leave a worker that serves, without a netd; return its pid."""
+    pool = Pool(run_dir, ACCOUNT, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
+    await pool.open()
+    await pool.start(service("px", INBOUND))
+    living = launch.holder(run_dir / "worker-1.sock")
+    assert living is not None
+    pool.release()
+    os.close(living[1])
+    return living[0]
+
+
+def test_workers_of_another_run_directory_are_ended(
+    run_dir: Path, tmp_path: Path, inside: Callable[[Body], None]
+) -> None:
+    """Past fault: after `[run] dir` was changed or cleared the old workers continued beside the new
+    ones. A deleted proxy service continued to serve with its old password.
+    """
+
+    async def body() -> None:
+        pid = await leave(tmp_path / "before")
+        assert await accepts(PORT)
+        async with opened(run_dir):
+            assert not is_alive(pid)
+            assert not await accepts(PORT)
+
+    inside(body)
+
+
+def test_workers_whose_files_are_deleted_are_ended(
+    run_dir: Path, inside: Callable[[Body], None]
+) -> None:
+    async def body() -> None:
+        pid = await leave(run_dir)
+        shutil.rmtree(run_dir)
+        async with opened(run_dir):
+            assert not is_alive(pid)
+
+    inside(body)
+
+
+def test_known_workers_and_those_of_other_namespaces_are_not_ended(
+    run_dir: Path, tmp_path: Path, inside: Callable[[Body], None]
+) -> None:
+    async def body() -> None:
+        pid = await leave(run_dir)
+        async with opened(run_dir) as pool:
+            assert launch.holder(run_dir / "worker-1.sock") is not None
+            assert is_alive(pid)
+            assert pool.running().keys() == {"px"}
+            with Namespace() as elsewhere:
+                assert elsewhere.run(orphans.end, launch.is_worker) == []
+
+    inside(body)
+
+
+def test_a_process_with_the_arguments_of_a_worker_is_not_ended(
+    tmp_path: Path, namespace: Namespace
+) -> None:
+    def body() -> None:
+        argv = [sys.executable, "-c", "input()", *launch.WORKER, "--socket", "/x"]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE) as process:
+            assert orphans.end(launch.is_worker) == []
+            assert process.poll() is None
+            process.communicate(b"\n", timeout=10)
+
+    namespace.run(body)

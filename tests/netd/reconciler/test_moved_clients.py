@@ -1,0 +1,42 @@
+"""The clients whose connections end after the kernel sends clients elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from egressd.model.plan import Plan
+from egressd.netd.dataplane.kernel_state import Machine
+from egressd.netd.reconciler.moved_clients import Moves
+from tests.instances import node_instance
+
+HERE, GONE = 0x1000_0001, 0x1000_0002
+
+
+def test_flows_are_ended_after_a_lost_instance_but_not_a_dropped_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served = {HERE, GONE}
+    here, gone = node_instance(1, standby=True), node_instance(2, standby=True)
+    plan = Plan(instances={each.key: each for each in (here, gone)})
+    tidied = []
+
+    async def body() -> None:
+        moves = Moves(cast(Machine, SimpleNamespace(served=lambda: set(served))), lambda: plan)
+        monkeypatch.setattr(moves, "end_stale_flows", lambda: tidied.append(True))
+        for _ in range(2):
+            moves.follow_losses()
+            assert not tidied
+        served.remove(GONE)
+        for _ in range(2):
+            moves.follow_losses()
+            assert tidied == [True]
+        served.remove(HERE)
+        del plan.instances[here.key]  # the change itself ends its clients' connections
+        moves.follow_losses()
+        assert tidied == [True]
+
+    asyncio.run(body())

@@ -1,0 +1,87 @@
+"""The task that checks something again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+
+from egressd.model.errors import Failed
+from egressd.netd.system.periodic import PeriodicTask
+from tests.netd.clockless import clockless
+
+PERIOD_S = 10.0
+
+
+class Checks:
+    """Counts the calls of a task, by the loop's time, and answers each as a test wants it."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.answers: list[float | Exception | None] = []
+        self.takes_s = 0.0
+        self.task = PeriodicTask("check", self.check, PERIOD_S)
+
+    async def check(self) -> float | None:
+        self.times.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(self.takes_s)
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def live(checks: Checks, body: Callable[[], Awaitable[None]]) -> list[float]:
+    """Run a test's body beside the task; return the times of the calls since its start."""
+
+    async def run() -> float:
+        began = asyncio.get_running_loop().time()
+        checks.task.start()
+        try:
+            await body()
+        finally:
+            await checks.task.close()
+        return began
+
+    with asyncio.Runner(loop_factory=clockless) as runner:
+        began = runner.run(run())
+    return [round(time - began, 3) for time in checks.times]
+
+
+def test_a_call_follows_after_the_period_or_the_time_that_the_last_one_returned() -> None:
+    checks = Checks()
+    checks.answers = [None, 3.0, None]
+    assert live(checks, lambda: asyncio.sleep(25)) == [0, 10, 13, 23]
+
+
+def test_an_error_ends_only_the_call() -> None:
+    checks = Checks()
+    checks.answers = [Failed("check", "it is dark"), OSError(5, "EIO"), ValueError("unexpected")]
+    assert live(checks, lambda: asyncio.sleep(35)) == [0, 10, 20, 30]
+
+
+def test_a_task_that_is_woken_calls_at_once_also_after_a_call_under_way() -> None:
+    checks = Checks()
+    checks.answers = [math.inf, math.inf, math.inf]
+    checks.takes_s = 2.0
+
+    async def body() -> None:
+        await asyncio.sleep(100)
+        checks.task.wake()
+        await asyncio.sleep(1)
+        checks.task.wake()
+        await asyncio.sleep(50)
+
+    assert live(checks, body) == [0, 100, 102]
+
+
+def test_a_closed_task_makes_no_call() -> None:
+    checks = Checks()
+
+    async def body() -> None:
+        await asyncio.sleep(1)
+        await checks.task.close()
+        checks.task.wake()
+        await asyncio.sleep(50)
+
+    assert live(checks, body) == [0]
