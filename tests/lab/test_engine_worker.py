@@ -19,7 +19,7 @@ import pytest
 
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.protocol import Ping, WorkerQuestion
-from egressd.netd.health.worker_descriptors import Descriptors
+from egressd.netd.health.worker_descriptors import WorkerDescriptors
 from egressd.netd.kernel import open_files
 from egressd.netd.system import framing, privileges
 from egressd.netd.system.privileges import Capability
@@ -173,7 +173,7 @@ def test_a_worker_out_of_descriptors_is_reported(namespace: Namespace, tmp_path:
             running = await pool.start(service("service:1", inbound))
             assert limit_seen_by(UID + 1, pool.workers()[running.worker]) == DESCRIPTORS
             changed = asyncio.Event()
-            descriptors = Descriptors(pool.workers, changed.set)
+            descriptors = WorkerDescriptors(pool.workers, changed.set)
             descriptors.start()
             with ExitStack() as held:
                 for _ in range(DESCRIPTORS):

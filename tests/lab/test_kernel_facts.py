@@ -11,7 +11,7 @@ import pytest
 from egressd.model.facts import Facts, Interface, Route, Route6
 from egressd.model.routing import PolicyRule, RouteEntry
 from egressd.netd.kernel import machine_facts, routes, sysctl
-from egressd.netd.kernel.machine_facts import Watcher
+from egressd.netd.kernel.machine_facts import FactsWatcher
 from egressd.netd.kernel.netlink import NetlinkError
 from tests.lab.netns import Namespace, eventually
 
@@ -160,7 +160,7 @@ def test_ipv6_routes_are_read_and_watched(namespace: Namespace) -> None:
 
     async def body() -> None:
         seen = Seen()
-        async with Watcher(seen.look):
+        async with FactsWatcher(seen.look):
             shell("ip -6 route delete default")
             await eventually(lambda: set(seen.facts.routes6) == {route("2001:db8::/64")})
 
@@ -186,7 +186,7 @@ class Seen:
 def test_a_recreated_interface_with_another_index_is_seen(namespace: Namespace) -> None:
     async def body() -> None:
         seen = Seen()
-        async with Watcher(seen.look):
+        async with FactsWatcher(seen.look):
             add("lan0", 100)
             shell("ip address add 10.1.0.1/24 dev lan0")
             await eventually(lambda: seen.index("lan0") == 100)
@@ -206,7 +206,7 @@ def test_a_recreated_interface_with_another_index_is_seen(namespace: Namespace) 
 def test_a_rename_is_seen(namespace: Namespace) -> None:
     async def body() -> None:
         seen = Seen()
-        async with Watcher(seen.look):
+        async with FactsWatcher(seen.look):
             add("ppp0", 100)
             shell("ip link set ppp0 down; ip link set ppp0 name l2tp_office")
             await eventually(lambda: seen.index("l2tp_office") == 100)
@@ -223,7 +223,7 @@ def test_events_arrive_within_100_ms_in_few_calls(namespace: Namespace) -> None:
     async def body() -> tuple[float, int]:
         seen = Seen()
         add("lan0", 100)
-        async with Watcher(seen.look):
+        async with FactsWatcher(seen.look):
             for number in range(100):
                 shell(f"ip address add 10.0.{number}.1/24 dev lan0")
             began = time.monotonic()
@@ -242,7 +242,7 @@ def test_a_busy_loop_catches_up_after_lost_events(namespace: Namespace) -> None:
     async def body() -> None:
         seen = Seen()
         add("lan0", 100)
-        async with Watcher(seen.look):
+        async with FactsWatcher(seen.look):
             batch = "".join(f"route add 10.{n >> 8}.{n & 255}.0/24 dev lan0\n" for n in range(5000))
             add_all(batch)
             assert lost() > 0, "nothing was lost: the test shows nothing"
@@ -281,7 +281,7 @@ def test_a_callback_that_changes_routes_is_not_called_endlessly(namespace: Names
             ]
             routes.sync(wanted, [PolicyRule(priority=900, iif="lan0", action="prohibit")])
 
-        async with Watcher(converge):
+        async with FactsWatcher(converge):
             add("lan0", 100)
             shell("ip address add 10.1.0.1/24 dev lan0")
             await eventually(lambda: calls > 0)
@@ -316,7 +316,7 @@ def test_p2_foreign_kernel_settings_are_reported_and_restored_in_few_calls(
 
         add("wan0", 100)
         sysctl.write(wanted)
-        async with Watcher(converge):
+        async with FactsWatcher(converge):
             for name, value in foreign.items():
                 (SYS / name).write_text(value)
                 assert not is_set()

@@ -15,7 +15,7 @@ import pytest
 from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed
 from egressd.model.plan import Egress, GlobalPolicy, Plan, WhitelistPlan
-from egressd.netd.dataplane.kernel_state import Machine
+from egressd.netd.dataplane.kernel_state import KernelState
 from egressd.netd.kernel.nft import Nft, as_listed
 from egressd.netd.kernel.set_elements import SWAPPED_MAX
 from egressd.planner import nft as script
@@ -161,7 +161,7 @@ def test_a_table_with_other_set_types_is_replaced_at_once(namespace: Namespace) 
         nft = Nft()
         nft.run(TABLE + "add set inet egressd pairs { type mark . ifname; }\n")
         before = nft.chains()
-        machine = Machine(nft, InterfaceRoles(), engine_uid=990)
+        machine = KernelState(nft, InterfaceRoles(), engine_uid=990)
         machine.topology = ONE_LAN
         with pytest.raises(Failed):
             nft.run(script.load(script.elements(Plan(), ONE_LAN, {})))

@@ -20,7 +20,7 @@ from egressd.app.signals import ENDINGS
 from egressd.app.supervise import when_supervisor_ends
 from egressd.model.errors import EgressdError, Failed
 from egressd.model.messages import Event, News
-from egressd.netd.dataplane.kernel_state import Machine
+from egressd.netd.dataplane.kernel_state import KernelState
 from egressd.netd.dataplane.speed_limits import SpeedLimits
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.pool import Pool
@@ -30,7 +30,7 @@ from egressd.netd.health.groups import Groups
 from egressd.netd.ipc.server import Server
 from egressd.netd.kernel import memory, sysctl, uapi
 from egressd.netd.kernel.fast_path import ForeignFilters
-from egressd.netd.kernel.machine_facts import Watcher
+from egressd.netd.kernel.machine_facts import FactsWatcher
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.nft_events import ForeignChanges
 from egressd.netd.kernel.tc import ForeignShaping, Shaper
@@ -92,7 +92,7 @@ async def _serve(settings: config.Config) -> None:
     share = bounds.workers_memory(total, settings.engine.workers + 1)
     descriptors = _descriptors_of_workers(bounds.descriptors(share))
     limits = bounds.bounds_of(descriptors)
-    machine = Machine(nft, settings.roles, engine.pw_uid, limits, settings.own_ports)
+    machine = KernelState(nft, settings.roles, engine.pw_uid, limits, settings.own_ports)
     pool = Pool(
         settings.run.dir / "engine",
         Account(engine.pw_uid, engine.pw_gid, descriptors, share, total // 2),
@@ -138,7 +138,7 @@ async def _serve(settings: config.Config) -> None:
         stack.push_async_callback(server.close)
         lans = reconciler.machine.topology.lans
         log.info("netd ready", revision=reconciler.plan.revision, lan=lans)
-        await stack.enter_async_context(Watcher(reconciler.refresh))
+        await stack.enter_async_context(FactsWatcher(reconciler.refresh))
         filters = ForeignFilters(machine.fast_path, shaper.port, reconciler.refresh)
         await stack.enter_async_context(filters)
         await reconciler.refresh()  # no watcher has seen the changes since `guard` looked

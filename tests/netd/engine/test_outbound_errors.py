@@ -11,7 +11,7 @@ import asyncio, sys
 from egressd.netd.engine import outbound_errors
 
 async def main():
-    troubles = outbound_errors.Troubles()
+    troubles = outbound_errors.OutboundErrors()
     troubles.open()
     with open(outbound_errors.LOG_OUTPUT, "w") as log:
         for complaint in sys.argv[1:]:

@@ -13,9 +13,9 @@ from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed
 from egressd.model.facts import Facts, Interface, Route
 from egressd.model.plan import Egress, GlobalPolicy, Plan
-from egressd.netd.dataplane.kernel_state import Machine
+from egressd.netd.dataplane.kernel_state import KernelState
 from egressd.netd.health import dns_servers, egress_probe
-from egressd.netd.health.dns_servers import ResolverChecks, answers
+from egressd.netd.health.dns_servers import DnsServerChecks, answers
 from egressd.netd.kernel import conntrack
 from egressd.netd.kernel.nft import Nft
 from egressd.planner.registry import MARK_DIRECT
@@ -39,7 +39,7 @@ class Watched:
         self.is_broken = False
         self.is_dead = False
         self.changes = 0
-        self.machine = Machine(Nft(), InterfaceRoles(), 1)
+        self.machine = KernelState(Nft(), InterfaceRoles(), 1)
         self.machine.topology = Topology(
             wans=("wan1",), seen_wans=("wan1",), direct_exits=("wan1",), routable=("wan1", "l2tp_1")
         )
@@ -50,7 +50,9 @@ class Watched:
             policy=GlobalPolicy(resolvers=(ONLY,)),
             egresses={"wan1": Egress(number=1, resolvers=ALL)},
         )
-        self.resolvers = ResolverChecks(self.machine, lambda: self.plan, self._adapt, self._changed)
+        self.resolvers = DnsServerChecks(
+            self.machine, lambda: self.plan, self._adapt, self._changed
+        )
         self.forgotten: list[str] = []
         monkeypatch.setattr(dns_servers, "answers", self._answers)
         monkeypatch.setattr(egress_probe, "is_anybody_there", self._is_anybody_there)

@@ -16,7 +16,7 @@ from egressd.model.messages import Delay
 from egressd.model.plan import Change, Group, Patch, Plan
 from egressd.model.wording import as_sentence
 from egressd.netd.engine.protocol import ProbeDocument
-from egressd.netd.health.group_checks import NodeChecks
+from egressd.netd.health.group_checks import GroupChecks
 from egressd.netd.health.groups import Groups
 from egressd.planner.groups import DEAD, Choice
 from tests.instances import node_instance
@@ -76,7 +76,7 @@ class Network:
 
 
 def live(
-    body: Callable[[Network, Groups, NodeChecks], Awaitable[None]], keys: Sequence[str]
+    body: Callable[[Network, Groups, GroupChecks], Awaitable[None]], keys: Sequence[str]
 ) -> None:
     """Run a test's body beside a health check of a group of `keys`."""
 
@@ -89,7 +89,7 @@ def live(
             groups.choices = groups.decide(network.plan, change)
 
         await changed()
-        health = NodeChecks(network, groups, lambda: network.plan, changed)
+        health = GroupChecks(network, groups, lambda: network.plan, changed)
         health.start()
         try:
             await body(network, groups, health)
@@ -101,7 +101,7 @@ def live(
 
 
 def test_members_are_checked_once_an_interval_and_serving_ones_twice() -> None:
-    async def body(network: Network, groups: Groups, health: NodeChecks) -> None:
+    async def body(network: Network, groups: Groups, health: GroupChecks) -> None:
         await asyncio.sleep(1.8 * INTERVAL_S)
         names = [names for _, names in network.asked]
         assert names.count(("node:1",)) == 4
@@ -112,7 +112,7 @@ def test_members_are_checked_once_an_interval_and_serving_ones_twice() -> None:
 
 
 def test_a_silent_node_is_replaced_within_the_interval_after_retries() -> None:
-    async def body(network: Network, groups: Groups, health: NodeChecks) -> None:
+    async def body(network: Network, groups: Groups, health: GroupChecks) -> None:
         await until(lambda: len(network.asked) == 2, 1)
         await asyncio.sleep(0.01)
         network.silent = {"node:1"}  # the worst moment: it has just answered
@@ -125,7 +125,7 @@ def test_a_silent_node_is_replaced_within_the_interval_after_retries() -> None:
 
 
 def test_a_single_failure_does_not_replace_a_node() -> None:
-    async def body(network: Network, groups: Groups, health: NodeChecks) -> None:
+    async def body(network: Network, groups: Groups, health: GroupChecks) -> None:
         await until(lambda: len(network.asked) == 2, 1)
         network.dead_once = {"node:1"}
         await until(lambda: len(network.asked) == 4, 1)
@@ -136,7 +136,7 @@ def test_a_single_failure_does_not_replace_a_node() -> None:
 
 
 def test_a_suspect_is_checked_at_once_and_then_all_members() -> None:
-    async def body(network: Network, groups: Groups, health: NodeChecks) -> None:
+    async def body(network: Network, groups: Groups, health: GroupChecks) -> None:
         await until(lambda: len(network.asked) == 2, 1)
         network.dead = {"node:1", "node:2"}
         health.suspect(["node:1", "node:9"])
@@ -148,7 +148,7 @@ def test_a_suspect_is_checked_at_once_and_then_all_members() -> None:
 
 
 def test_a_suspect_that_answers_is_not_checked_repeatedly() -> None:
-    async def body(network: Network, groups: Groups, health: NodeChecks) -> None:
+    async def body(network: Network, groups: Groups, health: GroupChecks) -> None:
         await until(lambda: len(network.asked) == 2, 1)
         for _ in range(20):
             health.suspect(["node:1"])
@@ -164,7 +164,7 @@ def test_a_missing_engine_makes_no_node_dead(failure: Exception) -> None:
     good.
     """
 
-    async def body(network: Network, groups: Groups, health: NodeChecks) -> None:
+    async def body(network: Network, groups: Groups, health: GroupChecks) -> None:
         await until(lambda: len(network.asked) == 2, 1)
         network.failure = failure
         health.refresh()
@@ -178,7 +178,7 @@ def test_a_missing_engine_makes_no_node_dead(failure: Exception) -> None:
 
 
 def test_groups_that_are_added_later_are_checked() -> None:
-    async def body(network: Network, groups: Groups, health: NodeChecks) -> None:
+    async def body(network: Network, groups: Groups, health: GroupChecks) -> None:
         await asyncio.sleep(0.05)
         assert network.asked == []
         network.plan = plan_of()

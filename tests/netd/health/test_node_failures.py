@@ -13,7 +13,7 @@ from egressd.model.messages import Delay
 from egressd.model.plan import Plan
 from egressd.model.wording import Sentence, as_sentence
 from egressd.netd.engine.protocol import ProbeDocument
-from egressd.netd.health.node_failures import PATIENCE_MAX_S, PATIENCE_S, PERIOD_S, Outages
+from egressd.netd.health.node_failures import PATIENCE_MAX_S, PATIENCE_S, PERIOD_S, NodeFailures
 from tests.instances import node_instance, service_instance
 from tests.netd.clockless import clockless, until
 
@@ -31,7 +31,7 @@ class Network:
         self.takes_s = 0.0
         self.asked: list[tuple[float, tuple[str, ...]]] = []
         self.told: list[dict[str, Sentence]] = []
-        self.outages = Outages(self, lambda: self.plan, self._changed)
+        self.failures = NodeFailures(self, lambda: self.plan, self._changed)
 
     @property
     def now(self) -> float:
@@ -49,43 +49,43 @@ class Network:
         return {p.name: failed if p.name in self.dead else Delay(delay=9) for p in probes}
 
     def _changed(self) -> None:
-        self.told.append(self.outages.reasons)
+        self.told.append(self.failures.reasons)
 
 
-def live(body: Callable[[Network, Outages], Awaitable[None]]) -> None:
+def live(body: Callable[[Network, NodeFailures], Awaitable[None]]) -> None:
     """Run a test's body in a network whose nodes are checked."""
 
     async def run() -> None:
         network = Network()
-        network.outages.start()
+        network.failures.start()
         try:
-            await body(network, network.outages)
+            await body(network, network.failures)
         finally:
-            await network.outages.close()
+            await network.failures.close()
 
     with asyncio.Runner(loop_factory=clockless) as runner:
         runner.run(run())
 
 
 def test_no_node_is_checked_while_none_fails() -> None:
-    async def body(network: Network, outages: Outages) -> None:
+    async def body(network: Network, failures: NodeFailures) -> None:
         await asyncio.sleep(10 * PERIOD_S)
         assert network.asked == []
-        assert outages.reasons == {}
+        assert failures.reasons == {}
 
     live(body)
 
 
 def test_a_failing_node_is_reported_until_it_answers_again() -> None:
-    async def body(network: Network, outages: Outages) -> None:
+    async def body(network: Network, failures: NodeFailures) -> None:
         network.dead = {"node:1"}
-        outages.suspect(["node:1"])
-        await until(lambda: bool(outages.reasons), 1)
-        assert outages.reasons == {"node:1": "connection refused"}
+        failures.suspect(["node:1"])
+        await until(lambda: bool(failures.reasons), 1)
+        assert failures.reasons == {"node:1": "connection refused"}
         await asyncio.sleep(2.5 * PERIOD_S)
         assert [names for _, names in network.asked] == [("node:1",)] * 3
         network.dead = set()
-        await until(lambda: not outages.reasons, PERIOD_S)
+        await until(lambda: not failures.reasons, PERIOD_S)
         await asyncio.sleep(5 * PERIOD_S)
         assert len(network.asked) == 4
         assert network.told == [{"node:1": "connection refused"}, {}]
@@ -94,9 +94,9 @@ def test_a_failing_node_is_reported_until_it_answers_again() -> None:
 
 
 def test_an_answering_suspect_is_checked_at_growing_intervals() -> None:
-    async def body(network: Network, outages: Outages) -> None:
+    async def body(network: Network, failures: NodeFailures) -> None:
         for _ in range(10 * int(PATIENCE_MAX_S)):
-            outages.suspect(["node:1", "service:1", "node:999", "direct"])
+            failures.suspect(["node:1", "service:1", "node:999", "direct"])
             await asyncio.sleep(0.5)
         assert {names for _, names in network.asked} == {("node:1",)}
         times = [round(time) for time, _ in network.asked]
@@ -107,60 +107,60 @@ def test_an_answering_suspect_is_checked_at_growing_intervals() -> None:
 
 
 def test_a_node_that_dies_right_after_a_check_is_detected() -> None:
-    async def body(network: Network, outages: Outages) -> None:
-        outages.suspect(["node:1"])
+    async def body(network: Network, failures: NodeFailures) -> None:
+        failures.suspect(["node:1"])
         await until(lambda: len(network.asked) == 1, 1)
         await asyncio.sleep(0.1)
         network.dead = {"node:1"}
-        outages.suspect(["node:1"])  # and never again: its client has given up
-        await until(lambda: "node:1" in outages.reasons, PATIENCE_S)
+        failures.suspect(["node:1"])  # and never again: its client has given up
+        await until(lambda: "node:1" in failures.reasons, PATIENCE_S)
 
     live(body)
 
 
 def test_a_suspect_does_not_wait_for_checks_of_dead_nodes() -> None:
-    async def body(network: Network, outages: Outages) -> None:
+    async def body(network: Network, failures: NodeFailures) -> None:
         network.takes_s = 5.0
         network.dead = {f"node:{number}" for number in range(1, 200)}
-        outages.suspect(sorted(network.dead))
-        await until(lambda: len(outages.reasons) == 199, 30)
+        failures.suspect(sorted(network.dead))
+        await until(lambda: len(failures.reasons) == 199, 30)
         assert max(len(names) for _, names in network.asked) == 64
         rounds = len(network.asked)
         await until(lambda: len(network.asked) > rounds, PERIOD_S)
         network.dead.add("node:200")
-        outages.suspect(["node:200"])
-        await until(lambda: "node:200" in outages.reasons, 2 * network.takes_s + 1)
+        failures.suspect(["node:200"])
+        await until(lambda: "node:200" in failures.reasons, 2 * network.takes_s + 1)
 
     live(body)
 
 
 def test_an_edited_or_deleted_node_is_no_longer_failing() -> None:
-    async def body(network: Network, outages: Outages) -> None:
+    async def body(network: Network, failures: NodeFailures) -> None:
         network.dead = {"node:1", "node:2"}
-        outages.suspect(["node:1", "node:2"])
-        await until(lambda: len(outages.reasons) == 2, 1)
+        failures.suspect(["node:1", "node:2"])
+        await until(lambda: len(failures.reasons) == 2, 1)
         edited = node_instance(1, "192.0.2.9")
         rest = {k: each for k, each in network.plan.instances.items() if k != "node:2"}
         network.plan = msgspec.structs.replace(network.plan, instances=rest | {"node:1": edited})
-        assert outages.reasons == {}
+        assert failures.reasons == {}
         network.asked.clear()
         await asyncio.sleep(2 * PERIOD_S)
         assert network.asked == []
-        outages.suspect(["node:1"])  # at once, independent of the last check of the node before
-        await until(lambda: "node:1" in outages.reasons, 1)
+        failures.suspect(["node:1"])  # at once, independent of the last check of the node before
+        await until(lambda: "node:1" in failures.reasons, 1)
 
     live(body)
 
 
 def test_a_result_about_a_node_edited_meanwhile_is_ignored() -> None:
-    async def body(network: Network, outages: Outages) -> None:
+    async def body(network: Network, failures: NodeFailures) -> None:
         network.dead = {"node:1"}
         network.takes_s = 1.0
-        outages.suspect(["node:1"])
+        failures.suspect(["node:1"])
         await until(lambda: bool(network.asked), 1)
         network.plan.instances["node:1"] = node_instance(1, "192.0.2.9")
         await asyncio.sleep(2)
-        assert outages.reasons == {}
+        assert failures.reasons == {}
         assert network.told == []
 
     live(body)
@@ -168,16 +168,16 @@ def test_a_result_about_a_node_edited_meanwhile_is_ignored() -> None:
 
 @pytest.mark.parametrize("failure", [Failed("start it", "it is away"), RuntimeError("no thread")])
 def test_a_missing_engine_makes_no_node_dead_or_alive(failure: Exception) -> None:
-    async def body(network: Network, outages: Outages) -> None:
+    async def body(network: Network, failures: NodeFailures) -> None:
         network.dead = {"node:1"}
-        outages.suspect(["node:1"])
-        await until(lambda: bool(outages.reasons), 1)
+        failures.suspect(["node:1"])
+        await until(lambda: bool(failures.reasons), 1)
         network.failure = failure
-        outages.suspect(["node:2"])
+        failures.suspect(["node:2"])
         await asyncio.sleep(3 * PERIOD_S)
-        assert outages.reasons == {"node:1": "connection refused"}
+        assert failures.reasons == {"node:1": "connection refused"}
         network.failure = None
         network.dead = set()
-        await until(lambda: not outages.reasons, PERIOD_S + 1)
+        await until(lambda: not failures.reasons, PERIOD_S + 1)
 
     live(body)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from egressd.model.messages import Reached
-from egressd.netd.health.refused_sources import REACHED_MAX, TOLD_S, Refusals
+from egressd.netd.health.refused_sources import REACHED_MAX, TOLD_S, RefusedSources
 from egressd.netd.kernel.refused import CONNECTIONS, SERVICE, STRANGERS, RefusedSource
 from egressd.planner.bounds import Bounds
 from egressd.planner.nft import Crowd, Greedy
@@ -18,7 +18,7 @@ class Kernel:
     def __init__(self) -> None:
         self.counted: dict[RefusedSource, int] = {}
         self.changes = 0
-        self.refusals = Refusals(Bounds, self.changed, read=lambda _: dict(self.counted))
+        self.refusals = RefusedSources(Bounds, self.changed, read=lambda _: dict(self.counted))
 
     def changed(self) -> None:
         self.changes += 1
@@ -64,7 +64,7 @@ def test_callers_are_reported_with_the_service_they_call() -> None:
 def test_clients_refused_by_netd_itself_are_reported() -> None:
     crowd = Crowd(frozenset({"203.0.113.9"}), is_full=True)
     greedy = [Greedy("10.0.0.7", "tcp"), Greedy("10.0.0.8", "udp", is_of_network=True)]
-    refusals = Refusals(Bounds, Kernel().changed, lambda: greedy, lambda: crowd, lambda _: {})
+    refusals = RefusedSources(Bounds, Kernel().changed, lambda: greedy, lambda: crowd, lambda _: {})
     refusals.check(0.0)
     assert [(each.kind, each.source, each.bound) for each in refusals.reached] == [
         ("calls", "203.0.113.9", Bounds().callers),

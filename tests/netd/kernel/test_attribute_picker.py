@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egressd.netd.kernel.attribute_picker import Picker
+from egressd.netd.kernel.attribute_picker import AttributePicker
 from egressd.netd.kernel.netlink import attribute, attributes, nest
 
 START = 4
@@ -38,13 +38,13 @@ def taken_apart(message: bytes, path: tuple[int, ...]) -> bytes:
 
 @given(st.lists(messages(), max_size=12))
 def test_picked_attributes_equal_parsed_ones(found: list[bytes]) -> None:
-    picker = Picker(START, *PATHS)
+    picker = AttributePicker(START, *PATHS)
     for message in (*found, *found):
         assert picker.pick(message) == [taken_apart(message, path) for path in PATHS]
 
 
 def test_messages_of_equal_length_may_have_different_headers() -> None:
-    picker = Picker(0, (1,), (2,))
+    picker = AttributePicker(0, (1,), (2,))
     assert picker.pick(attribute(1, b"abcd")) == [b"abcd", b""]
     assert picker.pick(attribute(2, b"abcd")) == [b"", b"abcd"]
     assert picker.pick(attribute(1, b"abc")) == [b"abc", b""]

@@ -19,7 +19,7 @@ import msgspec
 from egressd.model.messages import LineStatus
 from egressd.model.nouns import Line
 from egressd.netd.lines import backoff, line_controller
-from egressd.netd.lines.host_environment import Surroundings
+from egressd.netd.lines.host_environment import HostEnvironment
 from egressd.netd.lines.lines import DialledLines
 from egressd.planner.lines import daemon as lines_daemon
 from egressd.planner.lines.daemon import Daemon
@@ -136,13 +136,13 @@ def install(run_dir: Path, *, checks_means: bool = False) -> None:
         real = lines_daemon.daemon(dial)
         return Daemon(argv=("/bin/sh", str(script)), files=real.files, covers=real.covers)
 
-    async def pass_by(self: Surroundings, line: Line) -> None:
+    async def pass_by(self: HostEnvironment, line: Line) -> None:
         pass
 
     line_controller.daemon = daemon  # type: ignore[attr-defined]
     backoff.AT_ONCE_S = 0.6  # type: ignore[misc]  # long enough to be seen on a busy machine
     if not checks_means:
-        Surroundings.check_means = pass_by  # type: ignore[method-assign]
+        HostEnvironment.check_means = pass_by  # type: ignore[method-assign]
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from egressd.netd.lines import daemon_group
-from egressd.netd.lines.daemon_group import Unit, kill_all, members, prepare
+from egressd.netd.lines.daemon_group import DaemonGroup, kill_all, members, prepare
 from egressd.netd.system.files import write_private
 from tests.lab.netns import eventually
 from tests.netd.lines.conftest import Body
@@ -24,9 +24,9 @@ FAMILY = "sleep 60 & setsid -f sleep 61; (sleep 62 &); echo ready > ready; wait"
 """A leader with a child, a child in a session of its own, and an orphan."""
 
 
-def start(folder: Path, script: str, **covers: str) -> Unit:
+def start(folder: Path, script: str, **covers: str) -> DaemonGroup:
     prepare(folder, {"script": script})
-    return Unit.start(folder, ["/bin/sh", "script"], covers=covers, note={"n": 1})
+    return DaemonGroup.start(folder, ["/bin/sh", "script"], covers=covers, note={"n": 1})
 
 
 async def ready(folder: Path) -> None:
@@ -93,7 +93,7 @@ def test_logs_have_a_size_limit(
 
         await both_are_emptied()
         started.release()
-        found = await Unit.find(folder)
+        found = await DaemonGroup.find(folder)
         assert found is not None
         await both_are_emptied()
         assert (folder / "script").read_text() == loop
@@ -214,7 +214,7 @@ def test_a_program_that_cannot_be_run_ends_the_unit(
 ) -> None:
     async def body() -> None:
         prepare(run_dir / "a", {})
-        started = Unit.start(run_dir / "a", ["/nowhere"], covers={}, note={})
+        started = DaemonGroup.start(run_dir / "a", ["/nowhere"], covers={}, note={})
         await eventually(lambda: started.is_over)
         assert "not found" in started.read(daemon_group.LOG)
 
@@ -227,7 +227,7 @@ def test_a_released_unit_is_found_again(run_dir: Path, inside: Callable[[Body], 
         started = start(folder, FAMILY)
         await ready(folder)
         started.release()
-        found = await Unit.find(folder)
+        found = await DaemonGroup.find(folder)
         assert found is not None
         assert (found.pid, found.note) == (started.pid, {"n": 1})
         ended = asyncio.Event()
@@ -250,7 +250,7 @@ def test_children_of_a_dead_leader_are_killed(
         os.kill(started.pid, signal.SIGKILL)
         await eventually(lambda: started.is_over)
         assert len(members(folder)) == 3
-        assert await Unit.find(folder) is None
+        assert await DaemonGroup.find(folder) is None
         assert members(folder) == set()
 
     inside(body)
@@ -265,7 +265,7 @@ def test_a_record_with_the_pid_of_another_process_is_ignored(
         started = start(folder, FAMILY)
         await ready(folder)
         (folder / "unit.json").write_bytes(record)
-        assert await Unit.find(folder) is None
+        assert await DaemonGroup.find(folder) is None
         assert members(folder) == set()
         await eventually(lambda: started.is_over)
 
@@ -274,7 +274,7 @@ def test_a_record_with_the_pid_of_another_process_is_ignored(
 
 def test_a_missing_unit_is_no_error(run_dir: Path, inside: Callable[[Body], None]) -> None:
     async def body() -> None:
-        assert await Unit.find(run_dir / "none") is None
+        assert await DaemonGroup.find(run_dir / "none") is None
         await kill_all(run_dir / "none")
         daemon_group.remove(run_dir / "none")
 

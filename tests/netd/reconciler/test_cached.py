@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from egressd.netd.reconciler.cached import Meter
+from egressd.netd.reconciler.cached import Cached
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ class Counted:
 
 async def test_concurrent_readers_share_one_measurement() -> None:
     measure = Counted()
-    meter = Meter(measure)
+    meter = Cached(measure)
     found = await asyncio.gather(*(meter.read() for _ in range(50)))
     assert measure.times == 1
     assert set(found) == {1}
@@ -41,13 +41,13 @@ async def test_concurrent_readers_share_one_measurement() -> None:
 
 async def test_an_outdated_measurement_is_not_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("egressd.netd.reconciler.cached.FRESH_S", 0.0)
-    meter = Meter(Counted())
+    meter = Cached(Counted())
     assert [await meter.read() for _ in range(3)] == [1, 2, 3]
 
 
 async def test_a_failure_is_raised_and_not_kept() -> None:
     measure = Counted()
-    meter = Meter(measure)
+    meter = Cached(measure)
     measure.fails = True
     with pytest.raises(OSError, match="would not"):
         await meter.read()
@@ -57,7 +57,7 @@ async def test_a_failure_is_raised_and_not_kept() -> None:
 
 async def test_a_slow_measurement_is_kept_longer_and_renewed_in_the_background() -> None:
     measure = Counted(lasts_s=0.4)
-    meter = Meter(measure, kept=10, clock=measure.clock)
+    meter = Cached(measure, kept=10, clock=measure.clock)
 
     async def read_after(seconds: float) -> int:
         measure.now += seconds
@@ -77,7 +77,7 @@ async def test_a_slow_measurement_is_kept_longer_and_renewed_in_the_background()
 
 async def test_a_background_failure_is_raised_once_the_last_value_is_outdated() -> None:
     measure = Counted(lasts_s=0.4)
-    meter = Meter(measure, kept=10, clock=measure.clock)
+    meter = Cached(measure, kept=10, clock=measure.clock)
     await meter.read()
     measure.fails = True
     measure.now += 2.5

@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from egressd.model.plan import Plan
-from egressd.netd.dataplane.kernel_state import Machine
-from egressd.netd.reconciler.moved_clients import Moves
+from egressd.netd.dataplane.kernel_state import KernelState
+from egressd.netd.reconciler.moved_clients import MovedClients
 from tests.instances import node_instance
 
 HERE, GONE = 0x1000_0001, 0x1000_0002
@@ -25,7 +25,9 @@ def test_flows_are_ended_after_a_lost_instance_but_not_a_dropped_one(
     tidied = []
 
     async def body() -> None:
-        moves = Moves(cast(Machine, SimpleNamespace(served=lambda: set(served))), lambda: plan)
+        moves = MovedClients(
+            cast(KernelState, SimpleNamespace(served=lambda: set(served))), lambda: plan
+        )
         monkeypatch.setattr(moves, "end_stale_flows", lambda: tidied.append(True))
         for _ in range(2):
             moves.follow_losses()

@@ -19,8 +19,8 @@ import pytest
 from egressd.model.errors import Failed
 from egressd.model.instances import Instance
 from egressd.model.plan import GlobalPolicy, Group, Plan, WhitelistPlan, difference
-from egressd.netd.dataplane.instances import Serving
-from egressd.netd.dataplane.kernel_state import Machine
+from egressd.netd.dataplane.instances import RunningInstances
+from egressd.netd.dataplane.kernel_state import KernelState
 from egressd.netd.dataplane.speed_limits import SpeedLimits
 from egressd.netd.engine.document import Document
 from egressd.netd.engine.listeners import Listeners
@@ -161,7 +161,7 @@ class Device:
             pass
 
         self.reconciler = Reconciler(
-            machine=cast(Machine, self.kernel),
+            machine=cast(KernelState, self.kernel),
             limits=cast(
                 SpeedLimits, SimpleNamespace(change=nothing, refresh=nothing, counters=nothing)
             ),
@@ -224,7 +224,7 @@ def test_p1_clients_are_blocked_if_their_edited_node_does_not_start(tmp_path: Pa
         device.engine.refused = "c"
         await device.reconciler.set_plan(device.plan(c, b))
         assert device.served_by() == digests(b)
-        device.reconciler._reviver.close()  # it would go on trying
+        device.reconciler._restarter.close()  # it would go on trying
         assert "it is refused" in device.reconciler._serving.problems["node:7"]
         await device.reconciler.set_plan(device.plan(d, b))
         assert device.served_by() == digests(d, b)
@@ -347,7 +347,7 @@ def test_the_device_starts_although_a_proxy_service_does_not(tmp_path: Path) -> 
         device.engine.refused = "at 1080"
         wanted = device.plan(a, px, policy=GlobalPolicy())
         await device.reconciler.apply(difference(device.reconciler.plan, wanted))
-        device.reconciler._reviver.close()  # it would go on trying
+        device.reconciler._restarter.close()  # it would go on trying
         assert not device.reconciler.plan.policy.stopped
         assert "it is refused" in device.reconciler._serving.problems["service:1"]
         assert device.served_by() == digests(a)
@@ -472,7 +472,7 @@ def test_a_groups_node_that_is_restarting_is_not_started_twice(tmp_path: Path) -
 
 
 def adopted(engine: Engine, instance: Instance) -> set[int]:
-    serving = Serving(cast(Pool, engine))
+    serving = RunningInstances(cast(Pool, engine))
     serving.adopt(Plan(instances={instance.key: instance}))
     return set(serving.ports().values())
 

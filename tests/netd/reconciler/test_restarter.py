@@ -9,7 +9,7 @@ import pytest
 
 from egressd.model.errors import Failed
 from egressd.netd.reconciler import restarter
-from egressd.netd.reconciler.restarter import Reviver
+from egressd.netd.reconciler.restarter import Restarter
 
 
 class Patient:
@@ -21,7 +21,7 @@ class Patient:
         self.attempts: list[float] = []
         """Times of the attempts, in seconds."""
         self.attempted = asyncio.Event()
-        self.reviver = Reviver(self._revive, lambda: len(self.attempts) <= self.fails)
+        self.restarter = Restarter(self._revive, lambda: len(self.attempts) <= self.fails)
 
     async def _revive(self) -> None:
         self.attempts.append(asyncio.get_running_loop().time())
@@ -42,8 +42,8 @@ def test_restarts_are_tried_at_growing_intervals_until_all_run(
     async def run() -> None:
         patient = Patient(fails=3)
         begun = asyncio.get_running_loop().time()
-        patient.reviver.retry_later()
-        patient.reviver.retry_later()
+        patient.restarter.retry_later()
+        patient.restarter.retry_later()
         for _ in range(4):
             await patient.next_attempt()
         times = [begun, *patient.attempts]
@@ -52,7 +52,7 @@ def test_restarts_are_tried_at_growing_intervals_until_all_run(
         await asyncio.sleep(0.4)
         assert len(patient.attempts) == 4, "it was tried though it runs"
         patient.fails = 4
-        patient.reviver.retry_later()
+        patient.restarter.retry_later()
         await patient.next_attempt()
 
     asyncio.run(run())
@@ -71,7 +71,7 @@ def test_a_loss_during_an_attempt_causes_another_attempt() -> None:
             under_way.set()
             await go_on.wait()
 
-        attended = Reviver(revive, lambda: False)
+        attended = Restarter(revive, lambda: False)
         attended.retry_now()
         await under_way.wait()
         attended.retry_now()
@@ -87,7 +87,7 @@ def test_no_error_stops_the_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def run() -> None:
         patient = Patient(fails=2, error=OSError(23, "too many open files"))
-        patient.reviver.retry_later()
+        patient.restarter.retry_later()
         for _ in range(3):
             await patient.next_attempt()
 
@@ -99,13 +99,13 @@ def test_a_lost_instance_is_restarted_at_once(monkeypatch: pytest.MonkeyPatch) -
 
     async def run() -> None:
         patient = Patient(fails=10)
-        patient.reviver.retry_later()
+        patient.restarter.retry_later()
         await asyncio.sleep(0.02)
         assert not patient.attempts
         for _ in range(2):
-            patient.reviver.retry_now()
+            patient.restarter.retry_now()
             await patient.next_attempt()
-        patient.reviver.close()
+        patient.restarter.close()
         await asyncio.sleep(0.01)
         assert len(patient.attempts) == 2
 

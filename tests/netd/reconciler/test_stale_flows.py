@@ -14,7 +14,7 @@ from msgspec import structs
 from egressd.model.plan import GlobalPolicy, Plan, WhitelistPlan
 from egressd.netd.kernel.address_ranges import RangeMap, Ranges
 from egressd.netd.kernel.conntrack import TrackedFlow
-from egressd.netd.reconciler.stale_flows import Tidier, may_have
+from egressd.netd.reconciler.stale_flows import StaleFlows, may_have
 from egressd.planner.registry import (
     MARK_ASKED_DIRECTLY,
     MARK_DIRECT,
@@ -176,7 +176,7 @@ def test_a_clean_up_with_an_outdated_plan_stops_and_is_repeated(
     """
     client, flow = IPv4Address("10.0.0.1").packed, TrackedFlow(NODE, FAR, IPPROTO_UDP, 7)
     walks: list[list[bool]] = []
-    tidier: Tidier
+    stale_flows: StaleFlows
 
     def delete_stale(
         clients: set[str], _: Ranges, is_current: Callable[[bytes, TrackedFlow], bool]
@@ -184,16 +184,16 @@ def test_a_clean_up_with_an_outdated_plan_stops_and_is_repeated(
         assert clients == {"10.0.0.1"}
         before = is_current(client, flow)
         if not walks:
-            tidier.invalidate()
+            stale_flows.invalidate()
         walks.append([before, is_current(client, flow)])
 
     async def body() -> None:
-        nonlocal tidier
-        tidier = Tidier(lambda: lambda _client, _flow: False, lambda: LANS)
-        tidier.add(["10.0.0.1"])
+        nonlocal stale_flows
+        stale_flows = StaleFlows(lambda: lambda _client, _flow: False, lambda: LANS)
+        stale_flows.add(["10.0.0.1"])
         await eventually(lambda: len(walks) == 2)
         await asyncio.sleep(0.1)
-        await tidier.close()
+        await stale_flows.close()
 
     monkeypatch.setattr("egressd.netd.reconciler.stale_flows.conntrack.delete_stale", delete_stale)
     asyncio.run(body())
@@ -211,10 +211,12 @@ def test_a_failed_clean_up_is_repeated(
             raise OSError("busy")
 
     async def body() -> None:
-        tidier = Tidier(lambda: may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES), lambda: LANS)
-        tidier.add(["10.0.0.1"])
+        stale_flows = StaleFlows(
+            lambda: may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES), lambda: LANS
+        )
+        stale_flows.add(["10.0.0.1"])
         await eventually(lambda: len(asked) == 2)
-        await tidier.close()
+        await stale_flows.close()
 
     monkeypatch.setattr("egressd.netd.reconciler.stale_flows.conntrack.delete_stale", delete_stale)
     monkeypatch.setattr("egressd.netd.kernel.debounce._RETRY_S", 0.0)

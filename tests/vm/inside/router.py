@@ -19,12 +19,12 @@ from egressd.model.messages import Event, News
 from egressd.model.nouns import Line
 from egressd.model.plan import Egress, Plan
 from egressd.model.wording import encoded
-from egressd.netd.dataplane.kernel_state import Machine
+from egressd.netd.dataplane.kernel_state import KernelState
 from egressd.netd.dataplane.speed_limits import SpeedLimits
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.pool import Pool
 from egressd.netd.health.groups import Groups
-from egressd.netd.kernel.machine_facts import Watcher
+from egressd.netd.kernel.machine_facts import FactsWatcher
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.tc import Shaper
 from egressd.netd.lines.lines import DialledLines
@@ -50,7 +50,7 @@ class Router:
 
     def __init__(self, run_dir: Path) -> None:
         nft = Nft()
-        self._machine = Machine(nft, ROLES, _ENGINE_UID)
+        self._machine = KernelState(nft, ROLES, _ENGINE_UID)
         self._lines = DialledLines(
             run_dir / "lines",
             run_dir / "logins.json",
@@ -83,7 +83,7 @@ class Router:
         await self._reconciler.guard()
         await self._pool.open()
         await self._reconciler.start()
-        self._watcher = await Watcher(self._reconciler.refresh).__aenter__()
+        self._watcher = await FactsWatcher(self._reconciler.refresh).__aenter__()
 
     async def answer(self, request: Request) -> dict[str, Any]:
         match request.do:

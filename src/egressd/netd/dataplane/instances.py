@@ -22,7 +22,7 @@ from egressd.planner.registry import ENGINE_PORTS
 log = structlog.get_logger()
 
 
-class Serving:
+class RunningInstances:
     """The instances that serve keys, with their ports, and the problems of those that would not
     start.
     """

@@ -59,7 +59,7 @@ _SHORT = 4096
 script goes to a thread."""
 
 
-class Machine:
+class KernelState:
     """Routes, policy rules, sysctls and the nftables table, converged to a plan."""
 
     def __init__(

@@ -15,7 +15,7 @@ from typing import Final
 
 _DESCRIPTOR: Final = 3  # number of the pipe, which documents name
 LOG_OUTPUT: Final = f"/proc/self/fd/{_DESCRIPTOR}"
-"""The ``log.output`` of documents: the pipe, once `Troubles` is open."""
+"""The ``log.output`` of documents: the pipe, once `OutboundErrors` is open."""
 
 _READ_BYTES: Final = 65_536
 _FAILURE: Final = re.compile(rb"using outbound/[^\[\s]+\[([^\]\s]+)\]: ")
@@ -33,7 +33,7 @@ def reserve() -> None:
         os.close(descriptor)
 
 
-class Troubles:
+class OutboundErrors:
     """The pipe, and the tags that came through it.
 
     Made after the worker became its user, which could not open root's pipe by `LOG_OUTPUT`.

@@ -17,7 +17,7 @@ from egressd.model.wording import as_sentence
 from egressd.netd.engine import instances
 from egressd.netd.engine.instances import Instances, Refusal
 from egressd.netd.engine.netlink_filter import FilterAttacher
-from egressd.netd.engine.outbound_errors import Troubles
+from egressd.netd.engine.outbound_errors import OutboundErrors
 from egressd.netd.engine.protocol import (
     STARTS_AT_ONCE,
     VERSION,
@@ -62,7 +62,7 @@ class WorkerServer:
     def __init__(self, measure: Measurer | None) -> None:
         self._measure = measure
         self._instances = Instances()
-        self._troubles = Troubles()
+        self._troubles = OutboundErrors()
         self._filters = FilterAttacher()
         self._executor = ThreadPoolExecutor(STARTS_AT_ONCE, "engine")
         self._decoder = msgspec.msgpack.Decoder(WorkerQuestion)

@@ -42,7 +42,7 @@ Counted = Mapping[tuple[int, bytes], int]
 """Protocol and client (an address of 4 bytes) -> the number of flows that it has open."""
 
 
-class Surplus:
+class ClientBounds:
     """Keeps `greedy` up to date. `changed` is awaited when it changes."""
 
     def __init__(

@@ -1,6 +1,6 @@
 """Trigger an early look at egresses and resolvers when traffic gives a reason to.
 
-`ResolverChecks` looks at them every 10 s by itself. Blocked clients must be reported sooner than
+`DnsServerChecks` looks at them every 10 s by itself. Blocked clients must be reported sooner than
 that: so it also looks when a WAN has sent packets and received none, and while clients send DNS
 questions.
 """
@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from egressd.netd.health.dns_servers import ResolverChecks
+from egressd.netd.health.dns_servers import DnsServerChecks
 from egressd.netd.kernel import questions, traffic, uapi
 from egressd.netd.kernel.netlink import KeptSocket
 from egressd.netd.kernel.traffic import InterfaceTraffic
@@ -110,12 +110,12 @@ class Questions:
         return frozenset(fresh)
 
 
-class Doubts:
+class DnsDoubts:
     """Calls `resolvers.check_soon` for silent interfaces of `wans`, and for egresses with
     questions.
     """
 
-    def __init__(self, wans: Callable[[], Collection[str]], resolvers: ResolverChecks) -> None:
+    def __init__(self, wans: Callable[[], Collection[str]], resolvers: DnsServerChecks) -> None:
         self._silence = Silence(wans)
         self._kernel = KeptSocket(uapi.NETLINK_NETFILTER)
         self._questions = Questions(partial(questions.read, self._kernel))

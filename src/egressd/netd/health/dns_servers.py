@@ -24,7 +24,7 @@ import structlog
 from egressd.model.names import DIRECT
 from egressd.model.plan import Plan
 from egressd.model.wording import Sentence, say
-from egressd.netd.dataplane.kernel_state import Machine
+from egressd.netd.dataplane.kernel_state import KernelState
 from egressd.netd.health import egress_probe
 from egressd.netd.kernel import conntrack
 from egressd.netd.system.periodic import PeriodicTask
@@ -77,8 +77,8 @@ class Asked(NamedTuple):
     """True if no host answers by that egress."""
 
 
-class ResolverChecks:
-    """Keeps `Machine.silent` up to date; awaits `adapt` when that changes the resolver of an
+class DnsServerChecks:
+    """Keeps `KernelState.silent` up to date; awaits `adapt` when that changes the resolver of an
     egress.
 
     `changed` is called when `dead_ends` or `nameless` change.
@@ -86,7 +86,7 @@ class ResolverChecks:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: KernelState,
         plan: Callable[[], Plan],
         adapt: Callable[[], Awaitable[None]],
         changed: Callable[[], None] = lambda: None,

@@ -51,7 +51,7 @@ class DelaySource(Protocol):
         ...
 
 
-class NodeChecks:
+class GroupChecks:
     """Keeps `groups.delays` up to date. `changed` is awaited after each check of nodes."""
 
     def __init__(

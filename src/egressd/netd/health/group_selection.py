@@ -12,17 +12,17 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from egressd.model.messages import Event
 from egressd.model.plan import Change, Plan
-from egressd.netd.dataplane.instances import Serving
-from egressd.netd.dataplane.kernel_state import Machine
+from egressd.netd.dataplane.instances import RunningInstances
+from egressd.netd.dataplane.kernel_state import KernelState
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
-from egressd.netd.health.group_checks import NodeChecks
+from egressd.netd.health.group_checks import GroupChecks
 from egressd.netd.health.groups import Choices, Groups, living, serving
-from egressd.netd.kernel.debounce import Follower
+from egressd.netd.kernel.debounce import Debouncer
 from egressd.planner.groups import DEAD
 
 
-class Steering:
+class GroupSelection:
     """Keeps the groups' choices, the kernel and the running instances in step.
 
     `regroup` is awaited when the results about nodes have changed.
@@ -31,8 +31,8 @@ class Steering:
     def __init__(
         self,
         groups: Groups,
-        machine: Machine,
-        serving_instances: Serving,
+        machine: KernelState,
+        serving_instances: RunningInstances,
         pool: Pool,
         *,
         plan: Callable[[], Plan],
@@ -44,8 +44,8 @@ class Steering:
         self._serving = serving_instances
         self._plan = plan
         self._publish = publish
-        self._health = NodeChecks(pool, groups, plan, regroup)
-        self._saving = Follower(lambda: asyncio.to_thread(groups.save))
+        self._health = GroupChecks(pool, groups, plan, regroup)
+        self._saving = Debouncer(lambda: asyncio.to_thread(groups.save))
 
     def restore(self) -> None:
         """Load the choices of an earlier netd, and keep them as far as they suit the plan."""

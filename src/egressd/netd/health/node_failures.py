@@ -48,7 +48,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     """The reason why the node failed; empty if it answered."""
 
 
-class Outages:
+class NodeFailures:
     """Keeps `reasons`. `changed` is called when a node fails, and when it answers again."""
 
     def __init__(

@@ -44,7 +44,7 @@ if it has no mark any more, because another program has removed its conntrack en
 Mark = int | None
 
 
-class Handshakes:
+class ProxyHandshakes:
     """Ends such connections while the plan has proxy services. `changed` is awaited when `crowd`
     changes.
     """

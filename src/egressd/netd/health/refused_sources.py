@@ -38,7 +38,7 @@ REACHED_MAX: Final = 1000
 """Entries that are reported at most, the first in order: their number has no other bound."""
 
 
-class Refusals:
+class RefusedSources:
     """Keeps the sources that have reached a bound. `changed` is called when these change."""
 
     def __init__(

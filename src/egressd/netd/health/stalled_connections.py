@@ -73,7 +73,7 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
         return end in self.shared or (port in self.named and end not in self.single)
 
 
-class Stalls:
+class StalledConnections:
     """Ends stalled connections while the plan has nodes with shared connections."""
 
     def __init__(self, plan: Callable[[], Plan], uid: int) -> None:

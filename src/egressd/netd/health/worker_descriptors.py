@@ -19,7 +19,7 @@ _FULL: Final = 0.98
 """Fraction of the limit from which a worker counts as full."""
 
 
-class Descriptors:
+class WorkerDescriptors:
     """Keeps `full` up to date. `changed` is called when it changes."""
 
     def __init__(self, workers: Callable[[], Mapping[int, int]], changed: Callable[[], None]):

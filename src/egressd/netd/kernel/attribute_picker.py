@@ -19,7 +19,7 @@ class _Layout(NamedTuple):
     places: tuple[slice, ...]
 
 
-class Picker:
+class AttributePicker:
     """Finds attributes by their paths: the type of each, preceded by the types it is nested in.
 
     Their places are learned from one message. As long as all other messages of the same length have

@@ -16,7 +16,7 @@ _RETRY_S = 1.0
 log = structlog.get_logger()
 
 
-class Follower:
+class Debouncer:
     """Awaits `call` soon after `notify`.
 
     Events within 20 ms make one call; an event during a call leads to another. After a call the

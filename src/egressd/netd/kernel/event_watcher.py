@@ -12,19 +12,19 @@ from types import TracebackType
 from typing import Self
 
 from egressd.netd.kernel.classic_bpf import PORT_AT, TYPE_AT, Check, any_of
-from egressd.netd.kernel.debounce import Follower
+from egressd.netd.kernel.debounce import Debouncer
 from egressd.netd.kernel.netlink import NetlinkListener
 
 
-class Announcements(ABC):
+class EventWatcher(ABC):
     """Listens, and makes a call soon after an announcement.
 
-    See `Follower` for the pace of the calls. An asynchronous context manager: it watches from
+    See `Debouncer` for the pace of the calls. An asynchronous context manager: it watches from
     entering to leaving.
     """
 
     async def __aenter__(self) -> Self:
-        self._follower = Follower(self._call)
+        self._follower = Debouncer(self._call)
         self._listener = self._listen()
         return self
 

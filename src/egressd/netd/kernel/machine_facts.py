@@ -18,7 +18,7 @@ from typing import Final
 from egressd.model.facts import Facts, ForeignRule, Interface, Route, Route6
 from egressd.model.names import is_interface_name
 from egressd.netd.kernel import fib, uapi
-from egressd.netd.kernel.event_watcher import Announcements
+from egressd.netd.kernel.event_watcher import EventWatcher
 from egressd.netd.kernel.netlink import (
     NetlinkError,
     NetlinkListener,
@@ -228,7 +228,7 @@ def _next_hops(found: dict[int, bytes]) -> Iterator[dict[int, bytes]]:
         hops = hops[(length + 3) & ~3 :]
 
 
-class Watcher(Announcements):
+class FactsWatcher(EventWatcher):
     """Awaits ``on_change()`` soon after links, addresses, routes, rules, forwarding or the source
     check (``rp_filter``) changed.
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from egressd.netd.kernel import uapi
-from egressd.netd.kernel.event_watcher import Announcements, not_from
+from egressd.netd.kernel.event_watcher import EventWatcher, not_from
 from egressd.netd.kernel.netlink import Message, NetlinkListener, attributes, text
 
 _NEW_GENERATION: Final = uapi.NFNL_SUBSYS_NFTABLES << 8 | uapi.NFT_MSG_NEWGEN
@@ -29,7 +29,7 @@ LOST: Final = "changes of the ruleset came faster than they could be read"
 """The reason given if the kernel dropped announcements."""
 
 
-class ForeignChanges(Announcements):
+class ForeignChanges(EventWatcher):
     """Awaits ``on_change(reason)`` soon after another process changed nftables.
 
     `reason` names that process, for a log. With `family` (one of NFPROTO_…), changes of other

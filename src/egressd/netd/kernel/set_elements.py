@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from egressd.netd.kernel import uapi
-from egressd.netd.kernel.attribute_picker import Picker
+from egressd.netd.kernel.attribute_picker import AttributePicker
 from egressd.netd.kernel.netlink import (
     NFGENMSG,
     NetlinkError,
@@ -114,9 +114,9 @@ def _elements(body: bytes) -> Iterator[bytes]:
         at += (length + 3) & ~3
 
 
-def _picker() -> Picker:
+def _picker() -> AttributePicker:
     counter = uapi.NFTA_SET_ELEM_EXPR, uapi.NFTA_EXPR_DATA
-    return Picker(
+    return AttributePicker(
         0,
         (uapi.NFTA_SET_ELEM_KEY, uapi.NFTA_DATA_VALUE),
         (uapi.NFTA_SET_ELEM_DATA, uapi.NFTA_DATA_VALUE),

@@ -24,7 +24,7 @@ import structlog
 
 from egressd.model.wording import NONE, Sentence, as_sentence, say
 from egressd.netd.lines import diagnosis
-from egressd.netd.lines.daemon_group import LOG, Unit, prepare
+from egressd.netd.lines.daemon_group import LOG, DaemonGroup, prepare
 from egressd.netd.lines.diagnosis import IkeTalk
 from egressd.netd.lines.failure import Cause, Declined, Failure, Unproved
 from egressd.netd.lines.manners import Manners, way_of
@@ -112,7 +112,7 @@ class Charon:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._unit: Unit | None = None
+        self._unit: DaemonGroup | None = None
         self._connection: Connection | None = None
         self._associations: dict[str, _Association] = {}
         self._manners = Manners()
@@ -122,7 +122,7 @@ class Charon:
 
     async def open(self) -> None:
         """Find the daemon that an earlier netd started, if it lives and answers."""
-        self._unit = await Unit.find(self._folder)
+        self._unit = await DaemonGroup.find(self._folder)
         if self._unit is None:
             return
         self._unit.on_end = self._ended
@@ -462,7 +462,7 @@ class Charon:
             await self._stop(polite=False)
             _look_at_port()
             prepare(self._folder, {ipsec.FILE: ipsec.CONFIGURATION})
-            self._unit = Unit.start(
+            self._unit = DaemonGroup.start(
                 self._folder,
                 [ipsec.DAEMON],
                 covers={},

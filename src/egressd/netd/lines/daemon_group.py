@@ -62,7 +62,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     note: dict[str, Any]
 
 
-class Unit:
+class DaemonGroup:
     """A unit that runs, or has just ended. `start` and `find` make it.
 
     ``on_end`` is called once, after its leader has ended; ``how`` then is a sentence about that.
@@ -224,7 +224,7 @@ def prepare(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def is_recorded(folder: Path) -> bool:
-    """Return True if `Unit.find` may find a unit there, or processes left from one."""
+    """Return True if `DaemonGroup.find` may find a unit there, or processes left from one."""
     return (folder / _RECORD).exists()
 
 

@@ -17,7 +17,7 @@ from egressd.model.facts import Facts, Interface
 from egressd.model.nouns import Line
 from egressd.model.wording import NONE, Sentence, say
 from egressd.netd.kernel import machine_facts as kernel_facts
-from egressd.netd.kernel.machine_facts import Watcher
+from egressd.netd.kernel.machine_facts import FactsWatcher
 from egressd.netd.kernel.netlink import NetlinkError
 from egressd.netd.lines.failure import Cause, Failure
 from egressd.planner.lines import address as lines_address
@@ -46,7 +46,7 @@ _TOOL_S: Final = 8.0
 _THREADS: Final = 8  # names of servers that are resolved at the same time
 
 
-class Surroundings:
+class HostEnvironment:
     """The present state of the machine and its network.
 
     ``on_change`` is called soon after interfaces, addresses or routes changed and ``facts`` were
@@ -60,7 +60,7 @@ class Surroundings:
         self.taken = Taken()
         """Addresses that no line may have."""
         self._on_change = on_change
-        self._watcher = Watcher(self.look)
+        self._watcher = FactsWatcher(self.look)
         # Neither the event loop's own threads, nor one pool for both: a resolver that hangs must
         # not delay other work, nor lines whose server is an address.
         self._resolving = ThreadPoolExecutor(_THREADS, "line-names")

@@ -32,9 +32,9 @@ from egressd.netd.kernel import sockets
 from egressd.netd.lines import daemon_group, diagnosis
 from egressd.netd.lines.backoff import Backoff
 from egressd.netd.lines.charon import Charon, Secured
-from egressd.netd.lines.daemon_group import Unit
+from egressd.netd.lines.daemon_group import DaemonGroup
 from egressd.netd.lines.failure import AccountInUse, Cause, Failure
-from egressd.netd.lines.host_environment import Surroundings
+from egressd.netd.lines.host_environment import HostEnvironment
 from egressd.netd.lines.logins import Logins
 from egressd.netd.lines.pulse import LOOK_S, EchoLog, SignsOfLife, packets, ping
 from egressd.netd.lines.turns import Turns
@@ -82,7 +82,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of CLOCK_BOOTTIME, which continues over restarts of netd."""
 
 
-class LineKeeper:
+class LineController:
     """Keeps one line up until `stop` or `release`.
 
     `on_change` is called when `status` or `resolvers` has changed.
@@ -93,7 +93,7 @@ class LineKeeper:
         line: Line,
         folder: Path,
         *,
-        surroundings: Surroundings,
+        environment: HostEnvironment,
         charon: Charon,
         ports: PortRange,
         logins: Logins,
@@ -104,7 +104,7 @@ class LineKeeper:
         self.resolvers: tuple[str, ...] = ()
         """The DNS servers from the peer; empty if the line is down or the peer gives none."""
         self._folder = folder
-        self._surroundings = surroundings
+        self._environment = environment
         self._charon = charon
         self._ports = ports
         self._logins = logins
@@ -118,12 +118,12 @@ class LineKeeper:
         self._turn = 0
         self._failed_by: Carrier | None = None
         self._server: IPv4Address | None = None
-        self._unit: Unit | None = None
+        self._unit: DaemonGroup | None = None
         self._local_port = 0
         self._online_since = 0.0
-        self._old_look = surroundings.looks
-        """`Surroundings.looks` when this line's daemons ended. That snapshot may still show their
-        interface, which must not be taken for another program's.
+        self._old_look = environment.looks
+        """`HostEnvironment.looks` when this line's daemons ended. That snapshot may still show
+        their interface, which must not be taken for another program's.
         """
         self._is_secured = True
         self._encryption = NONE
@@ -131,7 +131,7 @@ class LineKeeper:
 
     # --- For `Lines`. -----------------------------------------------------------------------
 
-    def start(self, found: Unit | None, delay_s: float) -> None:
+    def start(self, found: DaemonGroup | None, delay_s: float) -> None:
         """Start: with a unit that is already up, or by dialling after `delay_s`."""
         self._due = asyncio.get_running_loop().time() + delay_s
         self._task = asyncio.create_task(self._keep(found))
@@ -167,11 +167,11 @@ class LineKeeper:
     @property
     def strange_link(self) -> Interface | None:
         """The line's interface, if another program has made it and its addresses are allowed."""
-        if self._unit is not None or self._surroundings.looks == self._old_look:
+        if self._unit is not None or self._environment.looks == self._old_look:
             return None
-        if self._surroundings.objection(self.line.name):
+        if self._environment.objection(self.line.name):
             return None
-        return self._surroundings.link(self.line.name)
+        return self._environment.link(self.line.name)
 
     @property
     def server(self) -> IPv4Address | None:
@@ -190,7 +190,7 @@ class LineKeeper:
 
     # --- The course of things. --------------------------------------------------------------
 
-    async def _keep(self, found: Unit | None) -> None:
+    async def _keep(self, found: DaemonGroup | None) -> None:
         while True:
             if found is None:
                 await self._rest()
@@ -210,7 +210,7 @@ class LineKeeper:
                     self._due = min(self._due, loop.time() + _SETTLE_S)
                     self._failed_by = now
 
-    async def _attempt(self, found: Unit | None) -> Failure:
+    async def _attempt(self, found: DaemonGroup | None) -> Failure:
         """Dial and stay up, or stay up with `found`. Return the reason why that ended."""
         self._online_since = 0.0
         self._is_secured = True
@@ -266,7 +266,7 @@ class LineKeeper:
         if self._unit is not None:
             await self._unit.end(polite=polite)
             self._unit = None
-            self._old_look = self._surroundings.looks
+            self._old_look = self._environment.looks
         if self._local_port:
             if self.line.secret:
                 await self._charon.end(self._local_port)
@@ -275,12 +275,12 @@ class LineKeeper:
 
     # --- Dialling. --------------------------------------------------------------------------
 
-    async def _dial(self) -> tuple[Dial, Unit]:
+    async def _dial(self) -> tuple[Dial, DaemonGroup]:
         """Start the line's daemons. Raises Failure, Invalid, OSError."""
         line = self.line
         check(line)
-        await self._surroundings.look()  # or the line's last interface would pass for the new one
-        await self._surroundings.check_means(line)
+        await self._environment.look()  # or the line's last interface would pass for the new one
+        await self._environment.check_means(line)
         self._tell_of(
             LineStatus(
                 is_online=False,
@@ -288,11 +288,11 @@ class LineKeeper:
                 reason=say("line-being-dialled", server=line.server),
             )
         )
-        self._server = server = await self._surroundings.address(line.server, self._turn)
+        self._server = server = await self._environment.address(line.server, self._turn)
         way = self._carrier(server)
         if way is None:
             raise Failure(Cause.NO_CARRIER, _no_carrier(line, server))
-        self._surroundings.check_way(server, way)
+        self._environment.check_way(server, way)
         if line.type == "l2tp":
             try:
                 self._local_port = self._ports.take()
@@ -315,12 +315,12 @@ class LineKeeper:
             begun=time.clock_gettime(time.CLOCK_BOOTTIME),
         )
         daemon_group.prepare(self._folder, what.files)
-        started = Unit.start(
+        started = DaemonGroup.start(
             self._folder, what.argv, covers=what.covers, note=msgspec.to_builtins(note)
         )
         return dial, started
 
-    async def _resume(self, found: Unit) -> Dial:
+    async def _resume(self, found: DaemonGroup) -> Dial:
         """Adopt the line of an earlier netd. Raises Failure if its IPsec association is gone."""
         note = note_of(found)
         self._server, self._local_port = IPv4Address(note.server), note.local_port
@@ -354,7 +354,7 @@ class LineKeeper:
         found = self._carrier(server)
         if found is not None:
             try:
-                self._surroundings.check_way(server, found)
+                self._environment.check_way(server, found)
             except Failure:
                 return None
         return found
@@ -367,17 +367,17 @@ class LineKeeper:
             note = note_of(self._unit)
             way = Carrier(note.carrier, IPv4Address(note.local))
             try:
-                self._surroundings.check_way(IPv4Address(note.server), way)
+                self._environment.check_way(IPv4Address(note.server), way)
             except Failure as astray:
                 return astray
         return failure
 
     def _carrier(self, server: IPv4Address) -> Carrier | None:
-        return carrier(self.line, server, self._surroundings.facts)
+        return carrier(self.line, server, self._environment.facts)
 
     # --- Watching. --------------------------------------------------------------------------
 
-    async def _attend(self, dial: Dial, running: Unit) -> None:
+    async def _attend(self, dial: Dial, running: DaemonGroup) -> None:
         """Follow the line from dialling on, until Failure is raised."""
         loop = asyncio.get_running_loop()
         running.on_end = self.tell
@@ -387,10 +387,10 @@ class LineKeeper:
         pulse: SignsOfLife | None = None
         echoes = EchoLog(running.folder / pppd.LOG)
         while True:
-            link = self._surroundings.link(self.line.name)
+            link = self._environment.link(self.line.name)
             if not self._is_secured:
                 raise Failure(Cause.LOST, say("ipsec-ended"))
-            if objection := self._surroundings.objection(self.line.name):
+            if objection := self._environment.objection(self.line.name):
                 raise Failure(Cause.REFUSED, objection)
             if running.is_over or (self._online_since and link is None):
                 raise await self._why(dial, running)
@@ -416,7 +416,7 @@ class LineKeeper:
                 )
             await self._hear(_LOOK_S)
 
-    def _online(self, link: Interface, running: Unit) -> None:
+    def _online(self, link: Interface, running: DaemonGroup) -> None:
         ip = _address(link)
         now = asyncio.get_running_loop().time()
         if not self._online_since:
@@ -438,7 +438,7 @@ class LineKeeper:
         if pulse.is_doubtful(now):
             ping(self.line.name, link.peers[0])
 
-    async def _why(self, dial: Dial, running: Unit) -> Failure:
+    async def _why(self, dial: Dial, running: DaemonGroup) -> Failure:
         """Return the reason of the end from the daemons' logs, after a moment for their end."""
         if not running.is_over:
             await asyncio.sleep(_LAST_WORDS_S)
@@ -503,6 +503,6 @@ def _is_unanswered(dial: Dial) -> bool:
     return dial.line.type == "pptp" and sockets.is_unanswered(dial.local, dial.server, PPTP_PORT)
 
 
-def note_of(found: Unit) -> Note:
+def note_of(found: DaemonGroup) -> Note:
     """Return a unit's note. Raises msgspec.ValidationError if another version started the unit."""
     return msgspec.convert(found.note, Note)

@@ -17,12 +17,12 @@ import structlog
 from egressd.model.messages import LineStatus
 from egressd.model.nouns import Line
 from egressd.model.wording import say
-from egressd.netd.kernel.debounce import Follower
+from egressd.netd.kernel.debounce import Debouncer
 from egressd.netd.lines import daemon_group, diagnosis
 from egressd.netd.lines.charon import Charon
-from egressd.netd.lines.daemon_group import Unit
-from egressd.netd.lines.host_environment import Surroundings
-from egressd.netd.lines.line_controller import LineKeeper, note_of
+from egressd.netd.lines.daemon_group import DaemonGroup
+from egressd.netd.lines.host_environment import HostEnvironment
+from egressd.netd.lines.line_controller import LineController, note_of
 from egressd.netd.lines.logins import Logins
 from egressd.netd.lines.turns import Turns
 from egressd.netd.system import orphans
@@ -54,11 +54,11 @@ class DialledLines:
         self._secret_ports = _ports(LINE_PORTS, "secret-lines-full")
         self._clear_ports = _ports(CLEAR_LINE_PORTS, "clear-lines-full")
         self._logins = Logins(logins)
-        self._surroundings = Surroundings(self._tell_all)
-        self._keepers: dict[str, LineKeeper] = {}
-        self._found: dict[str, Unit] = {}
+        self._environment = HostEnvironment(self._tell_all)
+        self._controllers: dict[str, LineController] = {}
+        self._found: dict[str, DaemonGroup] = {}
         self._wanted: dict[str, Line] = {}
-        self._left_out: set[LineKeeper] = set()
+        self._left_out: set[LineController] = set()
         """Keepers left out by a `want()` that `apply()` has not processed yet. They are stopped
         even if a later `want()` lists the line again: disabling and enabling a line must redial it.
         """
@@ -79,7 +79,7 @@ class DialledLines:
         if ended := await asyncio.to_thread(orphans.end, self._is_stray):
             log.warning("ended line daemons unknown to this run directory", pids=ended)
         for folder in self._folder.iterdir():
-            if (found := await Unit.find(folder)) is not None:
+            if (found := await DaemonGroup.find(folder)) is not None:
                 self._found[folder.name] = found
             else:
                 daemon_group.remove(folder)
@@ -89,8 +89,8 @@ class DialledLines:
     async def open(self) -> None:
         """Prepare to dial. `apply` must follow."""
         self._logins.load()
-        self._follower = Follower(lambda: self.apply(self._wanted))
-        await self._surroundings.open()
+        self._follower = Debouncer(lambda: self.apply(self._wanted))
+        await self._environment.open()
         await self._charon.open()
 
     async def close(self) -> None:
@@ -98,21 +98,21 @@ class DialledLines:
         self._wanted = {}
         async with self._turn:
             await self._end_found({})
-            await self._drop(list(self._keepers))
+            await self._drop(list(self._controllers))
             await self._charon.close()
         await self._follower.close()
-        await self._surroundings.close()
+        await self._environment.close()
 
     async def release(self) -> None:
         """Leave every line up, for a later netd."""
         await self._follower.close()
         async with self._turn:
-            for keeper in self._keepers.values():
-                await keeper.release()
+            for controller in self._controllers.values():
+                await controller.release()
             for found in self._found.values():
                 found.release()
             self._charon.release()
-        await self._surroundings.close()
+        await self._environment.close()
 
     # --- What is wanted, and what is. -------------------------------------------------------
 
@@ -138,12 +138,12 @@ class DialledLines:
                 self._is_open = True
             self._left_out.update(self._unlike(wanted).values())
             self._logins.keep_only({dial_key(line) for line in wanted.values()})
-            stale = [name for name, k in self._keepers.items() if k in self._left_out]
+            stale = [name for name, k in self._controllers.items() if k in self._left_out]
             self._left_out.clear()
             await self._drop(stale)
-            for name, keeper in self._keepers.items():
-                keeper.line = wanted[name]
-            fresh = [name for name in wanted if name not in self._keepers]
+            for name, controller in self._controllers.items():
+                controller.line = wanted[name]
+            fresh = [name for name in wanted if name not in self._controllers]
             spread = min(len(fresh) * _APART_S, _SPREAD_MAX_S) if len(fresh) > 1 else 0.0
             for name in fresh:
                 self._keep(wanted[name], spread)
@@ -155,32 +155,32 @@ class DialledLines:
         were edited or removed, and have not been taken down yet. The value is None for lines that
         an earlier netd dialled.
         """
-        kept = {name: keeper.line for name, keeper in self._unlike(wanted).items()}
+        kept = {name: controller.line for name, controller in self._unlike(wanted).items()}
         return {**dict.fromkeys(self._unwanted(wanted)), **self._leaving, **kept}
 
     def status(self) -> dict[str, LineStatus]:
         """Return the state of each wanted line, by interface name."""
-        return {name: keeper.status for name, keeper in self._keepers.items()}
+        return {name: controller.status for name, controller in self._controllers.items()}
 
     def resolvers(self) -> dict[str, tuple[str, ...]]:
         """Return the DNS servers from the peer of each line that is up and has any."""
         found = {n: diagnosis.resolvers(u.read(pppd.RESOLVERS)) for n, u in self._found.items()}
-        kept = {name: keeper.resolvers for name, keeper in self._keepers.items()}
+        kept = {name: controller.resolvers for name, controller in self._controllers.items()}
         return {name: servers for name, servers in (found | kept).items() if servers}
 
     def servers(self) -> frozenset[IPv4Address]:
         """Return the known addresses of the lines' servers."""
-        return frozenset(k.server for k in self._keepers.values() if k.server is not None)
+        return frozenset(k.server for k in self._controllers.values() if k.server is not None)
 
     def reserve(self, taken: Taken) -> None:
         """From now on, take down lines that have such addresses."""
-        if taken != self._surroundings.taken:
-            self._surroundings.taken = taken
+        if taken != self._environment.taken:
+            self._environment.taken = taken
             self._tell_all()
 
     def pids(self) -> set[int]:
         """Return the processes that work for lines."""
-        found = set().union(*(keeper.pids for keeper in self._keepers.values()))
+        found = set().union(*(controller.pids for controller in self._controllers.values()))
         return found | ({self._charon.pid} if self._charon.pid is not None else set())
 
     # --- Within. ----------------------------------------------------------------------------
@@ -213,44 +213,46 @@ class DialledLines:
             if name not in wanted or _key(found) != dial_key(wanted[name])
         ]
 
-    def _unlike(self, wanted: Mapping[str, Line]) -> dict[str, LineKeeper]:
-        """Return the keepers of lines that are not those of `wanted`."""
-        return {n: k for n, k in self._keepers.items() if not _is_same(k.line, wanted.get(n))}
+    def _unlike(self, wanted: Mapping[str, Line]) -> dict[str, LineController]:
+        """Return the controllers of lines that are not those of `wanted`."""
+        return {n: k for n, k in self._controllers.items() if not _is_same(k.line, wanted.get(n))}
 
     async def _drop(self, names: list[str]) -> None:
-        keepers = {name: self._keepers.pop(name) for name in names}
-        self._leaving = {name: keeper.line for name, keeper in keepers.items()}
+        controllers = {name: self._controllers.pop(name) for name in names}
+        self._leaving = {name: controller.line for name, controller in controllers.items()}
         try:
-            await asyncio.gather(*(keeper.stop() for keeper in keepers.values()))
+            await asyncio.gather(*(controller.stop() for controller in controllers.values()))
         finally:
             self._leaving = {}
         for name in names:
             self._on_change(name)
 
     def _keep(self, line: Line, spread: float) -> None:
-        keeper = LineKeeper(
+        controller = LineController(
             line,
             self._folder / line.name,
-            surroundings=self._surroundings,
+            environment=self._environment,
             charon=self._charon,
             logins=self._logins,
             turns=self._turns,
             ports=self._secret_ports if line.secret else self._clear_ports,
             on_change=lambda: self._on_change(line.name),
         )
-        self._keepers[line.name] = keeper
-        keeper.start(self._found.pop(line.name, None), random.random() * spread)  # noqa: S311
+        self._controllers[line.name] = controller
+        controller.start(self._found.pop(line.name, None), random.random() * spread)  # noqa: S311
 
     def _tell_all(self) -> None:
-        strange = {name for name, keeper in self._keepers.items() if keeper.strange_link}
+        strange = {
+            name for name, controller in self._controllers.items() if controller.strange_link
+        }
         for name in strange ^ self._strange:
             self._on_change(name)
         self._strange = strange
-        for keeper in self._keepers.values():
-            keeper.tell()
+        for controller in self._controllers.values():
+            controller.tell()
 
 
-def _key(found: Unit) -> str:
+def _key(found: DaemonGroup) -> str:
     with suppress(msgspec.ValidationError):
         return note_of(found).key
     return ""

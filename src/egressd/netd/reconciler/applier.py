@@ -28,17 +28,17 @@ import structlog
 from egressd.model.errors import Failed
 from egressd.model.instances import Instance
 from egressd.model.plan import Change, Egress, Plan
-from egressd.netd.dataplane.instances import Serving
-from egressd.netd.dataplane.kernel_state import Machine
+from egressd.netd.dataplane.instances import RunningInstances
+from egressd.netd.dataplane.kernel_state import KernelState
 from egressd.netd.dataplane.speed_limits import SpeedLimits
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
-from egressd.netd.health.group_selection import Steering
+from egressd.netd.health.group_selection import GroupSelection
 from egressd.netd.health.groups import Choices
 from egressd.netd.kernel.address_ranges import RangeMap
 from egressd.netd.lines.lines import DialledLines
 from egressd.netd.reconciler import change_effects
-from egressd.netd.reconciler.moved_clients import Moves
+from egressd.netd.reconciler.moved_clients import MovedClients
 from egressd.netd.reconciler.plan_file import PlanFile
 from egressd.planner import local
 from egressd.planner.lines.address import Taken
@@ -55,14 +55,14 @@ class Applier:
     def __init__(
         self,
         *,
-        machine: Machine,
+        machine: KernelState,
         limits: SpeedLimits,
         pool: Pool,
         lines: DialledLines,
         plan_file: PlanFile,
-        serving: Serving,
-        steering: Steering,
-        moves: Moves,
+        serving: RunningInstances,
+        selection: GroupSelection,
+        moves: MovedClients,
     ) -> None:
         self.plan = Plan()
         self._machine = machine
@@ -71,7 +71,7 @@ class Applier:
         self._lines = lines
         self._plan_file = plan_file
         self._serving = serving
-        self._steering = steering
+        self._selection = selection
         self._moves = moves
 
     def restore(self) -> None:
@@ -91,7 +91,7 @@ class Applier:
         undo = change.inverse(self.plan)
         hosts = self._machine.host_update(self.plan, change)
         move = self._moves.plan_for(change)
-        before = self._steering.commit(choices)
+        before = self._selection.commit(choices)
         is_regrouped = choices != before
         self.plan.apply(change)
         ranges_before = self._moves.commit(move.ranges)
@@ -107,12 +107,12 @@ class Applier:
             with self._plan_file.writing(change, must_last=must_last):
                 await self._flip(change, ports, hosts, is_regrouped=is_regrouped)
         except BaseException:
-            self._steering.commit(before)
+            self._selection.commit(before)
             self._moves.commit(ranges_before)
             await self._take_back(undo, started)
             raise
         # The change is stored and in force: the steps below cannot fail it any more.
-        gone = (*change.instances.drop, *failed, *self._steering.spare())
+        gone = (*change.instances.drop, *failed, *self._selection.spare())
         stale = self._serving.replace(started, gone)
         self._serving.forget(change.instances.drop)
         await self._serving.end(stale)
@@ -127,7 +127,7 @@ class Applier:
         await self._moves.follow_up(move, undo.hosts.put)
         if is_regrouped or change.instances:
             self._moves.follow_losses()
-        is_left = is_regrouped and self._steering.follow_up(before)
+        is_left = is_regrouped and self._selection.follow_up(before)
         if is_left or change.policy is not None or change.whitelist is not None:
             self._moves.end_stale_flows()
 
@@ -180,7 +180,7 @@ class Applier:
             await self._serving.make_room(wanted)
             started = await self._serving.start(wanted, strict=strict)
             failed = {instance.key for instance in wanted} - started.keys()
-            return started, failed, await self._steering.start_chosen(change, started, failed)
+            return started, failed, await self._selection.start_chosen(change, started, failed)
         except BaseException:
             await self._serving.end(started.values())
             await self._restart_services()

@@ -23,7 +23,7 @@ FRESH_S: Final = 1.0
 """Seconds for which a measurement is valid."""
 
 
-class Meter(Generic[T]):
+class Cached(Generic[T]):
     """Caches the result of `measure` for one second.
 
     With `kept`, a result is valid for `kept` times its own duration, if that is longer. A reader in

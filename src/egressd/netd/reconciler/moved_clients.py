@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from egressd.model.plan import Change, Plan
-from egressd.netd.dataplane.kernel_state import Machine
+from egressd.netd.dataplane.kernel_state import KernelState
 from egressd.netd.kernel.address_ranges import RangeMap, Ranges
 from egressd.netd.kernel.conntrack import TrackedFlow
 from egressd.netd.reconciler import change_effects
-from egressd.netd.reconciler.stale_flows import LOOPBACK, Tidier, cut, may_have
+from egressd.netd.reconciler.stale_flows import LOOPBACK, StaleFlows, cut, may_have
 
 
 class ClientMove(NamedTuple):
@@ -30,17 +30,17 @@ class ClientMove(NamedTuple):
     """The members of `clients` that may have sockets in the engine."""
 
 
-class Moves:
+class MovedClients:
     """Holds the marks of the ranges in force, and ends old flows of clients that moved."""
 
-    def __init__(self, machine: Machine, plan: Callable[[], Plan]) -> None:
+    def __init__(self, machine: KernelState, plan: Callable[[], Plan]) -> None:
         self._machine = machine
         self._plan = plan
         self._ranges = RangeMap({})
         """The marks of the plan's ranges, in order; computed again only when a range changes."""
         self._served: set[int] = set()
         """The marks of the targets that were served at the last call of `follow_losses`."""
-        self._tidier = Tidier(self._law, self._owners)
+        self._stale_flows = StaleFlows(self._law, self._owners)
 
     def plan_for(self, change: Change) -> ClientMove:
         """Return the effect of `change`, which is not in force yet."""
@@ -62,7 +62,7 @@ class Moves:
         of hosts in the judgement of flows; call `end_stale_flows` or `follow_up` after the
         transaction.
         """
-        self._tidier.invalidate()
+        self._stale_flows.invalidate()
 
     async def follow_up(self, move: ClientMove, hosts_before: dict[str, int]) -> None:
         """End the old connections of the clients of a move.
@@ -72,7 +72,7 @@ class Moves:
         ruled = ChainMap(self._plan().hosts, hosts_before)
         await cut(move.served, ruled, self._machine.topology.router_addresses)
         if move.clients:
-            self._tidier.add(move.clients)
+            self._stale_flows.add(move.clients)
 
     def follow_losses(self) -> None:
         """End old flows if the kernel no longer sends clients to some target of the plan: its
@@ -88,11 +88,11 @@ class Moves:
 
     def end_stale_flows(self) -> None:
         """Remove all flows that the plan in force would not let begin as they are."""
-        self._tidier.add([*self._networks(), str(LOOPBACK)])
+        self._stale_flows.add([*self._networks(), str(LOOPBACK)])
 
     async def close(self) -> None:
         """Stop removing flows."""
-        await self._tidier.close()
+        await self._stale_flows.close()
 
     def _law(self) -> Callable[[bytes, TrackedFlow], bool]:
         machine = self._machine

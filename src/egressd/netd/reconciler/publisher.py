@@ -15,24 +15,24 @@ from typing import Final
 import msgspec
 
 from egressd.model.messages import Status, StatusNews
-from egressd.netd.kernel.debounce import Follower
+from egressd.netd.kernel.debounce import Debouncer
 
 PERIOD_S: Final = 1.0
 
 
-class Teller:
+class StatusPublisher:
     """Publishes the result of `view` whenever it changes. `view` is cheap."""
 
     def __init__(self, view: Callable[[], Status], publish: Callable[[StatusNews], object]) -> None:
         self._view = view
         self._publish = publish
         self._told: Status | None = None
-        self._follower: Follower | None = None
+        self._follower: Debouncer | None = None
         self._ticking: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start publishing."""
-        self._follower = Follower(self._refresh)
+        self._follower = Debouncer(self._refresh)
         self._ticking = asyncio.create_task(self._tick())
 
     async def close(self) -> None:

@@ -20,31 +20,31 @@ from egressd.model.errors import Failed
 from egressd.model.instances import Instance
 from egressd.model.messages import Event, LineNews, News, RuleCount, Status, StatusNews
 from egressd.model.plan import Change, GlobalPolicy, Patch, Plan, difference
-from egressd.netd.dataplane.instances import Serving
-from egressd.netd.dataplane.kernel_state import Machine
+from egressd.netd.dataplane.instances import RunningInstances
+from egressd.netd.dataplane.kernel_state import KernelState
 from egressd.netd.dataplane.speed_limits import SpeedLimits
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
-from egressd.netd.health.client_bounds import Surplus
-from egressd.netd.health.dns_doubts import Doubts
-from egressd.netd.health.dns_servers import ResolverChecks
-from egressd.netd.health.group_selection import Steering
+from egressd.netd.health.client_bounds import ClientBounds
+from egressd.netd.health.dns_doubts import DnsDoubts
+from egressd.netd.health.dns_servers import DnsServerChecks
+from egressd.netd.health.group_selection import GroupSelection
 from egressd.netd.health.groups import Groups
-from egressd.netd.health.node_failures import Outages
-from egressd.netd.health.proxy_handshakes import Handshakes
-from egressd.netd.health.refused_sources import Refusals
-from egressd.netd.health.stalled_connections import Stalls
-from egressd.netd.health.worker_descriptors import Descriptors
+from egressd.netd.health.node_failures import NodeFailures
+from egressd.netd.health.proxy_handshakes import ProxyHandshakes
+from egressd.netd.health.refused_sources import RefusedSources
+from egressd.netd.health.stalled_connections import StalledConnections
+from egressd.netd.health.worker_descriptors import WorkerDescriptors
 from egressd.netd.kernel import conntrack
-from egressd.netd.kernel.debounce import Follower
+from egressd.netd.kernel.debounce import Debouncer
 from egressd.netd.lines.lines import DialledLines
 from egressd.netd.lines.news import Reporter
 from egressd.netd.reconciler import validation
 from egressd.netd.reconciler.applier import Applier, as_far_as_possible
-from egressd.netd.reconciler.moved_clients import Moves
+from egressd.netd.reconciler.moved_clients import MovedClients
 from egressd.netd.reconciler.plan_file import PlanFile
-from egressd.netd.reconciler.publisher import Teller
-from egressd.netd.reconciler.restarter import Reviver
+from egressd.netd.reconciler.publisher import StatusPublisher
+from egressd.netd.reconciler.restarter import Restarter
 from egressd.netd.reconciler.status import Monitor
 from egressd.planner.nft import Crowd, Greedy
 from egressd.planner.resolvers import usable
@@ -65,7 +65,7 @@ class Reconciler:
     def __init__(
         self,
         *,
-        machine: Machine,
+        machine: KernelState,
         limits: SpeedLimits,
         pool: Pool,
         lines: DialledLines,
@@ -78,9 +78,9 @@ class Reconciler:
         self._limits = limits
         self._is_restored = False
         self._is_loaded = False
-        self._serving = Serving(pool)
+        self._serving = RunningInstances(pool)
         self._lines = lines
-        self._line_follower: Follower | None = None
+        self._line_follower: Debouncer | None = None
         self._line_reporter = Reporter(publish)
         self._plan_file = plan_file
         self._publish = publish
@@ -89,30 +89,30 @@ class Reconciler:
         self._revived = asyncio.Event()
         self._was_open: Collection[str] = ()
         """The egresses that were open at the last `refresh`."""
-        self._reviver = Reviver(self._revive_missing, lambda: bool(self._applier.missing()))
-        self._resolvers = ResolverChecks(machine, lambda: self.plan, self.refresh, self._tell)
-        self._outages = Outages(pool, lambda: self.plan, self._tell)
-        self._doubts = Doubts(lambda: machine.topology.wans, self._resolvers)
-        self._stalls = Stalls(lambda: self.plan, pool.uid)
-        self._surplus = Surplus(
+        self._restarter = Restarter(self._revive_missing, lambda: bool(self._applier.missing()))
+        self._resolvers = DnsServerChecks(machine, lambda: self.plan, self.refresh, self._tell)
+        self._node_failures = NodeFailures(pool, lambda: self.plan, self._tell)
+        self._dns_doubts = DnsDoubts(lambda: machine.topology.wans, self._resolvers)
+        self._stalled_connections = StalledConnections(lambda: self.plan, pool.uid)
+        self._client_bounds = ClientBounds(
             bounds=lambda: machine.bounds,
             own=lambda: machine.topology.router_addresses,
             ruled=lambda: self.plan.hosts,
             changed=self._refuse,
         )
-        self._handshakes = Handshakes(
+        self._handshakes = ProxyHandshakes(
             plan=lambda: self.plan,
             bounds=lambda: machine.bounds,
             topology=lambda: machine.topology,
             changed=self._let_in_no_more,
         )
-        self._refusals = Refusals(
+        self._refused_sources = RefusedSources(
             lambda: machine.bounds,
             self._tell,
-            greedy=lambda: self._surplus.greedy,
+            greedy=lambda: self._client_bounds.greedy,
             crowd=lambda: self._handshakes.crowd,
         )
-        self._descriptors = Descriptors(pool.workers, self._tell)
+        self._descriptors = WorkerDescriptors(pool.workers, self._tell)
         self._monitor = Monitor(
             machine=machine,
             resolvers=self._resolvers,
@@ -121,12 +121,12 @@ class Reconciler:
             lines=lines,
             serving=self._serving,
             groups=groups,
-            outages=self._outages,
-            refusals=self._refusals,
+            node_failures=self._node_failures,
+            refused_sources=self._refused_sources,
             handshakes=self._handshakes,
             descriptors=self._descriptors,
         )
-        self._steering = Steering(
+        self._selection = GroupSelection(
             groups,
             machine,
             self._serving,
@@ -135,8 +135,10 @@ class Reconciler:
             regroup=self.regroup,
             publish=publish,
         )
-        self._teller = Teller(lambda: self._monitor.view(self.plan, self._state()), publish)
-        self._moves = Moves(machine, lambda: self.plan)
+        self._publisher = StatusPublisher(
+            lambda: self._monitor.view(self.plan, self._state()), publish
+        )
+        self._moves = MovedClients(machine, lambda: self.plan)
         self._applier = Applier(
             machine=machine,
             limits=limits,
@@ -144,7 +146,7 @@ class Reconciler:
             lines=lines,
             plan_file=plan_file,
             serving=self._serving,
-            steering=self._steering,
+            selection=self._selection,
             moves=self._moves,
         )
 
@@ -181,7 +183,7 @@ class Reconciler:
         async with self._lock:
             self.pool.rule_sets.put(self.plan.whitelist.rule_sets)
             self._serving.adopt(self.plan)
-            self._steering.restore()
+            self._selection.restore()
             await self._lines.find()
             self._applier.route()
             self._is_loaded = True
@@ -197,19 +199,19 @@ class Reconciler:
         await self._serving.end(self._serving.leftovers())
         self._tell_reviver()
         self._is_restored = self.plan.revision > 0
-        self._steering.start()
+        self._selection.start()
         self._resolvers.start()
-        self._doubts.start()
-        self._outages.start()
-        self._stalls.start()
-        self._surplus.start()
+        self._dns_doubts.start()
+        self._node_failures.start()
+        self._stalled_connections.start()
+        self._client_bounds.start()
         self._descriptors.start()
-        self._refusals.start()
+        self._refused_sources.start()
         self._handshakes.start()
-        self._teller.start()
+        self._publisher.start()
 
     async def _open_lines(self) -> None:
-        self._line_follower = Follower(self._follow_lines)
+        self._line_follower = Debouncer(self._follow_lines)
         await self._lines.open()
         await self._lines.apply(self.plan.lines)
 
@@ -245,19 +247,19 @@ class Reconciler:
 
     async def _quiesce(self) -> None:
         self._is_ending = True
-        self._reviver.close()
+        self._restarter.close()
         if self._line_follower is not None:
             await self._line_follower.close()
-        await self._steering.close()
-        await self._doubts.close()
+        await self._selection.close()
+        await self._dns_doubts.close()
         await self._resolvers.close()
-        await self._outages.close()
-        await self._stalls.close()
-        await self._surplus.close()
+        await self._node_failures.close()
+        await self._stalled_connections.close()
+        await self._client_bounds.close()
         await self._descriptors.close()
-        await self._refusals.close()
+        await self._refused_sources.close()
         await self._handshakes.close()
-        await self._teller.close()
+        await self._publisher.close()
         await self._moves.close()
         self._limits.close()
         self._plan_file.close()
@@ -334,19 +336,19 @@ class Reconciler:
 
     def _tell_reviver(self) -> None:
         if self._applier.missing():
-            self._reviver.retry_later()
+            self._restarter.retry_later()
 
     @property
     def status_news(self) -> StatusNews:
         """The status of the device, as sent to connections that watch."""
-        return self._teller.news
+        return self._publisher.news
 
     def _open_ways(self) -> frozenset[str]:
         egress_problems = self.machine.egress_problems(self.plan)
         return frozenset(name for name, why in egress_problems.items() if not why)
 
     def _tell(self) -> None:
-        self._teller.notify()
+        self._publisher.notify()
 
     # --- Lines. -------------------------------------------------------------------------
 
@@ -469,7 +471,7 @@ class Reconciler:
     async def regroup(self) -> None:
         """Send groups' clients to the best nodes by the present measurements."""
         async with self._ordered():
-            if not self._steering.is_settled:
+            if not self._selection.is_settled:
                 revision = self.plan.revision
                 await self._carry_out(Change(base=revision, revision=revision), strict=False)
         self._tell()
@@ -488,8 +490,8 @@ class Reconciler:
 
     def troubled(self, tags: Iterable[str]) -> None:
         """Have the nodes of these outbounds checked: clients' connections through them fail."""
-        self._steering.suspect(tags)
-        self._outages.suspect(tags)
+        self._selection.suspect(tags)
+        self._node_failures.suspect(tags)
 
     def lost(self, instances: Sequence[Running]) -> None:
         """Start instances again that died with their worker."""
@@ -499,7 +501,7 @@ class Reconciler:
             Event(topic="engine", text=text, code="lost", values={"instances": len(instances)})
         )
         self._tell()
-        self._reviver.retry_now()
+        self._restarter.retry_now()
 
     async def _revive_missing(self) -> None:
         """Revive missing instances in parts, so that none waits until the last of many listens."""

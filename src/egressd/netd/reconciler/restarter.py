@@ -18,7 +18,7 @@ _MAX_S: Final = 30.0
 """Seconds between attempts: the first delay and the longest one."""
 
 
-class Reviver:
+class Restarter:
     """Awaits `revive`, with a back-off, while `is_missing` returns True."""
 
     def __init__(

@@ -23,7 +23,7 @@ from egressd.model.plan import Plan
 from egressd.netd.kernel import conntrack, sockets
 from egressd.netd.kernel.address_ranges import RangeMap, Ranges
 from egressd.netd.kernel.conntrack import TrackedFlow
-from egressd.netd.kernel.debounce import Follower
+from egressd.netd.kernel.debounce import Debouncer
 from egressd.planner.groups import Choice
 from egressd.planner.registry import (
     MARK_ASKED_DIRECTLY,
@@ -77,7 +77,7 @@ IsAllowed = Callable[[bytes, TrackedFlow], bool]
 """True for a flow that its client (4 bytes, network order) may have: such flows stay."""
 
 
-class Tidier:
+class StaleFlows:
     """Removes the conntrack entries of clients in the background.
 
     `allowed_now` returns a function that is true for a flow that its client may have now: such
@@ -90,7 +90,7 @@ class Tidier:
         self._clients: set[str] = set()
         self._is_outdated = threading.Event()
         """Set when the allowed marks change during a walk."""
-        self._follower = Follower(self._tidy, _REST_MAX_S)
+        self._follower = Debouncer(self._tidy, _REST_MAX_S)
 
     def add(self, clients: Iterable[str]) -> None:
         """Remove the entries of these addresses and ranges soon."""

@@ -14,21 +14,21 @@ from egressd.model.facts import Facts
 from egressd.model.messages import InstanceStatus, InterfaceStatus, RuleCount, Status
 from egressd.model.plan import Plan
 from egressd.model.wording import NONE, Sentence, say
-from egressd.netd.dataplane.instances import Serving
-from egressd.netd.dataplane.kernel_state import Machine
+from egressd.netd.dataplane.instances import RunningInstances
+from egressd.netd.dataplane.kernel_state import KernelState
 from egressd.netd.dataplane.speed_limits import SpeedLimits
 from egressd.netd.engine.pool import Pool
-from egressd.netd.health.dns_servers import ResolverChecks
+from egressd.netd.health.dns_servers import DnsServerChecks
 from egressd.netd.health.groups import Groups
-from egressd.netd.health.node_failures import Outages
-from egressd.netd.health.proxy_handshakes import Handshakes
-from egressd.netd.health.refused_sources import Refusals
-from egressd.netd.health.worker_descriptors import Descriptors
+from egressd.netd.health.node_failures import NodeFailures
+from egressd.netd.health.proxy_handshakes import ProxyHandshakes
+from egressd.netd.health.refused_sources import RefusedSources
+from egressd.netd.health.worker_descriptors import WorkerDescriptors
 from egressd.netd.kernel import conntrack, memory, neighbours, nft, traffic
 from egressd.netd.kernel.address_ranges import RangeMap, Ranges
 from egressd.netd.kernel.traffic import InterfaceTraffic
 from egressd.netd.lines.lines import DialledLines
-from egressd.netd.reconciler.cached import Meter
+from egressd.netd.reconciler.cached import Cached
 from egressd.planner.registry import HELPER_INTERFACES
 from egressd.planner.topology import Topology, is_line
 
@@ -58,17 +58,17 @@ class Monitor:
     def __init__(
         self,
         *,
-        machine: Machine,
-        resolvers: ResolverChecks,
+        machine: KernelState,
+        resolvers: DnsServerChecks,
         limits: SpeedLimits,
         pool: Pool,
         lines: DialledLines,
-        serving: Serving,
+        serving: RunningInstances,
         groups: Groups,
-        outages: Outages,
-        refusals: Refusals,
-        handshakes: Handshakes,
-        descriptors: Descriptors,
+        node_failures: NodeFailures,
+        refused_sources: RefusedSources,
+        handshakes: ProxyHandshakes,
+        descriptors: WorkerDescriptors,
     ) -> None:
         self._machine = machine
         self._resolvers = resolvers
@@ -77,12 +77,12 @@ class Monitor:
         self._lines = lines
         self._serving = serving
         self._groups = groups
-        self._outages = outages
-        self._refusals = refusals
+        self._node_failures = node_failures
+        self._refused_sources = refused_sources
         self._handshakes = handshakes
         self._descriptors = descriptors
-        self._usage = Meter(lambda: asyncio.to_thread(self._measure), kept=_USAGE_KEPT)
-        self._counts = Meter(limits.counters)
+        self._usage = Cached(lambda: asyncio.to_thread(self._measure), kept=_USAGE_KEPT)
+        self._counts = Cached(limits.counters)
 
     async def status(self, plan: Plan, state: str) -> Status:
         """Return the status of the device with this plan. Its use was measured a moment ago."""
@@ -93,7 +93,7 @@ class Monitor:
             connections=usage.connections,
             memory=usage.memory,
             strangers=self._strangers(plan, usage.neighbours),
-            refused={**self._refusals.totals, "handshakes": self._handshakes.ended},
+            refused={**self._refused_sources.totals, "handshakes": self._handshakes.ended},
         )
 
     def view(self, plan: Plan, state: str) -> Status:
@@ -114,7 +114,7 @@ class Monitor:
             unserved=self._machine.why_unserved(),
             full=conntrack.why_full(),
             doubts=(*self._machine.firewall_problems, *conntrack.crowding()),
-            reached=self._refusals.reached,
+            reached=self._refused_sources.reached,
             wans=topology.wans,
             networks=_networks(topology),
             problems=(
@@ -140,7 +140,7 @@ class Monitor:
 
     def _failing(self, plan: Plan) -> dict[str, Sentence]:
         dead = dict.fromkeys(self._groups.dead(plan), _NODE_SILENT)
-        return dead | self._outages.reasons
+        return dead | self._node_failures.reasons
 
     def _strangers(self, plan: Plan, living: frozenset[bytes]) -> int:
         """Return the number of the addresses `living` that no rule covers."""
@@ -200,7 +200,7 @@ def _role(name: str, topology: Topology) -> str:
 
 
 def _instances(
-    plan: Plan, serving: Serving, full: Mapping[int, Sentence]
+    plan: Plan, serving: RunningInstances, full: Mapping[int, Sentence]
 ) -> dict[str, InstanceStatus]:
     """Return every instance of the plan, running or not, except idle ones that do not run.
 

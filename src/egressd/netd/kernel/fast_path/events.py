@@ -12,14 +12,14 @@ from typing import Final
 from egressd.netd.kernel import traffic_control as tc
 from egressd.netd.kernel import uapi
 from egressd.netd.kernel.classic_bpf import PORT_AT, TYPE_AT, Check, any_of
-from egressd.netd.kernel.event_watcher import Announcements
+from egressd.netd.kernel.event_watcher import EventWatcher
 from egressd.netd.kernel.fast_path.path import FastPath
 from egressd.netd.kernel.netlink import Message, NetlinkListener
 
 _CHANGES: Final = (uapi.RTM_NEWQDISC, uapi.RTM_DELQDISC, uapi.RTM_NEWTFILTER, uapi.RTM_DELTFILTER)
 
 
-class ForeignFilters(Announcements):
+class ForeignFilters(EventWatcher):
     """Awaits ``on_change()`` soon after filters or qdiscs changed on interfaces that concern
     `fast_path`.
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from egressd.netd.kernel import uapi
-from egressd.netd.kernel.event_watcher import Announcements, not_from
+from egressd.netd.kernel.event_watcher import EventWatcher, not_from
 from egressd.netd.kernel.netlink import Message, NetlinkListener
 from egressd.netd.kernel.tc import messages
 from egressd.netd.kernel.tc.shaper import Shaper
@@ -24,7 +24,7 @@ _CHANGES: Final = (
 )
 
 
-class ForeignShaping(Announcements):
+class ForeignShaping(EventWatcher):
     """Awaits ``on_change(reason)`` soon after another program changed the trees of `shaper`.
 
     `shaper` must have been synchronised once. Announcements that the kernel had to drop count as

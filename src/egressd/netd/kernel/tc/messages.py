@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from egressd.netd.kernel import uapi
-from egressd.netd.kernel.attribute_picker import Picker
+from egressd.netd.kernel.attribute_picker import AttributePicker
 from egressd.netd.kernel.netlink import attribute, attributes, nest, number, text, u32
 from egressd.planner.shaping import FRAME_BYTES, Shape
 
@@ -130,7 +130,7 @@ def htb_class(index: int, handle: int, wanted: Class) -> bytes:
 
 def decode_classes(bodies: Iterable[bytes]) -> Iterator[tuple[int, Class]]:
     """Yield handle and parameters of each HTB class that the kernel lists."""
-    picker = Picker(_HEADER.size, (uapi.TCA_OPTIONS, uapi.TCA_HTB_PARMS))
+    picker = AttributePicker(_HEADER.size, (uapi.TCA_OPTIONS, uapi.TCA_HTB_PARMS))
     for body in bodies:
         (parameters,) = picker.pick(body)
         options = _HTB_OPTIONS.unpack_from(parameters)
@@ -139,7 +139,7 @@ def decode_classes(bodies: Iterable[bytes]) -> Iterator[tuple[int, Class]]:
 
 def decode_counts(bodies: Iterable[bytes]) -> Iterator[tuple[int, Count]]:
     """Yield the handle of each HTB class that the kernel lists, and the traffic it has let pass."""
-    picker = Picker(
+    picker = AttributePicker(
         _HEADER.size,
         (uapi.TCA_STATS2, uapi.TCA_STATS_BASIC),
         (uapi.TCA_STATS2, uapi.TCA_STATS_PKT64),
@@ -176,7 +176,7 @@ def pfifo(shape: Shape, *, is_new: bool) -> bytes:
 
 def decode_qdiscs(bodies: Iterable[bytes]) -> Iterator[QdiscMessage]:
     """Yield the qdiscs that the kernel lists."""
-    picker = Picker(_HEADER.size, (uapi.TCA_KIND,), (uapi.TCA_OPTIONS,))
+    picker = AttributePicker(_HEADER.size, (uapi.TCA_KIND,), (uapi.TCA_OPTIONS,))
     for body in bodies:
         _, index, handle, parent, _ = _HEADER.unpack_from(body)
         found, options = picker.pick(body)
