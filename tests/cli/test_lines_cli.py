@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 from click.testing import CliRunner
@@ -17,7 +16,7 @@ from egressd.model.errors import Failed
 from egressd.model.messages import LineNews, LineStatus, Status, StatusNews
 from egressd.model.wording import as_sentence
 from egressd.netd.ipc.server import Server
-from egressd.netd.reconciler.reconciler import Reconciler
+from tests.netd.stand_ins import UnexpectedReconciler
 
 LINES = {
     "pptp_b": LineStatus(
@@ -32,7 +31,7 @@ LINES = {
 }
 
 
-class _Machine:
+class _Machine(UnexpectedReconciler):
     line_news = LineNews(LINES)
     status_news = StatusNews(Status(state="running", revision=0))
 
@@ -48,7 +47,7 @@ def config(tmp_path: Path) -> Path:
 @pytest.fixture
 def netd(config: Path) -> Iterator[None]:
     """netd's socket, served by a thread."""
-    server = Server(config.parent / "run" / "netd.sock", os.getuid(), cast(Reconciler, _Machine()))
+    server = Server(config.parent / "run" / "netd.sock", os.getuid(), _Machine())
     loop = asyncio.new_event_loop()
     loop.run_until_complete(server.open())
     thread = threading.Thread(target=loop.run_forever)

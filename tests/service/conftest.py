@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
@@ -36,7 +36,6 @@ from egressd.model.plan import Change, Plan, difference
 from egressd.netd.engine.protocol import ProbeDocument
 from egressd.netd.ipc.client import NetdClient
 from egressd.netd.ipc.server import Server
-from egressd.netd.reconciler.reconciler import Reconciler
 from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
 from egressd.planner.probes import node_path
@@ -53,6 +52,7 @@ from egressd.service.settings import DeviceSettings
 from egressd.service.system import System
 from egressd.service.whitelist import DeviceWhitelist
 from egressd.store.database import Database
+from tests.netd.stand_ins import UnexpectedReconciler
 
 RESOLVERS = Resolvers(
     device=("192.0.2.53",),
@@ -364,11 +364,31 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
         yield bench
 
 
-class _Pool:
-    """netd's engine, answered by the double."""
+class _Machine(UnexpectedReconciler):
+    """The interface that netd's server calls, answered by the double."""
 
     def __init__(self, double: NetdDouble) -> None:
         self._double = double
+
+    async def set_plan(self, plan: Plan) -> None:
+        await self._double.set_plan(plan)
+
+    async def apply(self, change: Change) -> None:
+        await self._double.apply(change)
+
+    async def counters(self) -> dict[int, RuleCount]:
+        return await self._double.counters()
+
+    @property
+    def line_news(self) -> LineNews:
+        return LineNews(self._double.shown.lines)
+
+    @property
+    def status_news(self) -> StatusNews:
+        return StatusNews(self._double.shown)
+
+    async def status(self) -> Status:
+        return await self._double.status()
 
     async def try_configs(self, configs: Sequence[str]) -> list[str]:
         self._double.reach()
@@ -381,33 +401,11 @@ class _Pool:
         return {probe.name: self._double.delay_of(probe) for probe in probes}
 
 
-class _Machine:
-    """The interface that netd's server calls, answered by the double."""
-
-    def __init__(self, double: NetdDouble) -> None:
-        self.set_plan = double.set_plan
-        self.apply = double.apply
-        self.counters = double.counters
-        self._double = double
-        self.pool = _Pool(double)
-
-    @property
-    def line_news(self) -> LineNews:
-        return LineNews(self._double.shown.lines)
-
-    @property
-    def status_news(self) -> StatusNews:
-        return StatusNews(self._double.shown)
-
-    async def status(self, *_: object) -> Status:
-        return await self._double.status()
-
-
 @asynccontextmanager
 async def over_a_socket(double: NetdDouble, directory: Path) -> AsyncIterator[Netd]:
     """netd's real client, socket and server, with the double in place of the machine."""
     path = directory / "netd.sock"
-    server = Server(path, os.getuid(), cast(Reconciler, _Machine(double)))
+    server = Server(path, os.getuid(), _Machine(double))
     await server.open()
     connected = asyncio.Event()
 

@@ -9,7 +9,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,13 +20,24 @@ from egressd.app.signals import ENDINGS
 from egressd.app.supervise import when_supervisor_ends
 from egressd.model.errors import EgressdError, Failed
 from egressd.model.messages import Event, News
+from egressd.model.plan import Plan
+from egressd.netd.dataplane.instances import RunningInstances
 from egressd.netd.dataplane.kernel_state import KernelState
 from egressd.netd.dataplane.speed_limits import SpeedLimits
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.reserved import ReservedPorts
 from egressd.netd.engine.slot import Running
+from egressd.netd.health.client_bounds import ClientBounds
+from egressd.netd.health.dns_doubts import DnsDoubts
+from egressd.netd.health.dns_servers import DnsServerChecks
+from egressd.netd.health.group_selection import GroupSelection
 from egressd.netd.health.groups import Groups
+from egressd.netd.health.node_failures import NodeFailures
+from egressd.netd.health.proxy_handshakes import ProxyHandshakes
+from egressd.netd.health.refused_sources import RefusedSources
+from egressd.netd.health.stalled_connections import StalledConnections
+from egressd.netd.health.worker_descriptors import WorkerDescriptors
 from egressd.netd.ipc.server import Server
 from egressd.netd.kernel import memory, sysctl, uapi
 from egressd.netd.kernel.fast_path import ForeignFilters
@@ -35,9 +46,14 @@ from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.nft_events import ForeignChanges
 from egressd.netd.kernel.tc import ForeignShaping, Shaper
 from egressd.netd.lines.lines import DialledLines
+from egressd.netd.ports import EnginePort, KernelPort, LimitsPort, LinesPort
+from egressd.netd.reconciler.applier import Applier
+from egressd.netd.reconciler.moved_clients import MovedClients
 from egressd.netd.reconciler.plan_file import PlanFile
 from egressd.netd.reconciler.reconciler import Reconciler
+from egressd.netd.reconciler.status import Monitor
 from egressd.planner import bounds, sysctls
+from egressd.planner.nft import Crowd, Greedy
 from egressd.planner.registry import ANSWER_PORT, CLEAR_LINE_PORTS, LINE_PORTS
 
 log = structlog.get_logger()
@@ -92,20 +108,20 @@ async def _serve(settings: config.Config) -> None:
     share = bounds.workers_memory(total, settings.engine.workers + 1)
     descriptors = _descriptors_of_workers(bounds.descriptors(share))
     limits = bounds.bounds_of(descriptors)
-    machine = KernelState(nft, settings.roles, engine.pw_uid, limits, settings.own_ports)
+    kernel = KernelState(nft, settings.roles, engine.pw_uid, limits, settings.own_ports)
     pool = Pool(
         settings.run.dir / "engine",
         Account(engine.pw_uid, engine.pw_gid, descriptors, share, total // 2),
         size=settings.engine.workers,
         on_lost=on_lost,
         on_trouble=on_trouble,
-        mapped=machine.mapped_ports,
+        mapped=kernel.mapped_ports,
     )
-    shaper = Shaper(nft, machine.fast_path.counts)
-    reconciler = Reconciler(
-        machine=machine,
+    shaper = Shaper(nft, kernel.fast_path.counts)
+    reconciler = compose(
+        kernel=kernel,
         limits=SpeedLimits(shaper),
-        pool=pool,
+        engine=pool,
         lines=DialledLines(
             settings.run.dir / "lines",
             settings.netd_data / "logins.json",
@@ -136,10 +152,10 @@ async def _serve(settings: config.Config) -> None:
         await server.open()
         last_words.withdraw(settings)
         stack.push_async_callback(server.close)
-        lans = reconciler.machine.topology.lans
+        lans = kernel.topology.lans
         log.info("netd ready", revision=reconciler.plan.revision, lan=lans)
         await stack.enter_async_context(FactsWatcher(reconciler.refresh))
-        filters = ForeignFilters(machine.fast_path, shaper.port, reconciler.refresh)
+        filters = ForeignFilters(kernel.fast_path, shaper.port, reconciler.refresh)
         await stack.enter_async_context(filters)
         await reconciler.refresh()  # no watcher has seen the changes since `guard` looked
         await _look_after(reconciler, server, ending)
@@ -149,6 +165,120 @@ async def _serve(settings: config.Config) -> None:
         await reconciler.stop()
     nft.close()
     held.close()
+
+
+def compose(
+    *,
+    kernel: KernelPort,
+    limits: LimitsPort,
+    engine: EnginePort,
+    lines: LinesPort,
+    plan_file: PlanFile,
+    groups: Groups,
+    publish: Callable[[News], None],
+) -> Reconciler:
+    """Return the reconciler of these, with all checks that repeat."""
+
+    def plan() -> Plan:
+        return applier.plan
+
+    def changed() -> None:
+        reconciler.notify()
+
+    async def refresh() -> None:
+        await reconciler.refresh()
+
+    async def regroup() -> None:
+        await reconciler.regroup()
+
+    async def refuse_clients(greedy: Collection[Greedy]) -> None:
+        await reconciler.refuse_clients(greedy)
+
+    async def refuse_callers(crowd: Crowd) -> None:
+        await reconciler.refuse_callers(crowd)
+
+    instances = RunningInstances(engine)
+    moved_clients = MovedClients(kernel, plan)
+    selection = GroupSelection(
+        groups,
+        kernel,
+        instances,
+        engine,
+        plan=plan,
+        regroup=regroup,
+        publish=publish,
+    )
+    applier = Applier(
+        kernel=kernel,
+        limits=limits,
+        engine=engine,
+        lines=lines,
+        plan_file=plan_file,
+        instances=instances,
+        selection=selection,
+        moved_clients=moved_clients,
+    )
+    dns_servers = DnsServerChecks(kernel, plan, refresh, changed)
+    dns_doubts = DnsDoubts(lambda: kernel.topology.wans, dns_servers)
+    node_failures = NodeFailures(engine, plan, changed)
+    descriptors = WorkerDescriptors(engine.workers, changed)
+    client_bounds = ClientBounds(
+        bounds=lambda: kernel.bounds,
+        own=lambda: kernel.topology.router_addresses,
+        ruled=lambda: applier.plan.hosts,
+        changed=refuse_clients,
+    )
+    handshakes = ProxyHandshakes(
+        plan=plan,
+        bounds=lambda: kernel.bounds,
+        topology=lambda: kernel.topology,
+        changed=refuse_callers,
+    )
+    refused_sources = RefusedSources(
+        lambda: kernel.bounds,
+        changed,
+        greedy=lambda: client_bounds.greedy,
+        crowd=lambda: handshakes.crowd,
+    )
+    reconciler = Reconciler(
+        kernel=kernel,
+        limits=limits,
+        engine=engine,
+        lines=lines,
+        plan_file=plan_file,
+        applier=applier,
+        instances=instances,
+        selection=selection,
+        moved_clients=moved_clients,
+        dns_servers=dns_servers,
+        node_failures=node_failures,
+        monitor=Monitor(
+            machine=kernel,
+            resolvers=dns_servers,
+            limits=limits,
+            pool=engine,
+            lines=lines,
+            serving=instances,
+            groups=groups,
+            node_failures=node_failures,
+            refused_sources=refused_sources,
+            handshakes=handshakes,
+            descriptors=descriptors,
+        ),
+        watchers=(
+            selection,
+            dns_doubts,
+            dns_servers,
+            node_failures,
+            StalledConnections(plan, engine.uid),
+            client_bounds,
+            descriptors,
+            refused_sources,
+            handshakes,
+        ),
+        publish=publish,
+    )
+    return reconciler
 
 
 def _reserve_ports(settings: config.Config, uid: int) -> None:

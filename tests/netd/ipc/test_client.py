@@ -7,28 +7,24 @@ import os
 import shutil
 from contextlib import closing
 from pathlib import Path
-from typing import cast
 
 import msgspec
 import pytest
 
 from egressd.model.errors import Failed
-from egressd.model.messages import Event, LineNews, Request, RuleCount, Status, StatusNews, Watch
+from egressd.model.messages import Event, Request, RuleCount, Status, Watch
 from egressd.model.plan import Change, Plan
 from egressd.netd.ipc.client import NetdClient
 from egressd.netd.ipc.server import Server
-from egressd.netd.reconciler.reconciler import Reconciler
 from egressd.netd.system import framing
 from tests.lab.netns import eventually
+from tests.netd.stand_ins import UnexpectedReconciler
 
 STATUS = Status(state="running", revision=7)
 
 
-class _Busy:
+class _Busy(UnexpectedReconciler):
     """A netd that carries out requests, but too late."""
-
-    line_news = LineNews({})
-    status_news = StatusNews(Status(state="running", revision=0))
 
     def __init__(self) -> None:
         self.free = asyncio.Event()
@@ -46,7 +42,7 @@ def test_a_client_reconnects_after_a_timeout_and_sends_its_plan_again(
 ) -> None:
     async def body() -> None:
         netd = _Busy()
-        server = Server(tmp_path / "netd.sock", os.getuid(), cast(Reconciler, netd))
+        server = Server(tmp_path / "netd.sock", os.getuid(), netd)
         await server.open()
         connected: list[bool] = []
 
@@ -101,7 +97,7 @@ def test_a_refused_plan_is_sent_again_on_the_same_connection(
 ) -> None:
     async def body() -> None:
         netd = _Refusing(2)
-        server = Server(tmp_path / "netd.sock", os.getuid(), cast(Reconciler, netd))
+        server = Server(tmp_path / "netd.sock", os.getuid(), netd)
         await server.open()
         statuses: list[Status] = []
 
@@ -174,7 +170,7 @@ def test_a_too_large_request_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("egressd.netd.ipc.client.REQUEST_MAX", 100)
 
     async def body() -> None:
-        server = Server(tmp_path / "netd.sock", os.getuid(), cast(Reconciler, _Refusing(0)))
+        server = Server(tmp_path / "netd.sock", os.getuid(), _Refusing(0))
         await server.open()
         client = NetdClient(tmp_path / "netd.sock", on_connect=_nothing, on_event=lambda _: None)
         running = asyncio.create_task(client.run())
@@ -192,7 +188,7 @@ def test_netd_recreates_its_socket_when_its_run_directory_was_cleared(tmp_path: 
     # An api that is started later could otherwise not reach netd until netd is restarted.
     async def body() -> None:
         path = tmp_path / "run" / "netd.sock"
-        server = Server(path, os.getuid(), cast(Reconciler, _Refusing(0)))
+        server = Server(path, os.getuid(), _Refusing(0))
         await server.open()
 
         before, first = await connect(path)
@@ -215,7 +211,7 @@ def test_netd_recreates_its_socket_when_its_run_directory_was_cleared(tmp_path: 
 def test_plans_are_taken_from_one_connection_at_a_time(tmp_path: Path) -> None:
     async def body() -> None:
         netd = _Refusing(0)
-        server = Server(tmp_path / "netd.sock", os.getuid(), cast(Reconciler, netd))
+        server = Server(tmp_path / "netd.sock", os.getuid(), netd)
         await server.open()
 
         path = tmp_path / "netd.sock"
@@ -250,7 +246,7 @@ async def _nothing() -> None:
 
 def test_a_watcher_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
     async def body() -> None:
-        server = Server(tmp_path / "netd.sock", os.getuid(), cast(Reconciler, _Busy()))
+        server = Server(tmp_path / "netd.sock", os.getuid(), _Busy())
         await server.open()
         reader, writer = await asyncio.open_unix_connection(str(tmp_path / "netd.sock"))
         writer.write(framing.pack(Request(number=1, body=Watch())))

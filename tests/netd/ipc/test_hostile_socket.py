@@ -7,28 +7,30 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 
 from egressd.model.messages import (
+    Delay,
     Event,
     LineNews,
+    Located,
     Refused,
     Reply,
+    RuleCount,
     Status,
     StatusNews,
 )
 from egressd.model.plan import Change, Plan, difference
 from egressd.model.wording import decoded
+from egressd.netd.engine.protocol import ProbeDocument
 from egressd.netd.ipc.allowance import CONNECTIONS_MAX, Share
 from egressd.netd.ipc.server import Server
 from egressd.netd.reconciler import validation
-from egressd.netd.reconciler.reconciler import Reconciler
 from egressd.netd.system import framing
 from egressd.planner.registry import (
     MARK_ANSWER,
@@ -47,6 +49,7 @@ from egressd.planner.registry import (
 )
 from tests.lab.netns import eventually
 from tests.netd.hostile import Json, at, good, raw
+from tests.netd.stand_ins import UnexpectedReconciler
 
 SECRET = "/etc/shadow"
 GOOD = {name: raw(message) for name, message in good().items()}
@@ -55,7 +58,7 @@ GOOD = {name: raw(message) for name, message in good().items()}
 # --- Over the socket: a refusal that names the field, and nothing changed. --------------------
 
 
-class Machine:
+class Machine(UnexpectedReconciler):
     """Stands in for everything that requests lead to, and records their calls."""
 
     def __init__(self) -> None:
@@ -64,21 +67,36 @@ class Machine:
         self.gate = asyncio.Event()
         self.gate.set()
         self.at_once = self.at_once_max = 0
-        self.pool = SimpleNamespace(
-            try_configs=self.record("tried"), delays=self.record("measured")
-        )
-        self.machine = SimpleNamespace(locate=self.record("located"), members=lambda _: {})
-        self.halt = self.record("halted")
-        self.counters = self.record("counted")
-        self.line_news, self.status_news = LineNews({}), StatusNews(Status(state="x", revision=0))
+        self.failure: Exception | None = None
+        self.shown = Status(state="running", revision=0)
+        self.status_reads = 0
 
-    def record(self, what: str) -> Callable[..., Awaitable[Any]]:
-        async def call(*given: object) -> Any:
-            self.done.append((what, *given))
-            await self.gate.wait()
-            return {"located": 0, "tried": []}.get(what, {})
+    async def record(self, *call: object) -> None:
+        self.done.append(call)
+        await self.gate.wait()
 
-        return call
+    async def try_configs(self, configs: Sequence[str]) -> list[str]:
+        await self.record("tried", configs)
+        return []
+
+    async def delays(
+        self, probes: Sequence[ProbeDocument], url: str, timeout_ms: int
+    ) -> dict[str, Delay]:
+        await self.record("measured", probes, url, timeout_ms)
+        return {}
+
+    async def locate(self, client: str) -> Located:
+        await self.record("located", client)
+        return Located(0, {})
+
+    async def halt(self, reason: str) -> None:
+        await self.record("halted", reason)
+
+    async def counters(self) -> dict[int, RuleCount]:
+        if self.failure is not None:
+            raise self.failure
+        await self.record("counted")
+        return {}
 
     async def set_plan(self, plan: Plan) -> None:
         await self.apply(difference(self.plan, plan))
@@ -92,8 +110,9 @@ class Machine:
         self.at_once -= 1
 
     async def status(self) -> Status:
+        self.status_reads += 1
         await self.gate.wait()
-        return Status(state="running", revision=0)
+        return self.shown
 
 
 class Attacker:
@@ -146,7 +165,7 @@ def attack(folder: Path, body: Body) -> None:
     async def run() -> None:
         machine = Machine()
         file = folder / "netd.sock"
-        server = Server(file, os.getuid(), cast(Reconciler, machine))
+        server = Server(file, os.getuid(), machine)
         await server.open()
         made: list[Attacker] = []
 
@@ -419,10 +438,7 @@ def test_a_refusal_quotes_little_of_the_request(tmp_path: Path) -> None:
 
 def test_an_internal_error_shows_no_details_to_the_api(tmp_path: Path) -> None:
     async def body(connect: Connect, machine: Machine, _: Server) -> None:
-        async def counters() -> dict[int, Any]:
-            raise OSError(2, "no such file", "/root/secret")
-
-        machine.counters = counters
+        machine.failure = OSError(2, "no such file", "/root/secret")
         refused = await (await connect()).ask({"type": "get_counters"})
         assert isinstance(refused, Refused)
         assert "FileNotFoundError" in refused.cause
@@ -611,17 +627,13 @@ def test_requests_of_a_client_that_reads_no_answers_are_not_read(tmp_path: Path)
     async def body(connect: Connect, machine: Machine, _: Server) -> None:
         big = Status(state="x" * (1 << 20), revision=0)
 
-        async def status() -> Status:
-            machine.done.append("told")
-            return big
-
-        machine.status = status  # type: ignore[method-assign]
+        machine.shown = big
         attacker = await connect()
         for number in range(1000):
             attacker.send({"type": "get_status"}, number)
-        await eventually(lambda: bool(machine.done))
+        await eventually(lambda: machine.status_reads > 0)
         await asyncio.sleep(0.2)
-        assert len(machine.done) <= 128 + 1
+        assert machine.status_reads <= 128 + 1
         for _number in range(1000):
             await attacker.reply()
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import cast
 
 from egressd.model.messages import Event, LineNews, LineStatus, Status, StatusNews
 from egressd.model.wording import as_sentence
 from egressd.netd.ipc.client import NetdClient
 from egressd.netd.ipc.server import Server
 from egressd.netd.lines import news
-from egressd.netd.reconciler.reconciler import Reconciler
 from tests.lab.netns import eventually
+from tests.netd.stand_ins import UnexpectedReconciler
 
 ONLINE = LineStatus(is_online=True, ip="10.9.0.2", state="online")
 DIALING = LineStatus(is_online=False, state="dialing", reason=as_sentence("s is being dialled"))
@@ -81,7 +80,7 @@ def test_repeated_failures_of_a_line_are_reported_once_for_each_reason() -> None
     assert told[5:] == ["l2tp_1 is down: no answer"], "it is another line of that name"
 
 
-class _Machine:
+class _Machine(UnexpectedReconciler):
     """The part of netd that the socket uses for news."""
 
     line_news = LineNews({"l2tp_1": DIALING})
@@ -91,7 +90,7 @@ class _Machine:
 def test_the_api_receives_line_states_without_a_request(tmp_path: Path) -> None:
     async def body() -> None:
         path = tmp_path / "netd.sock"
-        server = Server(path, os.getuid(), cast(Reconciler, _Machine()))
+        server = Server(path, os.getuid(), _Machine())
         await server.open()
         connected = asyncio.Event()
         events: list[Event] = []

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 from egressd.model.plan import Plan
-from egressd.netd.dataplane.kernel_state import KernelState
 from egressd.netd.reconciler.moved_clients import MovedClients
 from tests.instances import node_instance
+from tests.netd.stand_ins import UnexpectedKernel
 
 HERE, GONE = 0x1000_0001, 0x1000_0002
 
@@ -24,10 +22,14 @@ def test_flows_are_ended_after_a_lost_instance_but_not_a_dropped_one(
     plan = Plan(instances={each.key: each for each in (here, gone)})
     tidied = []
 
+    class Kernel(UnexpectedKernel):
+        def served(self) -> set[int]:
+            return set(served)
+
+    kernel = Kernel()
+
     async def body() -> None:
-        moves = MovedClients(
-            cast(KernelState, SimpleNamespace(served=lambda: set(served))), lambda: plan
-        )
+        moves = MovedClients(kernel, lambda: plan)
         monkeypatch.setattr(moves, "end_stale_flows", lambda: tidied.append(True))
         for _ in range(2):
             moves.follow_losses()

@@ -10,49 +10,79 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import closing
+from ipaddress import IPv4Address
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Final
 
 import pytest
 
+from egressd.app.netd_process import compose
 from egressd.model.errors import Failed
 from egressd.model.instances import Instance
-from egressd.model.plan import GlobalPolicy, Group, Plan, WhitelistPlan, difference
+from egressd.model.nouns import Line
+from egressd.model.plan import (
+    Change,
+    Egress,
+    GlobalPolicy,
+    Group,
+    Limit,
+    Patch,
+    Plan,
+    WhitelistPlan,
+    difference,
+)
 from egressd.netd.dataplane.instances import RunningInstances
-from egressd.netd.dataplane.kernel_state import KernelState
-from egressd.netd.dataplane.speed_limits import SpeedLimits
 from egressd.netd.engine.document import Document
 from egressd.netd.engine.listeners import Listeners
-from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.health.groups import Groups
-from egressd.netd.lines.lines import DialledLines
 from egressd.netd.reconciler.plan_file import PlanFile
-from egressd.netd.reconciler.reconciler import Reconciler
+from egressd.netd.reconciler.stale_flows import StaleFlows
+from egressd.planner.lines.address import Taken
 from egressd.planner.nft import HostUpdate
 from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.topology import Topology
 from tests.instances import node_instance, service_instance
+from tests.netd.stand_ins import (
+    UnexpectedEngine,
+    UnexpectedKernel,
+    UnexpectedLimits,
+    UnexpectedLines,
+)
 
 MARK = 0x1000_0000
 GROUP = 0x1800_0001
+NO_HOSTS: Final = HostUpdate()
 
 
 @pytest.fixture(autouse=True)
 def _no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("egressd.netd.kernel.conntrack.delete_stale", lambda *_: None)
     monkeypatch.setattr("egressd.netd.kernel.sockets.destroy_callers", lambda _: None)
-    monkeypatch.setattr("egressd.netd.reconciler.applier.Applier.route", lambda *_: None)
 
 
-class Engine:
+async def nothing(*_: object, **__: object) -> None:
+    pass
+
+
+class RuleSetStandIn:
+    """No rule set is needed."""
+
+    def put(self, contents: Mapping[str, bytes]) -> None:
+        assert not contents
+
+    def keep(self, names: Collection[str]) -> None:
+        assert not names
+
+
+class Engine(UnexpectedEngine):
     """Starts every document except `refused`, once `gate` is open."""
 
     uid = 0
-    rule_sets = SimpleNamespace(put=lambda _: None, keep=lambda _: None)
 
     def __init__(self) -> None:
+        self.rule_sets = RuleSetStandIn()
+        self.on_close: Callable[[], Awaitable[None]] = nothing
         self.refused = ""
         self.gate = asyncio.Event()
         self.gate.set()
@@ -97,33 +127,82 @@ class Engine:
         newest = self.running()
         return [each for each in self.alive.values() if newest[each.key] != each]
 
+    async def close(self) -> None:
+        await self.on_close()
 
-class Kernel:
+    def release(self) -> None:
+        pass
+
+
+class Limits(UnexpectedLimits):
+    """Accepts every limit."""
+
+    async def refresh(self, limits: Mapping[str, Limit], topology: Topology) -> bool:
+        return False
+
+    async def change(
+        self, patch: Patch[Limit], limits: Mapping[str, Limit], topology: Topology, *, strict: bool
+    ) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Lines(UnexpectedLines):
+    """No line is planned."""
+
+    def __init__(self) -> None:
+        self.on_close: Callable[[], Awaitable[None]] = nothing
+
+    def outdated(self, wanted: Mapping[str, Line]) -> Mapping[str, Line | None]:
+        assert not wanted
+        return {}
+
+    def servers(self) -> frozenset[IPv4Address]:
+        return frozenset()
+
+    def reserve(self, taken: Taken) -> None:
+        pass
+
+    async def close(self) -> None:
+        await self.on_close()
+
+    async def release(self) -> None:
+        pass
+
+
+class Kernel(UnexpectedKernel):
     """Records the last calls."""
 
     def __init__(self) -> None:
-        self.topology = Topology()
-        self.ruled_locals: tuple[str, ...] = ()
-        self.choices: Any = {}
+        super().__init__()
         self.ports: Mapping[str, int] = {}
         self.is_full = False
         self.on_update: Callable[[], object] = lambda: None
 
-    def host_update(self, *_: object) -> HostUpdate:
+    def host_update(self, plan: Plan, change: Change) -> HostUpdate:
         return HostUpdate()
+
+    def route(self, plan: Plan, egresses: Mapping[str, Egress]) -> None:
+        pass
 
     def served(self) -> set[int]:
         return {MARK + int(key.partition(":")[2]) for key in self.ports}
 
     async def update(
-        self, plan: Plan, ports: Mapping[str, int], hosts: HostUpdate | None = None
+        self, plan: Plan, ports: Mapping[str, int], hosts: HostUpdate = NO_HOSTS
     ) -> None:
         if self.is_full:
             raise Failed("change nftables", "no memory")
         self.on_update()
         self.ports = dict(ports)
 
-    load = move = update
+    async def load(self, plan: Plan, ports: Mapping[str, int]) -> None:
+        await self.update(plan, ports)
+
+    async def move(self, plan: Plan, ports: Mapping[str, int], hosts: HostUpdate) -> None:
+        await self.update(plan, ports, hosts)
 
     def prepare(self, plan: Plan, clients: Collection[str]) -> None:
         pass
@@ -131,7 +210,7 @@ class Kernel:
     def invalidate(self) -> None:
         pass
 
-    def is_about_local_clients(self, change: object) -> bool:
+    def is_about_local_clients(self, change: Change) -> bool:
         return False
 
     async def restrict_to_lan(self, ports: Iterable[int]) -> None:
@@ -154,19 +233,13 @@ def service(port: int) -> Instance:
 
 class Device:
     def __init__(self, folder: Path) -> None:
-        self.engine, self.kernel = Engine(), Kernel()
+        self.engine, self.kernel, self.lines = Engine(), Kernel(), Lines()
         self.plan_file = PlanFile(folder / "plan.db")
-
-        async def nothing(*_: object, **__: object) -> None:
-            pass
-
-        self.reconciler = Reconciler(
-            machine=cast(KernelState, self.kernel),
-            limits=cast(
-                SpeedLimits, SimpleNamespace(change=nothing, refresh=nothing, counters=nothing)
-            ),
-            pool=cast(Pool, self.engine),
-            lines=cast(DialledLines, None),
+        self.reconciler = compose(
+            kernel=self.kernel,
+            limits=Limits(),
+            engine=self.engine,
+            lines=self.lines,
             plan_file=self.plan_file,
             groups=Groups(folder / "groups.json"),
             publish=lambda _: None,
@@ -190,7 +263,7 @@ class Device:
         lost = [running for running in self.engine.alive.values() if running.key in keys]
         for running in lost:
             del self.engine.alive[running.number]
-        self.reconciler._serving.lose(lost)
+        self.reconciler.instances.lose(lost)
         return [self.reconciler.plan.instances[key] for key in sorted(keys)]
 
 
@@ -205,9 +278,9 @@ def live(folder: Path, body: Callable[[Device], Awaitable[None]]) -> None:
             await asyncio.wait_for(body(device), 10)
             # No unknown instance runs.
             assert {running.port for running in device.engine.alive.values()} == set(
-                device.reconciler._serving.ports().values()
+                device.reconciler.instances.ports().values()
             )
-            await device.reconciler._moves.close()
+            await device.reconciler.release()
 
     asyncio.run(run())
 
@@ -224,11 +297,10 @@ def test_p1_clients_are_blocked_if_their_edited_node_does_not_start(tmp_path: Pa
         device.engine.refused = "c"
         await device.reconciler.set_plan(device.plan(c, b))
         assert device.served_by() == digests(b)
-        device.reconciler._restarter.close()  # it would go on trying
-        assert "it is refused" in device.reconciler._serving.problems["node:7"]
+        assert "it is refused" in device.reconciler.instances.problems["node:7"]
         await device.reconciler.set_plan(device.plan(d, b))
         assert device.served_by() == digests(d, b)
-        assert not device.reconciler._serving.problems
+        assert not device.reconciler.instances.problems
 
     live(tmp_path, body)
 
@@ -268,9 +340,7 @@ def test_stale_flow_deletion_stops_before_the_kernels_rules_change(
     async def body(device: Device) -> None:
         await device.reconciler.set_plan(device.plan(node(7, "a")))
         steps: list[str] = []
-        monkeypatch.setattr(
-            device.reconciler._moves, "invalidate", lambda: steps.append("outdated")
-        )
+        monkeypatch.setattr(StaleFlows, "invalidate", lambda _: steps.append("outdated"))
         device.kernel.on_update = lambda: steps.append("kernel")
         plan = device.plan(node(7, "a"), **parts)
         await device.reconciler.apply(difference(device.reconciler.plan, plan))
@@ -327,7 +397,7 @@ def test_p1_a_halt_ends_a_proxy_service_that_is_being_restarted(tmp_path: Path) 
         await device.apply(a, px)
         (running,) = (each for each in device.engine.alive.values() if each.port == 1080)
         await device.engine.stop(running)
-        device.reconciler._serving.lose([running])
+        device.reconciler.instances.lose([running])
         device.engine.gate.clear()
         revival = asyncio.create_task(device.reconciler.revive([px]))
         await asyncio.sleep(0)
@@ -347,9 +417,8 @@ def test_the_device_starts_although_a_proxy_service_does_not(tmp_path: Path) -> 
         device.engine.refused = "at 1080"
         wanted = device.plan(a, px, policy=GlobalPolicy())
         await device.reconciler.apply(difference(device.reconciler.plan, wanted))
-        device.reconciler._restarter.close()  # it would go on trying
         assert not device.reconciler.plan.policy.stopped
-        assert "it is refused" in device.reconciler._serving.problems["service:1"]
+        assert "it is refused" in device.reconciler.instances.problems["service:1"]
         assert device.served_by() == digests(a)
 
     live(tmp_path, body)
@@ -377,9 +446,7 @@ def test_p1_no_change_follows_a_stop(tmp_path: Path) -> None:
             with pytest.raises(Failed, match="netd is ending"):
                 await change
 
-        device.reconciler._lines = cast(DialledLines, SimpleNamespace(close=close))
-        device.engine.close = close  # type: ignore[attr-defined]
-        device.reconciler._limits.close = lambda: None  # type: ignore[method-assign]
+        device.lines.on_close = device.engine.on_close = close
         await device.reconciler.stop()
         assert device.kernel.ports == {}
 
@@ -472,7 +539,7 @@ def test_a_groups_node_that_is_restarting_is_not_started_twice(tmp_path: Path) -
 
 
 def adopted(engine: Engine, instance: Instance) -> set[int]:
-    serving = RunningInstances(cast(Pool, engine))
+    serving = RunningInstances(engine)
     serving.adopt(Plan(instances={instance.key: instance}))
     return set(serving.ports().values())
 
@@ -501,9 +568,7 @@ def test_p1_a_stop_that_failed_to_block_raises_after_all_else_ended(tmp_path: Pa
         async def close() -> None:
             ended.append(True)
 
-        device.reconciler._lines = cast(DialledLines, SimpleNamespace(close=close))
-        device.engine.close = close  # type: ignore[attr-defined]
-        device.reconciler._limits.close = lambda: None  # type: ignore[method-assign]
+        device.lines.on_close = device.engine.on_close = close
         device.kernel.is_full = True
         with pytest.raises(Failed, match="no memory"):
             await device.reconciler.stop()

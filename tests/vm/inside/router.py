@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from egressd.app import logs
+from egressd.app.netd_process import compose
 from egressd.model.device import InterfaceRoles
 from egressd.model.messages import Event, News
 from egressd.model.nouns import Line
@@ -29,7 +30,6 @@ from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.tc import Shaper
 from egressd.netd.lines.lines import DialledLines
 from egressd.netd.reconciler.plan_file import PlanFile
-from egressd.netd.reconciler.reconciler import Reconciler
 from egressd.planner.topology import interface_mark
 
 ROLES: Final = InterfaceRoles(lan=("lan0",), wan=("wan1", "wan2"))
@@ -64,10 +64,10 @@ class Router:
             on_trouble=lambda _: None,
             mapped=self._machine.mapped_ports,
         )
-        self._reconciler = Reconciler(
-            machine=self._machine,
+        self._reconciler = compose(
+            kernel=self._machine,
             limits=SpeedLimits(Shaper(nft)),
-            pool=self._pool,
+            engine=self._pool,
             lines=self._lines,
             plan_file=PlanFile(run_dir / "plan.db"),
             groups=Groups(run_dir / "groups.json"),

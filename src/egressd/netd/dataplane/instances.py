@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import structlog
@@ -13,10 +13,10 @@ from egressd.model.instances import Instance
 from egressd.model.plan import Change, Plan
 from egressd.model.wording import Sentence, as_sentence
 from egressd.netd.engine.document import Document
-from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.reserved import ReservedPorts
 from egressd.netd.engine.slot import SERVICES, Running
 from egressd.netd.kernel import sockets, sysctl
+from egressd.netd.ports import EnginePort
 from egressd.planner.registry import ENGINE_PORTS
 
 log = structlog.get_logger()
@@ -27,9 +27,9 @@ class RunningInstances:
     start.
     """
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._reserved = ReservedPorts(pool.uid)
+    def __init__(self, engine: EnginePort) -> None:
+        self._engine = engine
+        self._reserved = ReservedPorts(engine.uid)
         self._running: dict[str, Running] = {}
         self.problems: dict[str, Sentence] = {}
         """Instance key -> the reason why it does not run."""
@@ -114,7 +114,7 @@ class RunningInstances:
         # Otherwise a connection of the engine or of another program may use a service's port.
         self._reserve(wanted)
         results = await asyncio.gather(
-            *(self._pool.start(Document.of(instance)) for instance in wanted),
+            *(self._engine.start(Document.of(instance)) for instance in wanted),
             return_exceptions=True,
         )
         started = {r.key: r for r in results if isinstance(r, Running)}
@@ -137,11 +137,11 @@ class RunningInstances:
         self.lose(services)
         await self.end(services)
 
-    def replace(self, started: dict[str, Running], dropped: Collection[str]) -> list[Running]:
+    def replace(self, started: Mapping[str, Running], dropped: Collection[str]) -> list[Running]:
         """Let `started` serve from now on, and `dropped` no more. Return the unused instances."""
         touched = {*started, *dropped}
         stale = [self._running.pop(key) for key in touched if key in self._running]
-        self._running |= {k: r for k, r in started.items() if self._pool.is_running(r)}
+        self._running |= {k: r for k, r in started.items() if self._engine.is_running(r)}
         return stale
 
     def forget(self, keys: Iterable[str]) -> None:
@@ -183,7 +183,7 @@ class RunningInstances:
         services = set()
         for running in instances:
             with suppress(Failed):
-                await self._pool.stop(running)
+                await self._engine.stop(running)
             if _is_service(running):
                 services.add(running.port)
         if services:
@@ -193,7 +193,7 @@ class RunningInstances:
                 log.warning("cannot end connections to proxy services", error=str(error))
 
     def _living(self) -> list[Running]:
-        return [*self._pool.running().values(), *self._pool.superseded()]
+        return [*self._engine.running().values(), *self._engine.superseded()]
 
 
 def _is_service(running: Running) -> bool:

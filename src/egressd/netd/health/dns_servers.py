@@ -24,9 +24,9 @@ import structlog
 from egressd.model.names import DIRECT
 from egressd.model.plan import Plan
 from egressd.model.wording import Sentence, say
-from egressd.netd.dataplane.kernel_state import KernelState
 from egressd.netd.health import egress_probe
 from egressd.netd.kernel import conntrack
+from egressd.netd.ports import KernelPort
 from egressd.netd.system.periodic import PeriodicTask
 from egressd.planner.registry import MARK_ASKED_DIRECTLY, MARK_DIRECT
 from egressd.planner.resolvers import (
@@ -78,7 +78,7 @@ class Asked(NamedTuple):
 
 
 class DnsServerChecks:
-    """Keeps `KernelState.silent` up to date; awaits `adapt` when that changes the resolver of an
+    """Keeps `KernelPort.silent` up to date; awaits `adapt` when that changes the resolver of an
     egress.
 
     `changed` is called when `dead_ends` or `nameless` change.
@@ -86,7 +86,7 @@ class DnsServerChecks:
 
     def __init__(
         self,
-        machine: KernelState,
+        machine: KernelPort,
         plan: Callable[[], Plan],
         adapt: Callable[[], Awaitable[None]],
         changed: Callable[[], None] = lambda: None,

@@ -10,17 +10,17 @@ by the first client that it refuses: the engine reports the failure (`suspect`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from typing import Final
 
 import structlog
 
 from egressd.model.errors import EgressdError
 from egressd.model.instances import Dialer, Instance
-from egressd.model.messages import Delay
 from egressd.model.plan import Group, Plan
 from egressd.netd.engine.protocol import ProbeDocument
 from egressd.netd.health.groups import Groups, members, serving
+from egressd.netd.ports import DelaySource
 from egressd.netd.system.periodic import PeriodicTask
 from egressd.planner.documents import probe_document
 from egressd.planner.groups import DEAD
@@ -39,16 +39,6 @@ _NO_GROUPS_S: Final = 5.0
 _TRUST_S: Final = 1.0
 """Seconds in which a suspect that answered is not suspected again: its clients then request
 destinations that cannot be reached."""
-
-
-class DelaySource(Protocol):
-    """A source of delay measurements: the engine pool."""
-
-    async def delays(
-        self, probes: Sequence[ProbeDocument], url: str, timeout_ms: int
-    ) -> dict[str, Delay]:
-        """Return the delay of each probe. Raises EgressdError."""
-        ...
 
 
 class GroupChecks:

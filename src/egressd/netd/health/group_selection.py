@@ -13,12 +13,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from egressd.model.messages import Event
 from egressd.model.plan import Change, Plan
 from egressd.netd.dataplane.instances import RunningInstances
-from egressd.netd.dataplane.kernel_state import KernelState
-from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.health.group_checks import GroupChecks
 from egressd.netd.health.groups import Choices, Groups, living, serving
 from egressd.netd.kernel.debounce import Debouncer
+from egressd.netd.ports import DelaySource, ServedTargets
 from egressd.planner.groups import DEAD
 
 
@@ -31,20 +30,20 @@ class GroupSelection:
     def __init__(
         self,
         groups: Groups,
-        machine: KernelState,
-        serving_instances: RunningInstances,
-        pool: Pool,
+        kernel: ServedTargets,
+        instances: RunningInstances,
+        delays: DelaySource,
         *,
         plan: Callable[[], Plan],
         regroup: Callable[[], Awaitable[None]],
         publish: Callable[[Event], None],
     ) -> None:
         self._groups = groups
-        self._machine = machine
-        self._serving = serving_instances
+        self._kernel = kernel
+        self._instances = instances
         self._plan = plan
         self._publish = publish
-        self._health = GroupChecks(pool, groups, plan, regroup)
+        self._health = GroupChecks(delays, groups, plan, regroup)
         self._saving = Debouncer(lambda: asyncio.to_thread(groups.save))
 
     def restore(self) -> None:
@@ -71,6 +70,11 @@ class GroupSelection:
         return self._groups.decide(self._plan(), Change(base=revision, revision=revision))
 
     @property
+    def choices(self) -> Choices:
+        """The choices in force."""
+        return self._groups.choices
+
+    @property
     def is_settled(self) -> bool:
         """True if the choices in force are the ones that `decide` would make now."""
         return self.decide() == self._groups.choices
@@ -88,26 +92,26 @@ class GroupSelection:
         while True:
             choices = self._groups.decide(plan, change)
             chosen = serving(choices) - started.keys() - tried
-            absent = {key for key in chosen if self._serving.get(key) is None}
-            absent -= self._serving.reviving
+            absent = {key for key in chosen if self._instances.get(key) is None}
+            absent -= self._instances.reviving
             if not absent:
                 return choices
             instances = change.instances.applied(plan.instances)
             wanted = [instance for key, instance in instances if key in absent]
-            started |= await self._serving.start(wanted, strict=False)
+            started |= await self._instances.start(wanted, strict=False)
             self._groups.delays |= dict.fromkeys(absent - started.keys(), DEAD)
             tried |= absent
 
     def commit(self, choices: Choices) -> Choices:
         """Make these the choices that the kernel gets next. Return the ones before."""
         before, self._groups.choices = self._groups.choices, choices
-        self._machine.choices = choices
-        self._serving.needed = serving(choices)
+        self._kernel.choices = choices
+        self._instances.needed = serving(choices)
         return before
 
     def spare(self) -> list[str]:
         """Return the running instances that only serve groups and may keep no flow."""
-        return self._serving.spare(self._plan(), living(self._groups.choices))
+        return self._instances.spare(self._plan(), living(self._groups.choices))
 
     def follow_up(self, before: Choices) -> bool:
         """Save the choices and publish events about them. True if flows had to leave a node."""

@@ -20,7 +20,8 @@ from egressd.model.instances import Instance
 from egressd.model.messages import Delay
 from egressd.model.plan import Plan
 from egressd.model.wording import NONE, Sentence
-from egressd.netd.health.group_checks import DelaySource, probes_of
+from egressd.netd.health.group_checks import probes_of
+from egressd.netd.ports import DelaySource
 from egressd.netd.system.periodic import PeriodicTask
 from egressd.planner.groups import DEAD
 

@@ -32,7 +32,6 @@ from egressd.model.messages import (
     GetStatus,
     Halt,
     Locate,
-    Located,
     MeasureDelay,
     News,
     Probe,
@@ -48,8 +47,9 @@ from egressd.model.messages import (
 from egressd.model.names import one_line
 from egressd.netd.engine.protocol import ProbeDocument
 from egressd.netd.ipc.allowance import CONNECTIONS_MAX, Allowance, weight
+from egressd.netd.ports import ReconcilerPort
 from egressd.netd.reconciler import validation
-from egressd.netd.reconciler.reconciler import Conflict, Reconciler
+from egressd.netd.reconciler.reconciler import Conflict
 from egressd.netd.system import framing
 from egressd.netd.system.processes import peer_of
 from egressd.planner.documents import probe_document
@@ -74,7 +74,7 @@ class Server:
     run directory may have been created by hand.
     """
 
-    def __init__(self, path: Path, uid: int, reconciler: Reconciler) -> None:
+    def __init__(self, path: Path, uid: int, reconciler: ReconcilerPort) -> None:
         self._path = path
         self._uid = uid
         self._reconciler = reconciler
@@ -216,13 +216,12 @@ class Server:
             case Try(paths=paths):
                 validation.check_paths((f"paths[{n}]", path) for n, path in enumerate(paths))
                 configs = [probe_document(path) for path in paths]
-                return Trial(tuple(await reconciler.pool.try_configs(configs)))
+                return Trial(tuple(await reconciler.try_configs(configs)))
             case MeasureDelay():
                 async with allowance.probes.lent(len(body.probes)):
                     return Delays(await self._measure(body))
             case Locate(client=client):
-                machine = reconciler.machine
-                return Located(await machine.locate(client), machine.members(client))
+                return await reconciler.locate(client)
             case GetCounters():
                 return Counters(await reconciler.counters())
             case Watch():
@@ -248,7 +247,7 @@ class Server:
         )
         # 1,000 documents take 50 ms.
         probes = await asyncio.to_thread(_documents, asked.probes)
-        return await self._reconciler.pool.delays(probes, asked.url, asked.timeout_ms)
+        return await self._reconciler.delays(probes, asked.url, asked.timeout_ms)
 
 
 class _Numbered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

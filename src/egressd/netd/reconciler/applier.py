@@ -29,14 +29,11 @@ from egressd.model.errors import Failed
 from egressd.model.instances import Instance
 from egressd.model.plan import Change, Egress, Plan
 from egressd.netd.dataplane.instances import RunningInstances
-from egressd.netd.dataplane.kernel_state import KernelState
-from egressd.netd.dataplane.speed_limits import SpeedLimits
-from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import Running
 from egressd.netd.health.group_selection import GroupSelection
 from egressd.netd.health.groups import Choices
 from egressd.netd.kernel.address_ranges import RangeMap
-from egressd.netd.lines.lines import DialledLines
+from egressd.netd.ports import EnginePort, KernelPort, LimitsPort, LinesPort
 from egressd.netd.reconciler import change_effects
 from egressd.netd.reconciler.moved_clients import MovedClients
 from egressd.netd.reconciler.plan_file import PlanFile
@@ -55,29 +52,29 @@ class Applier:
     def __init__(
         self,
         *,
-        machine: KernelState,
-        limits: SpeedLimits,
-        pool: Pool,
-        lines: DialledLines,
+        kernel: KernelPort,
+        limits: LimitsPort,
+        engine: EnginePort,
+        lines: LinesPort,
         plan_file: PlanFile,
-        serving: RunningInstances,
+        instances: RunningInstances,
         selection: GroupSelection,
-        moves: MovedClients,
+        moved_clients: MovedClients,
     ) -> None:
         self.plan = Plan()
-        self._machine = machine
+        self._kernel = kernel
         self._limits = limits
-        self._pool = pool
+        self._engine = engine
         self._lines = lines
         self._plan_file = plan_file
-        self._serving = serving
+        self._instances = instances
         self._selection = selection
-        self._moves = moves
+        self._moved_clients = moved_clients
 
     def restore(self) -> None:
         """Load the stored plan, without putting it in force yet."""
         self.plan = self._plan_file.load() or Plan()
-        self._moves.commit(RangeMap(self.plan.nets))
+        self._moved_clients.commit(RangeMap(self.plan.nets))
 
     async def carry_out(self, change: Change, *, strict: bool, must_last: bool = True) -> None:
         """Put a change in force, or raise Failed and leave everything as it was.
@@ -89,33 +86,33 @@ class Applier:
         started, failed, choices = await self._start(change, strict=strict)
         ports = self._ports_after({*change.instances.drop, *failed}, started)
         undo = change.inverse(self.plan)
-        hosts = self._machine.host_update(self.plan, change)
-        move = self._moves.plan_for(change)
+        hosts = self._kernel.host_update(self.plan, change)
+        move = self._moved_clients.plan_for(change)
         before = self._selection.commit(choices)
         is_regrouped = choices != before
         self.plan.apply(change)
-        ranges_before = self._moves.commit(move.ranges)
+        ranges_before = self._moved_clients.commit(move.ranges)
         if is_regrouped or change_effects.changes_allowed_marks(change):
-            self._moves.invalidate()
+            self._moved_clients.invalidate()
         try:
-            is_local = self._machine.is_about_local_clients(change)
+            is_local = self._kernel.is_about_local_clients(change)
             if change.egresses or change.lines or change.policy is not None or is_local:
                 self.route(undo.egresses.put)
-            self._machine.prepare(self.plan, change_effects.hosts_touched(change))
+            self._kernel.prepare(self.plan, change_effects.hosts_touched(change))
             await self._change_limits(change, strict=strict)
-            await self._serving.end_services({*change.instances.drop, *started, *failed})
+            await self._instances.end_services({*change.instances.drop, *started, *failed})
             with self._plan_file.writing(change, must_last=must_last):
                 await self._flip(change, ports, hosts, is_regrouped=is_regrouped)
         except BaseException:
             self._selection.commit(before)
-            self._moves.commit(ranges_before)
+            self._moved_clients.commit(ranges_before)
             await self._take_back(undo, started)
             raise
         # The change is stored and in force: the steps below cannot fail it any more.
         gone = (*change.instances.drop, *failed, *self._selection.spare())
-        stale = self._serving.replace(started, gone)
-        self._serving.forget(change.instances.drop)
-        await self._serving.end(stale)
+        stale = self._instances.replace(started, gone)
+        self._instances.forget(change.instances.drop)
+        await self._instances.end(stale)
         if change.egresses.drop:
             with as_far_as_possible("take away the routes of egresses that are gone"):
                 self.route()
@@ -123,43 +120,43 @@ class Applier:
             self._lines.want(self.plan.lines)
         if change.whitelist is not None:
             with as_far_as_possible("remove the files of an earlier whitelist"):
-                self._pool.rule_sets.keep(self.plan.whitelist.rule_sets)
-        await self._moves.follow_up(move, undo.hosts.put)
+                self._engine.rule_sets.keep(self.plan.whitelist.rule_sets)
+        await self._moved_clients.follow_up(move, undo.hosts.put)
         if is_regrouped or change.instances:
-            self._moves.follow_losses()
+            self._moved_clients.follow_losses()
         is_left = is_regrouped and self._selection.follow_up(before)
         if is_left or change.policy is not None or change.whitelist is not None:
-            self._moves.end_stale_flows()
+            self._moved_clients.end_stale_flows()
 
     def route(self, leaving: Mapping[str, Egress] | None = None) -> None:
         """Converge routing to the plan, and to the egresses `leaving` that are about to go."""
         egresses = {**(leaving or {}), **self.plan.egresses}
         outdated = self._lines.outdated(self.plan.lines)
-        self._machine.outdated = tuple(outdated)
-        self._machine.taken = Taken(
-            lan_networks=self._machine.topology.lan_networks,
+        self._kernel.outdated = tuple(outdated)
+        self._kernel.taken = Taken(
+            lan_networks=self._kernel.topology.lan_networks,
             servers=self._lines.servers(),
-            resolvers=asked(self.plan, self._machine.peer_dns),
+            resolvers=asked(self.plan, self._kernel.peer_dns),
         )
-        self._lines.reserve(self._machine.taken)
-        self._machine.route(self.plan, egresses)
+        self._lines.reserve(self._kernel.taken)
+        self._kernel.route(self.plan, egresses)
 
     async def load(self) -> None:
         """Load the whole nftables table. Raises Failed; the table is then unchanged."""
-        await self._machine.load(self.plan, self._serving.ports())
+        await self._kernel.load(self.plan, self._instances.ports())
 
     def limited_lans(self) -> Topology:
         """Return the topology for speed limits: without LANs while no rule is in force, else with
         the local networks that contain clients.
         """
-        topology = self._machine.topology
+        topology = self._kernel.topology
         if not self.plan.policy.is_ruled:
             return msgspec.structs.replace(topology, lans=())
-        return local.with_clients(topology, self._machine.ruled_locals)
+        return local.with_clients(topology, self._kernel.ruled_locals)
 
     def missing(self) -> list[Instance]:
         """Return the instances that should run and do not."""
-        return self._serving.missing(self.plan)
+        return self._instances.missing(self.plan)
 
     async def _start(
         self, change: Change, *, strict: bool
@@ -170,19 +167,19 @@ class Applier:
         everything is as before.
         """
         started: dict[str, Running] = {}
-        wanted = self._serving.to_start(change)
+        wanted = self._instances.to_start(change)
         lan_only = [instance.port for instance in wanted if instance.lan_only]
         try:
             if change.whitelist is not None:
-                self._pool.rule_sets.put(change.whitelist.rule_sets)
+                self._engine.rule_sets.put(change.whitelist.rule_sets)
             if lan_only:
-                await self._machine.restrict_to_lan(lan_only)
-            await self._serving.make_room(wanted)
-            started = await self._serving.start(wanted, strict=strict)
+                await self._kernel.restrict_to_lan(lan_only)
+            await self._instances.make_room(wanted)
+            started = await self._instances.start(wanted, strict=strict)
             failed = {instance.key for instance in wanted} - started.keys()
             return started, failed, await self._selection.start_chosen(change, started, failed)
         except BaseException:
-            await self._serving.end(started.values())
+            await self._instances.end(started.values())
             await self._restart_services()
             if lan_only:
                 with suppress(Failed):
@@ -192,7 +189,7 @@ class Applier:
     async def _restart_services(self) -> None:
         """Start the proxy services again that were stopped for a change that failed."""
         gone = [instance for instance in self.missing() if instance.port]
-        self._serving.replace(await self._serving.start(gone, strict=False), ())
+        self._instances.replace(await self._instances.start(gone, strict=False), ())
 
     def _ports_after(self, gone: Set[str], started: Mapping[str, Running]) -> dict[str, int]:
         """Return each instance key's port after the change.
@@ -200,7 +197,7 @@ class Applier:
         `gone`: the keys that no instance serves any more. They include instances that did not
         start: a predecessor with another configuration must not serve in their place.
         """
-        ports = {key: port for key, port in self._serving.ports().items() if key not in gone}
+        ports = {key: port for key, port in self._instances.ports().items() if key not in gone}
         return ports | {key: running.port for key, running in started.items()}
 
     async def _flip(
@@ -208,20 +205,20 @@ class Applier:
     ) -> None:
         """Run the nftables transaction of a change; `self.plan` is already the new plan."""
         if change.policy is not None:
-            await self._machine.load(self.plan, ports)
+            await self._kernel.load(self.plan, ports)
         elif (
             is_regrouped
             or change_effects.is_more_than_hosts(change)
-            or self._machine.is_about_local_clients(change)
+            or self._kernel.is_about_local_clients(change)
         ):
-            await self._machine.update(self.plan, ports, hosts)
+            await self._kernel.update(self.plan, ports, hosts)
         else:
-            await self._machine.move(self.plan, ports, hosts)
+            await self._kernel.move(self.plan, ports, hosts)
 
     async def _change_limits(self, change: Change, *, strict: bool) -> None:
         """Change speed limits; `self.plan` is already the new plan."""
         limits, lans = self.plan.limits, self.limited_lans()
-        if self._machine.is_about_local_clients(change):
+        if self._kernel.is_about_local_clients(change):
             await self._limits.refresh(limits, lans)  # another network may have clients now
         await self._limits.change(change.limits, limits, lans, strict=strict)
         if change.policy is not None:
@@ -230,17 +227,17 @@ class Applier:
     async def _take_back(self, undo: Change, started: Mapping[str, Running]) -> None:
         """Return to the plan before a change that failed, at any of its steps."""
         self.plan.apply(undo)
-        if undo.egresses or undo.lines or self._machine.is_about_local_clients(undo):
+        if undo.egresses or undo.lines or self._kernel.is_about_local_clients(undo):
             with as_far_as_possible("take back the routes"):
                 self.route()
         await self._change_limits(undo, strict=False)
-        self._moves.invalidate()
-        self._machine.invalidate()  # the table is in doubt until it is loaded
+        self._moved_clients.invalidate()
+        self._kernel.invalidate()  # the table is in doubt until it is loaded
         with as_far_as_possible("take back the nftables table"):
             await self.load()
-        await self._serving.end(started.values())
+        await self._instances.end(started.values())
         await self._restart_services()
-        self._moves.end_stale_flows()
+        self._moved_clients.end_stale_flows()
 
 
 @contextmanager

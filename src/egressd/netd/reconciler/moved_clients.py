@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from egressd.model.plan import Change, Plan
-from egressd.netd.dataplane.kernel_state import KernelState
 from egressd.netd.kernel.address_ranges import RangeMap, Ranges
 from egressd.netd.kernel.conntrack import TrackedFlow
+from egressd.netd.ports import ServedTargets
 from egressd.netd.reconciler import change_effects
 from egressd.netd.reconciler.stale_flows import LOOPBACK, StaleFlows, cut, may_have
 
@@ -33,8 +33,8 @@ class ClientMove(NamedTuple):
 class MovedClients:
     """Holds the marks of the ranges in force, and ends old flows of clients that moved."""
 
-    def __init__(self, machine: KernelState, plan: Callable[[], Plan]) -> None:
-        self._machine = machine
+    def __init__(self, kernel: ServedTargets, plan: Callable[[], Plan]) -> None:
+        self._kernel = kernel
         self._plan = plan
         self._ranges = RangeMap({})
         """The marks of the plan's ranges, in order; computed again only when a range changes."""
@@ -70,7 +70,7 @@ class MovedClients:
         `hosts_before` are the hosts that the change touched, with their marks before it.
         """
         ruled = ChainMap(self._plan().hosts, hosts_before)
-        await cut(move.served, ruled, self._machine.topology.router_addresses)
+        await cut(move.served, ruled, self._kernel.topology.router_addresses)
         if move.clients:
             self._stale_flows.add(move.clients)
 
@@ -80,7 +80,7 @@ class MovedClients:
 
         Call this after each update of the table that may send clients to other instances.
         """
-        before, self._served = self._served, self._machine.served()
+        before, self._served = self._served, self._kernel.served()
         if lost := before - self._served:
             planned = {instance.mark for instance in self._plan().instances.values()}
             if lost & planned:
@@ -95,9 +95,9 @@ class MovedClients:
         await self._stale_flows.close()
 
     def _law(self) -> Callable[[bytes, TrackedFlow], bool]:
-        machine = self._machine
-        own = machine.topology.router_addresses
-        return may_have(self._plan(), self._ranges, machine.choices, machine.served(), own)
+        kernel = self._kernel
+        own = kernel.topology.router_addresses
+        return may_have(self._plan(), self._ranges, kernel.choices, kernel.served(), own)
 
     def _owners(self) -> Ranges:
         """Return the addresses whose flows are checked."""
@@ -105,4 +105,4 @@ class MovedClients:
 
     def _networks(self) -> list[str]:
         """Return the networks whose addresses clients may have."""
-        return [str(network) for _, network in self._machine.topology.lan_networks]
+        return [str(network) for _, network in self._kernel.topology.lan_networks]

@@ -18,27 +18,27 @@ import structlog
 
 from egressd.model.errors import Failed
 from egressd.model.instances import Instance
-from egressd.model.messages import Event, LineNews, News, RuleCount, Status, StatusNews
+from egressd.model.messages import (
+    Delay,
+    Event,
+    LineNews,
+    Located,
+    News,
+    RuleCount,
+    Status,
+    StatusNews,
+)
 from egressd.model.plan import Change, GlobalPolicy, Patch, Plan, difference
 from egressd.netd.dataplane.instances import RunningInstances
-from egressd.netd.dataplane.kernel_state import KernelState
-from egressd.netd.dataplane.speed_limits import SpeedLimits
-from egressd.netd.engine.pool import Pool
+from egressd.netd.engine.protocol import ProbeDocument
 from egressd.netd.engine.slot import Running
-from egressd.netd.health.client_bounds import ClientBounds
-from egressd.netd.health.dns_doubts import DnsDoubts
 from egressd.netd.health.dns_servers import DnsServerChecks
 from egressd.netd.health.group_selection import GroupSelection
-from egressd.netd.health.groups import Groups
 from egressd.netd.health.node_failures import NodeFailures
-from egressd.netd.health.proxy_handshakes import ProxyHandshakes
-from egressd.netd.health.refused_sources import RefusedSources
-from egressd.netd.health.stalled_connections import StalledConnections
-from egressd.netd.health.worker_descriptors import WorkerDescriptors
 from egressd.netd.kernel import conntrack
 from egressd.netd.kernel.debounce import Debouncer
-from egressd.netd.lines.lines import DialledLines
 from egressd.netd.lines.news import Reporter
+from egressd.netd.ports import EnginePort, KernelPort, LimitsPort, LinesPort, Watcher
 from egressd.netd.reconciler import validation
 from egressd.netd.reconciler.applier import Applier, as_far_as_possible
 from egressd.netd.reconciler.moved_clients import MovedClients
@@ -60,95 +60,55 @@ class Conflict(Exception):
 
 
 class Reconciler:
-    """Owns the plan in force and all kernel, engine and line state made from it."""
+    """Owns the plan in force and all kernel, engine and line state made from it.
+
+    `egressd.app.netd_process.compose` makes it with its parts. `watchers` run from the end of
+    `start` on.
+    """
 
     def __init__(
         self,
         *,
-        machine: KernelState,
-        limits: SpeedLimits,
-        pool: Pool,
-        lines: DialledLines,
+        kernel: KernelPort,
+        limits: LimitsPort,
+        engine: EnginePort,
+        lines: LinesPort,
         plan_file: PlanFile,
-        groups: Groups,
+        applier: Applier,
+        instances: RunningInstances,
+        selection: GroupSelection,
+        moved_clients: MovedClients,
+        dns_servers: DnsServerChecks,
+        node_failures: NodeFailures,
+        monitor: Monitor,
+        watchers: Sequence[Watcher],
         publish: Callable[[News], None],
     ) -> None:
-        self.pool = pool
-        self.machine = machine
+        self.instances = instances
+        self._kernel = kernel
         self._limits = limits
-        self._is_restored = False
-        self._is_loaded = False
-        self._serving = RunningInstances(pool)
+        self._engine = engine
         self._lines = lines
+        self._plan_file = plan_file
+        self._applier = applier
+        self._selection = selection
+        self._moved_clients = moved_clients
+        self._dns_servers = dns_servers
+        self._node_failures = node_failures
+        self._monitor = monitor
+        self._publish = publish
+        self._publisher = StatusPublisher(lambda: monitor.view(self.plan, self._state()), publish)
+        self._watchers = (*watchers, self._publisher)
         self._line_follower: Debouncer | None = None
         self._line_reporter = Reporter(publish)
-        self._plan_file = plan_file
-        self._publish = publish
-        self._lock = asyncio.Lock()
+        self._restarter = Restarter(self._revive_missing, lambda: bool(applier.missing()))
+        self._is_restored = False
+        self._is_loaded = False
         self._is_ending = False
+        self._lock = asyncio.Lock()
         self._revived = asyncio.Event()
         self._was_open: Collection[str] = ()
         """The egresses that were open at the last `refresh`."""
-        self._restarter = Restarter(self._revive_missing, lambda: bool(self._applier.missing()))
-        self._resolvers = DnsServerChecks(machine, lambda: self.plan, self.refresh, self._tell)
-        self._node_failures = NodeFailures(pool, lambda: self.plan, self._tell)
-        self._dns_doubts = DnsDoubts(lambda: machine.topology.wans, self._resolvers)
-        self._stalled_connections = StalledConnections(lambda: self.plan, pool.uid)
-        self._client_bounds = ClientBounds(
-            bounds=lambda: machine.bounds,
-            own=lambda: machine.topology.router_addresses,
-            ruled=lambda: self.plan.hosts,
-            changed=self._refuse,
-        )
-        self._handshakes = ProxyHandshakes(
-            plan=lambda: self.plan,
-            bounds=lambda: machine.bounds,
-            topology=lambda: machine.topology,
-            changed=self._let_in_no_more,
-        )
-        self._refused_sources = RefusedSources(
-            lambda: machine.bounds,
-            self._tell,
-            greedy=lambda: self._client_bounds.greedy,
-            crowd=lambda: self._handshakes.crowd,
-        )
-        self._descriptors = WorkerDescriptors(pool.workers, self._tell)
-        self._monitor = Monitor(
-            machine=machine,
-            resolvers=self._resolvers,
-            limits=limits,
-            pool=pool,
-            lines=lines,
-            serving=self._serving,
-            groups=groups,
-            node_failures=self._node_failures,
-            refused_sources=self._refused_sources,
-            handshakes=self._handshakes,
-            descriptors=self._descriptors,
-        )
-        self._selection = GroupSelection(
-            groups,
-            machine,
-            self._serving,
-            pool,
-            plan=lambda: self.plan,
-            regroup=self.regroup,
-            publish=publish,
-        )
-        self._publisher = StatusPublisher(
-            lambda: self._monitor.view(self.plan, self._state()), publish
-        )
-        self._moves = MovedClients(machine, lambda: self.plan)
-        self._applier = Applier(
-            machine=machine,
-            limits=limits,
-            pool=pool,
-            lines=lines,
-            plan_file=plan_file,
-            serving=self._serving,
-            selection=self._selection,
-            moves=self._moves,
-        )
 
     @property
     def plan(self) -> Plan:
@@ -164,14 +124,14 @@ class Reconciler:
         """
         async with self._lock:
             self._applier.restore()
-            self.machine.load_previous()
-            self.machine.refresh()
+            self._kernel.load_previous()
+            self._kernel.refresh()
             self._applier.route()
-            if not self.machine.has_table():
-                await self.machine.load(self.plan, {})
-            self.machine.hold_translation()
-            self.machine.forward()
-            self._serving.reserve(self.plan)
+            if not self._kernel.has_table():
+                await self._kernel.load(self.plan, {})
+            self._kernel.hold_translation()
+            self._kernel.forward()
+            self.instances.reserve(self.plan)
 
     async def limit(self) -> None:
         """Put the stored plan's speed limits in force, before `start` lets clients through."""
@@ -181,34 +141,26 @@ class Reconciler:
     async def start(self) -> None:
         """Put the stored plan in force; instances of living workers keep serving without a gap."""
         async with self._lock:
-            self.pool.rule_sets.put(self.plan.whitelist.rule_sets)
-            self._serving.adopt(self.plan)
+            self._engine.rule_sets.put(self.plan.whitelist.rule_sets)
+            self.instances.adopt(self.plan)
             self._selection.restore()
             await self._lines.find()
             self._applier.route()
             self._is_loaded = True
-            self.machine.peer_dns = usable(self._lines.resolvers(), self.machine.topology)
+            self._kernel.peer_dns = usable(self._lines.resolvers(), self._kernel.topology)
             await self._applier.load()
-            self._moves.follow_losses()
-            self._moves.end_stale_flows()
+            self._moved_clients.follow_losses()
+            self._moved_clients.end_stale_flows()
         # Both run at once: the engine may take long, and so may lines that end.
         await asyncio.gather(self._revive_missing(), self._open_lines())
         # Another program may have removed limits or counters after `limit`, before netd watched
         # the kernel's events.
         await self.limit()
-        await self._serving.end(self._serving.leftovers())
+        await self.instances.end(self.instances.leftovers())
         self._tell_reviver()
         self._is_restored = self.plan.revision > 0
-        self._selection.start()
-        self._resolvers.start()
-        self._dns_doubts.start()
-        self._node_failures.start()
-        self._stalled_connections.start()
-        self._client_bounds.start()
-        self._descriptors.start()
-        self._refused_sources.start()
-        self._handshakes.start()
-        self._publisher.start()
+        for watcher in self._watchers:
+            watcher.start()
 
     async def _open_lines(self) -> None:
         self._line_follower = Debouncer(self._follow_lines)
@@ -231,10 +183,10 @@ class Reconciler:
             )
             failure = None
             try:
-                await self.machine.load(blocked, {})
+                await self._kernel.load(blocked, {})
             except Failed as error:
                 failure = error
-        await asyncio.gather(self.pool.close(), self._lines.close())
+        await asyncio.gather(self._engine.close(), self._lines.close())
         if failure is not None:
             raise failure
 
@@ -243,24 +195,16 @@ class Reconciler:
         async with self._lock:
             await self._quiesce()
         await self._lines.release()
-        self.pool.release()
+        self._engine.release()
 
     async def _quiesce(self) -> None:
         self._is_ending = True
         self._restarter.close()
         if self._line_follower is not None:
             await self._line_follower.close()
-        await self._selection.close()
-        await self._dns_doubts.close()
-        await self._resolvers.close()
-        await self._node_failures.close()
-        await self._stalled_connections.close()
-        await self._client_bounds.close()
-        await self._descriptors.close()
-        await self._refused_sources.close()
-        await self._handshakes.close()
-        await self._publisher.close()
-        await self._moves.close()
+        for watcher in self._watchers:
+            await watcher.close()
+        await self._moved_clients.close()
         self._limits.close()
         self._plan_file.close()
 
@@ -304,9 +248,9 @@ class Reconciler:
             await self._carry_out(change, strict=False, must_last=False)
             # A service that is being revived is ended once it listens; until then its port is
             # closed to callers.
-            if reviving := [each.port for each in services if each.key in self._serving.reviving]:
+            if reviving := [each.port for each in services if each.key in self.instances.reviving]:
                 with as_far_as_possible("guard the ports of services that are being revived"):
-                    await self.machine.restrict_to_lan(reviving)
+                    await self._kernel.restrict_to_lan(reviving)
         self._publish(Event(topic="halted", text=reason, code="halted"))
 
     async def status(self) -> Status:
@@ -322,6 +266,23 @@ class Reconciler:
             return "restoring"
         return "stopped" if self.plan.policy.stopped else "running"
 
+    async def try_configs(self, configs: Sequence[str]) -> list[str]:
+        """For each of `configs` return the reason why the engine refuses it; empty if it does not.
+
+        Raises Failed.
+        """
+        return await self._engine.try_configs(configs)
+
+    async def delays(
+        self, probes: Sequence[ProbeDocument], url: str, timeout_ms: int
+    ) -> dict[str, Delay]:
+        """Return the delay of each probe. Raises Invalid, Failed."""
+        return await self._engine.delays(probes, url, timeout_ms)
+
+    async def locate(self, client: str) -> Located:
+        """Return where the kernel sends a client's new flows. Raises Invalid, Failed."""
+        return Located(await self._kernel.locate(client), self._kernel.members(client))
+
     async def _carry_out(self, change: Change, *, strict: bool, must_last: bool = True) -> None:
         # A start lets clients through again even if a proxy service will not start.
         policy = change.policy
@@ -332,7 +293,7 @@ class Reconciler:
             )
         finally:
             self._tell_reviver()
-            self._tell()
+            self.notify()
 
     def _tell_reviver(self) -> None:
         if self._applier.missing():
@@ -344,10 +305,11 @@ class Reconciler:
         return self._publisher.news
 
     def _open_ways(self) -> frozenset[str]:
-        egress_problems = self.machine.egress_problems(self.plan)
+        egress_problems = self._kernel.egress_problems(self.plan)
         return frozenset(name for name, why in egress_problems.items() if not why)
 
-    def _tell(self) -> None:
+    def notify(self) -> None:
+        """Report an event that may change the status."""
         self._publisher.notify()
 
     # --- Lines. -------------------------------------------------------------------------
@@ -372,20 +334,20 @@ class Reconciler:
     async def refresh(self) -> None:
         """Read the machine's state and adapt: interfaces, addresses, gateways, routes, lines."""
         async with self._ordered():
-            own = self.machine.line_addresses()
-            self.machine.refresh()
-            self.machine.peer_dns = usable(self._lines.resolvers(), self.machine.topology)
+            own = self._kernel.line_addresses()
+            self._kernel.refresh()
+            self._kernel.peer_dns = usable(self._lines.resolvers(), self._kernel.topology)
             self._applier.route()
-            await self.machine.update(self.plan, self._serving.ports())
-            self._moves.follow_losses()
-            self.machine.forward()
+            await self._kernel.update(self.plan, self.instances.ports())
+            self._moved_clients.follow_losses()
+            self._kernel.forward()
             await self._limits.refresh(self.plan.limits, self._applier.limited_lans())
         if self._was_open != (is_open := self._open_ways()):
             self._was_open = is_open
-            self._resolvers.check_soon()
-        self._tell()
+            self._dns_servers.check_soon()
+        self.notify()
         with as_far_as_possible("remove flows to addresses that lines had"):
-            for address in own.difference(self.machine.topology.router_addresses):
+            for address in own.difference(self._kernel.topology.router_addresses):
                 await asyncio.to_thread(conntrack.forget_own, address)
 
     async def verify(self) -> None:
@@ -393,7 +355,7 @@ class Reconciler:
         try:
             await self.refresh()
             async with self._ordered():
-                intact = await self.machine.is_intact()
+                intact = await self._kernel.is_intact()
             if not intact:
                 await self.reload("the chains are not as they were left")
         except (Failed, OSError) as error:
@@ -426,25 +388,25 @@ class Reconciler:
                 instance
                 for instance in instances
                 if self.plan.instances.get(instance.key) == instance
-                and self._serving.get(instance.key) is None
+                and self.instances.get(instance.key) is None
             ]
-            await self._serving.make_room(wanted)
+            await self.instances.make_room(wanted)
             keys = {instance.key for instance in wanted}
-            self._serving.reviving |= keys
+            self.instances.reviving |= keys
         try:
-            started = await self._serving.start(wanted, strict=False)
+            started = await self.instances.start(wanted, strict=False)
             async with self._ordered():
                 # A halt does not wait for a revival: it may have taken some out of the plan.
                 gone = {key for key in started if key not in self.plan.instances}
-                await self._serving.end([started.pop(key) for key in gone])
-                self._serving.forget(gone)
-                self._serving.replace(started, ())
-                await self.machine.update(self.plan, self._serving.ports())
-                self._moves.follow_losses()
+                await self.instances.end([started.pop(key) for key in gone])
+                self.instances.forget(gone)
+                self.instances.replace(started, ())
+                await self._kernel.update(self.plan, self.instances.ports())
+                self._moved_clients.follow_losses()
         finally:
-            self._serving.reviving -= keys
+            self.instances.reviving -= keys
             self._revived.set()
-            self._tell()
+            self.notify()
 
     @asynccontextmanager
     async def _ordered(self) -> AsyncIterator[None]:
@@ -462,7 +424,7 @@ class Reconciler:
         concerned = set(keys)
         while True:
             async with self._ordered():
-                if not concerned & self._serving.reviving:
+                if not concerned & self.instances.reviving:
                     yield
                     return
                 self._revived.clear()
@@ -474,19 +436,19 @@ class Reconciler:
             if not self._selection.is_settled:
                 revision = self.plan.revision
                 await self._carry_out(Change(base=revision, revision=revision), strict=False)
-        self._tell()
+        self.notify()
 
-    async def _refuse(self, greedy: Collection[Greedy]) -> None:
+    async def refuse_clients(self, greedy: Collection[Greedy]) -> None:
         """Accept no further flows of these clients."""
         async with self._ordered():
-            self.machine.greedy = greedy
-            await self.machine.update(self.plan, self._serving.ports())
+            self._kernel.greedy = greedy
+            await self._kernel.update(self.plan, self.instances.ports())
 
-    async def _let_in_no_more(self, crowd: Crowd) -> None:
+    async def refuse_callers(self, crowd: Crowd) -> None:
         """Let proxy services accept no further connections of these callers."""
         async with self._ordered():
-            self.machine.crowd = crowd
-            await self.machine.update(self.plan, self._serving.ports())
+            self._kernel.crowd = crowd
+            await self._kernel.update(self.plan, self.instances.ports())
 
     def troubled(self, tags: Iterable[str]) -> None:
         """Have the nodes of these outbounds checked: clients' connections through them fail."""
@@ -495,12 +457,12 @@ class Reconciler:
 
     def lost(self, instances: Sequence[Running]) -> None:
         """Start instances again that died with their worker."""
-        self._serving.lose(instances)
+        self.instances.lose(instances)
         text = f"{len(instances)} instances were lost with their worker"
         self._publish(
             Event(topic="engine", text=text, code="lost", values={"instances": len(instances)})
         )
-        self._tell()
+        self.notify()
         self._restarter.retry_now()
 
     async def _revive_missing(self) -> None:

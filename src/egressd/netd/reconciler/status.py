@@ -15,9 +15,6 @@ from egressd.model.messages import InstanceStatus, InterfaceStatus, RuleCount, S
 from egressd.model.plan import Plan
 from egressd.model.wording import NONE, Sentence, say
 from egressd.netd.dataplane.instances import RunningInstances
-from egressd.netd.dataplane.kernel_state import KernelState
-from egressd.netd.dataplane.speed_limits import SpeedLimits
-from egressd.netd.engine.pool import Pool
 from egressd.netd.health.dns_servers import DnsServerChecks
 from egressd.netd.health.groups import Groups
 from egressd.netd.health.node_failures import NodeFailures
@@ -27,7 +24,7 @@ from egressd.netd.health.worker_descriptors import WorkerDescriptors
 from egressd.netd.kernel import conntrack, memory, neighbours, nft, traffic
 from egressd.netd.kernel.address_ranges import RangeMap, Ranges
 from egressd.netd.kernel.traffic import InterfaceTraffic
-from egressd.netd.lines.lines import DialledLines
+from egressd.netd.ports import EnginePort, KernelPort, LimitsPort, LinesPort
 from egressd.netd.reconciler.cached import Cached
 from egressd.planner.registry import HELPER_INTERFACES
 from egressd.planner.topology import Topology, is_line
@@ -58,11 +55,11 @@ class Monitor:
     def __init__(
         self,
         *,
-        machine: KernelState,
+        machine: KernelPort,
         resolvers: DnsServerChecks,
-        limits: SpeedLimits,
-        pool: Pool,
-        lines: DialledLines,
+        limits: LimitsPort,
+        pool: EnginePort,
+        lines: LinesPort,
         serving: RunningInstances,
         groups: Groups,
         node_failures: NodeFailures,
