@@ -42,6 +42,7 @@ from egressd.netd.ports import EnginePort, KernelPort, LimitsPort, LinesPort, Wa
 from egressd.netd.reconciler import validation
 from egressd.netd.reconciler.applier import Applier, as_far_as_possible
 from egressd.netd.reconciler.moved_clients import MovedClients
+from egressd.netd.reconciler.phase import Phase, phase_under
 from egressd.netd.reconciler.plan_file import PlanFile
 from egressd.netd.reconciler.publisher import StatusPublisher
 from egressd.netd.reconciler.restarter import Restarter
@@ -97,14 +98,14 @@ class Reconciler:
         self._node_failures = node_failures
         self._monitor = monitor
         self._publish = publish
-        self._publisher = StatusPublisher(lambda: monitor.view(self.plan, self._state()), publish)
+        self._publisher = StatusPublisher(
+            lambda: monitor.view(self.plan, self.phase.reported), publish
+        )
         self._watchers = (*watchers, self._publisher)
         self._line_follower: Debouncer | None = None
         self._line_reporter = Reporter(publish)
         self._restarter = Restarter(self._revive_missing, lambda: bool(applier.missing()))
-        self._is_restored = False
-        self._is_loaded = False
-        self._is_ending = False
+        self._phase = Phase.GUARDED
         self._lock = asyncio.Lock()
         self._revived = asyncio.Event()
         self._was_open: Collection[str] = ()
@@ -114,6 +115,11 @@ class Reconciler:
     def plan(self) -> Plan:
         """The plan in force."""
         return self._applier.plan
+
+    @property
+    def phase(self) -> Phase:
+        """The state of the device."""
+        return phase_under(self.plan.policy) if self._phase is Phase.RUNNING else self._phase
 
     # --- Start and end. -----------------------------------------------------------------
 
@@ -146,7 +152,7 @@ class Reconciler:
             self._selection.restore()
             await self._lines.find()
             self._applier.route()
-            self._is_loaded = True
+            self._phase = Phase.RESTORING
             self._kernel.peer_dns = usable(self._lines.resolvers(), self._kernel.topology)
             await self._applier.load()
             self._moved_clients.follow_losses()
@@ -158,7 +164,8 @@ class Reconciler:
         await self.limit()
         await self.instances.end(self.instances.leftovers())
         self._tell_reviver()
-        self._is_restored = self.plan.revision > 0
+        if self._phase is Phase.RESTORING and self.plan.revision > 0:
+            self._phase = Phase.RUNNING
         for watcher in self._watchers:
             watcher.start()
 
@@ -198,7 +205,7 @@ class Reconciler:
         self._engine.release()
 
     async def _quiesce(self) -> None:
-        self._is_ending = True
+        self._phase = Phase.ENDING
         self._restarter.close()
         if self._line_follower is not None:
             await self._line_follower.close()
@@ -220,7 +227,7 @@ class Reconciler:
             change = difference(self.plan, plan)
             validation.check(change, self.plan)
             await self._carry_out(change, strict=False)
-            self._is_restored = True
+            self._phase = Phase.RUNNING
 
     async def apply(self, change: Change) -> None:
         """Put a change in force, or raise Failed and leave everything as it was.
@@ -255,16 +262,11 @@ class Reconciler:
 
     async def status(self) -> Status:
         """Return the status of the device."""
-        return await self._monitor.status(self.plan, self._state())
+        return await self._monitor.status(self.plan, self.phase.reported)
 
     async def counters(self) -> dict[int, RuleCount]:
         """Return the traffic of each enabled rule by id, at most a second old. Raises Failed."""
         return await self._monitor.counters()
-
-    def _state(self) -> str:
-        if not self._is_restored:
-            return "restoring"
-        return "stopped" if self.plan.policy.stopped else "running"
 
     async def try_configs(self, configs: Sequence[str]) -> list[str]:
         """For each of `configs` return the reason why the engine refuses it; empty if it does not.
@@ -364,7 +366,7 @@ class Reconciler:
     async def reload(self, reason: str) -> None:
         """Load the whole table again, after another program changed the ruleset."""
         async with self._ordered():
-            if not self._is_loaded:
+            if not self._phase.is_loaded:
                 return  # `start` is about to load it
             log.warning("reloading the nftables table", reason=reason)
             await self._applier.load()
@@ -414,7 +416,7 @@ class Reconciler:
         one of these.
         """
         async with self._lock:
-            if self._is_ending:
+            if self._phase is Phase.ENDING:
                 raise Failed("do any more", "netd is ending")
             yield
 
