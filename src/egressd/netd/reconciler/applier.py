@@ -19,7 +19,7 @@ request; the reconciler's next `refresh` removes what step 5 fails to remove.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import msgspec
@@ -31,15 +31,14 @@ from egressd.model.plan import Change, Egress, Plan
 from egressd.netd.dataplane.instances import RunningInstances
 from egressd.netd.engine.slot import Running
 from egressd.netd.health.group_selection import GroupSelection
-from egressd.netd.health.groups import Choices
 from egressd.netd.kernel.address_ranges import RangeMap
 from egressd.netd.ports import EnginePort, KernelPort, LimitsPort, LinesPort
 from egressd.netd.reconciler import change_effects
 from egressd.netd.reconciler.moved_clients import MovedClients
 from egressd.netd.reconciler.plan_file import PlanFile
+from egressd.netd.reconciler.step import Scope, StartResult, Step, step_of
 from egressd.planner import local
 from egressd.planner.lines.address import Taken
-from egressd.planner.nft import HostUpdate
 from egressd.planner.resolvers import asked
 from egressd.planner.topology import Topology
 
@@ -83,34 +82,27 @@ class Applier:
         `must_last` a plan file that cannot be written does not fail the change.
         """
         change = change_effects.with_epoch(change, self.plan)
-        started, failed, choices = await self._start(change, strict=strict)
-        ports = self._ports_after({*change.instances.drop, *failed}, started)
-        undo = change.inverse(self.plan)
-        hosts = self._kernel.host_update(self.plan, change)
-        move = self._moved_clients.plan_for(change)
-        before = self._selection.commit(choices)
-        is_regrouped = choices != before
+        step = self._step(change, await self._start(change, strict=strict))
+        choices_before = self._selection.commit(step.choices)
         self.plan.apply(change)
-        ranges_before = self._moved_clients.commit(move.ranges)
-        if is_regrouped or change_effects.changes_allowed_marks(change):
+        ranges_before = self._moved_clients.commit(step.move.ranges)
+        if step.alters_judgement:
             self._moved_clients.invalidate()
         try:
-            is_local = self._kernel.is_about_local_clients(change)
-            if change.egresses or change.lines or change.policy is not None or is_local:
-                self.route(undo.egresses.put)
-            self._kernel.prepare(self.plan, change_effects.hosts_touched(change))
-            await self._change_limits(change, strict=strict)
-            await self._instances.end_services({*change.instances.drop, *started, *failed})
+            if step.alters_routes:
+                self.route(step.undo.egresses.put)
+            self._kernel.prepare(self.plan, step.hosts_touched)
+            await self._change_limits(change, is_local=step.is_local, strict=strict)
+            await self._instances.end_services(step.ended_services)
             with self._plan_file.writing(change, must_last=must_last):
-                await self._flip(change, ports, hosts, is_regrouped=is_regrouped)
+                await self._flip(step)
         except BaseException:
-            self._selection.commit(before)
+            self._selection.commit(choices_before)
             self._moved_clients.commit(ranges_before)
-            await self._take_back(undo, started)
+            await self._take_back(step)
             raise
         # The change is stored and in force: the steps below cannot fail it any more.
-        gone = (*change.instances.drop, *failed, *self._selection.spare())
-        stale = self._instances.replace(started, gone)
+        stale = self._instances.replace(step.started, (*step.gone, *self._selection.spare()))
         self._instances.forget(change.instances.drop)
         await self._instances.end(stale)
         if change.egresses.drop:
@@ -121,10 +113,10 @@ class Applier:
         if change.whitelist is not None:
             with as_far_as_possible("remove the files of an earlier whitelist"):
                 self._engine.rule_sets.keep(self.plan.whitelist.rule_sets)
-        await self._moved_clients.follow_up(move, undo.hosts.put)
-        if is_regrouped or change.instances:
+        await self._moved_clients.follow_up(step.move, step.undo.hosts.put)
+        if step.is_regrouped or change.instances:
             self._moved_clients.follow_losses()
-        is_left = is_regrouped and self._selection.follow_up(before)
+        is_left = step.is_regrouped and self._selection.follow_up(choices_before)
         if is_left or change.policy is not None or change.whitelist is not None:
             self._moved_clients.end_stale_flows()
 
@@ -158,13 +150,10 @@ class Applier:
         """Return the instances that should run and do not."""
         return self._instances.missing(self.plan)
 
-    async def _start(
-        self, change: Change, *, strict: bool
-    ) -> tuple[dict[str, Running], set[str], Choices]:
+    async def _start(self, change: Change, *, strict: bool) -> StartResult:
         """Start the instances that the change brings, and those that groups then choose.
 
-        Return the instances that started, the keys that did not, and the choices. If this raises,
-        everything is as before.
+        If this raises, everything is as before.
         """
         started: dict[str, Running] = {}
         wanted = self._instances.to_start(change)
@@ -177,7 +166,8 @@ class Applier:
             await self._instances.make_room(wanted)
             started = await self._instances.start(wanted, strict=strict)
             failed = {instance.key for instance in wanted} - started.keys()
-            return started, failed, await self._selection.start_chosen(change, started, failed)
+            choices = await self._selection.start_chosen(change, started, failed)
+            return StartResult(started, failed, choices)
         except BaseException:
             await self._instances.end(started.values())
             await self._restart_services()
@@ -191,51 +181,51 @@ class Applier:
         gone = [instance for instance in self.missing() if instance.port]
         self._instances.replace(await self._instances.start(gone, strict=False), ())
 
-    def _ports_after(self, gone: Set[str], started: Mapping[str, Running]) -> dict[str, int]:
-        """Return each instance key's port after the change.
+    def _step(self, change: Change, start: StartResult) -> Step:
+        """Return a change with all that follows from it. Nothing is touched."""
+        return step_of(
+            change,
+            self.plan,
+            start,
+            ports=self._instances.ports(),
+            move=self._moved_clients.plan_for(change),
+            hosts=self._kernel.host_update(self.plan, change),
+            is_regrouped=start.choices != self._selection.choices,
+            is_local=self._kernel.is_about_local_clients(change),
+        )
 
-        `gone`: the keys that no instance serves any more. They include instances that did not
-        start: a predecessor with another configuration must not serve in their place.
-        """
-        ports = {key: port for key, port in self._instances.ports().items() if key not in gone}
-        return ports | {key: running.port for key, running in started.items()}
+    async def _flip(self, step: Step) -> None:
+        """Run the nftables transaction of a step; `self.plan` is already the new plan."""
+        match step.scope:
+            case Scope.TABLE:
+                await self._kernel.load(self.plan, step.ports)
+            case Scope.SETS:
+                await self._kernel.update(self.plan, step.ports, step.hosts)
+            case Scope.HOSTS:
+                await self._kernel.move(self.plan, step.ports, step.hosts)
 
-    async def _flip(
-        self, change: Change, ports: Mapping[str, int], hosts: HostUpdate, *, is_regrouped: bool
-    ) -> None:
-        """Run the nftables transaction of a change; `self.plan` is already the new plan."""
-        if change.policy is not None:
-            await self._kernel.load(self.plan, ports)
-        elif (
-            is_regrouped
-            or change_effects.is_more_than_hosts(change)
-            or self._kernel.is_about_local_clients(change)
-        ):
-            await self._kernel.update(self.plan, ports, hosts)
-        else:
-            await self._kernel.move(self.plan, ports, hosts)
-
-    async def _change_limits(self, change: Change, *, strict: bool) -> None:
+    async def _change_limits(self, change: Change, *, is_local: bool, strict: bool) -> None:
         """Change speed limits; `self.plan` is already the new plan."""
         limits, lans = self.plan.limits, self.limited_lans()
-        if self._kernel.is_about_local_clients(change):
+        if is_local:
             await self._limits.refresh(limits, lans)  # another network may have clients now
         await self._limits.change(change.limits, limits, lans, strict=strict)
         if change.policy is not None:
             await self._limits.refresh(limits, lans)
 
-    async def _take_back(self, undo: Change, started: Mapping[str, Running]) -> None:
-        """Return to the plan before a change that failed, at any of its steps."""
+    async def _take_back(self, step: Step) -> None:
+        """Return to the plan before a step that failed, at any point."""
+        undo = step.undo
         self.plan.apply(undo)
-        if undo.egresses or undo.lines or self._kernel.is_about_local_clients(undo):
+        if undo.egresses or undo.lines or step.is_local:
             with as_far_as_possible("take back the routes"):
                 self.route()
-        await self._change_limits(undo, strict=False)
+        await self._change_limits(undo, is_local=step.is_local, strict=False)
         self._moved_clients.invalidate()
         self._kernel.invalidate()  # the table is in doubt until it is loaded
         with as_far_as_possible("take back the nftables table"):
             await self.load()
-        await self._instances.end(started.values())
+        await self._instances.end(step.started.values())
         await self._restart_services()
         self._moved_clients.end_stale_flows()
 
