@@ -23,6 +23,38 @@ ROOMS: dict[str, set[str]] = {
 }
 """Room -> the other rooms it may import. `app` and `cli` wire everything and may import all."""
 
+WINGS: dict[str, tuple[set[str], str]] = {
+    "system": (set(), "processes, files and timers know nothing of networks"),
+    "kernel": (set(), "an adapter does one thing, and knows neither plans nor other programs"),
+    "engine": ({"system", "kernel"}, "workers know neither rules nor lines"),
+    "lines": ({"system", "kernel"}, "a line is dialled regardless of its clients"),
+    "ports": ({"engine"}, "it has the types of netd's parts, of the engine's the data too"),
+    "dataplane": (
+        {"kernel", "engine", "ports"},
+        "it does what a plan asks for, and decides nothing",
+    ),
+    "health": (
+        {"system", "kernel", "engine", "dataplane", "ports"},
+        "checks report what they find, and the reconciler acts on it",
+    ),
+    "reconciler": (
+        {"kernel", "engine", "lines", "dataplane", "health", "ports"},
+        "it knows neither the socket nor the processes that it works through",
+    ),
+    "ipc": (
+        {"system", "engine", "reconciler", "ports"},
+        "a request reaches kernel and engine through the reconciler alone",
+    ),
+}
+"""Wing of netd -> the other wings it may import, and the reason why no more. Lowest first: none
+imports a wing that follows it. `ports` is a module of its own beside the wings."""
+
+BEHIND_PORTS = {
+    f"egressd.netd.{name}"
+    for name in ("dataplane.kernel_state", "dataplane.speed_limits", "engine.pool", "lines.lines")
+}
+"""Modules that the other wings know by their ports, so that `app` and tests compose them."""
+
 PURE = ("model", "formats", "planner")
 IMPURE_MODULES = {
     "asyncio": "a plan must not depend on scheduling",
@@ -65,8 +97,8 @@ def imports(path: Path) -> set[str]:
         elif isinstance(part, ast.ImportFrom) and part.module:
             assert part.level == 0, "imports are absolute"
             found.add(part.module)
-            if part.module == "egressd":
-                found |= {f"egressd.{alias.name}" for alias in part.names}
+            if part.module.split(".")[0] == "egressd":
+                found |= {f"{part.module}.{alias.name}" for alias in part.names}
     return found
 
 
@@ -88,6 +120,31 @@ def test_modules_import_only_what_their_room_allows(path: Path) -> None:
             place, reason = CONFINED[top]
             inside = path.relative_to(SOURCE).as_posix().startswith(place)
             assert inside, f"only {place} may import {top}: {reason}"
+
+
+@pytest.mark.parametrize(
+    "path", sorted((SOURCE / "netd").rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE))
+)
+def test_modules_of_netd_import_only_what_their_wing_allows(path: Path) -> None:
+    wing = path.relative_to(SOURCE / "netd").parts[0].removesuffix(".py")
+    allowed, reason = WINGS.get(wing, (set(), "the package itself imports nothing"))
+    for name in imports(path):
+        if not name.startswith("egressd.netd."):
+            continue
+        other = name.split(".")[2]
+        assert other in {wing, *allowed}, f"{wing} may not import {name}: {reason}"
+        is_own = name.startswith(f"egressd.netd.{wing}.")
+        assert is_own or name not in BEHIND_PORTS, f"{wing} may import {name} by its port only"
+
+
+def test_the_wings_of_netd_form_no_circle() -> None:
+    below: set[str] = set()
+    for wing, (allowed, _) in WINGS.items():
+        assert allowed <= below, f"{wing} imports a wing that is not below it"
+        below.add(wing)
+    modules = {path.stem for path in (SOURCE / "netd").glob("*.py")}
+    packages = {path.parent.name for path in (SOURCE / "netd").glob("*/__init__.py")}
+    assert modules | packages == {*WINGS, "__init__"}
 
 
 def test_every_room_has_a_docstring() -> None:

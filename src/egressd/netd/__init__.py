@@ -6,6 +6,7 @@ Its wings, lowest first. A wing may import the ones before it (`tests/test_impor
 - `kernel`: nftables, routes, conntrack, sockets, sysctls, the fast path and speed limits.
 - `engine`: the workers that run sing-box.
 - `lines`: L2TP and PPTP.
+- `ports` (a module): what the wings below need of kernel, engine and lines, as types.
 - `dataplane`: the state of kernel and engine that a plan asks for: `kernel_state`, `instances`,
   `speed_limits`.
 - `health`: which nodes and DNS servers work, and which clients exceed their bounds.
