@@ -163,7 +163,7 @@ class Reconciler:
         # the kernel's events.
         await self.limit()
         await self.instances.end(self.instances.leftovers())
-        self._tell_reviver()
+        self._retry_missing()
         if self._phase is Phase.RESTORING and self.plan.revision > 0:
             self._phase = Phase.RUNNING
         for watcher in self._watchers:
@@ -294,10 +294,10 @@ class Reconciler:
                 change, strict=strict and not is_start, must_last=must_last
             )
         finally:
-            self._tell_reviver()
+            self._retry_missing()
             self.notify()
 
-    def _tell_reviver(self) -> None:
+    def _retry_missing(self) -> None:
         if self._applier.missing():
             self._restarter.retry_later()
 
