@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
 
 import pytest
 
@@ -31,7 +30,7 @@ def test_p1_nothing_is_forwarded_before_a_lan_is_found(
     """Past fault: forwarding was enabled before a LAN was found, so that a LAN was forwarded
     without rules from the time when it came up until netd saw it.
     """
-    subject = kernel_state.KernelState(cast(Nft, cast(Any, None)), InterfaceRoles(), engine_uid=990)
+    subject = kernel_state.KernelState(Nft(), InterfaceRoles(), engine_uid=990)
     subject.topology = Topology(lans=lans)
     subject.forward()
     assert written == ([forwarding()] if is_forwarding else [])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -12,23 +11,28 @@ from egressd.model.errors import Failed
 from egressd.model.messages import Delay
 from egressd.netd.engine import trial
 from egressd.netd.engine.launch import Account
-from egressd.netd.engine.process import WorkerProcess
-from egressd.netd.engine.protocol import Measure, Measured, ProbeDocument
+from egressd.netd.engine.protocol import AnswerBody, Measure, Measured, ProbeDocument, QuestionBody
 from egressd.netd.engine.trial import Trials
 
 
 class Worker:
+    pid = 1
+
     def __init__(self, *, hangs: bool) -> None:
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._hangs = hangs
 
-    async def ask(self, asked: Measure) -> Measured:
+    async def ask(self, body: QuestionBody) -> AnswerBody:
+        assert isinstance(body, Measure)
         if self._hangs:
             await asyncio.Event().wait()
-        return Measured({probe.name: Delay(delay=7) for probe in asked.probes})
+        return Measured({probe.name: Delay(delay=7) for probe in body.probes})
 
     async def kill(self) -> None:
         self.ended.set_result("killed")
+
+    def release(self) -> None:
+        raise AssertionError("no test expects this call")
 
 
 def test_p2_a_hanging_measurement_times_out_and_the_next_has_a_new_worker(
@@ -43,11 +47,10 @@ def test_p2_a_hanging_measurement_times_out_and_the_next_has_a_new_worker(
         workers = [Worker(hangs=True), Worker(hangs=False)]
         coming = iter(workers)
 
-        async def start(*_: object, **__: object) -> WorkerProcess:
-            return cast(WorkerProcess, next(coming))
+        async def start(_path: Path, _account: Account) -> Worker:
+            return next(coming)
 
-        monkeypatch.setattr(WorkerProcess, "start", start)
-        trials = Trials(tmp_path / "trial.sock", Account(uid=0, gid=0))
+        trials = Trials(tmp_path / "trial.sock", Account(uid=0, gid=0), start)
         probe = ProbeDocument(name="a", config="{}")
         with pytest.raises(Failed, match="the engine hangs"):
             await trials.delays([probe], "http://site.test/", 1)

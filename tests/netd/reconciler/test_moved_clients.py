@@ -8,6 +8,7 @@ import pytest
 
 from egressd.model.plan import Plan
 from egressd.netd.reconciler.moved_clients import MovedClients
+from egressd.netd.reconciler.stale_flows import StaleFlows
 from tests.instances import node_instance
 from tests.netd.stand_ins import UnexpectedKernel
 
@@ -30,7 +31,7 @@ def test_flows_are_ended_after_a_lost_instance_but_not_a_dropped_one(
 
     async def body() -> None:
         moves = MovedClients(kernel, lambda: plan)
-        monkeypatch.setattr(moves, "end_stale_flows", lambda: tidied.append(True))
+        monkeypatch.setattr(StaleFlows, "add", lambda _, networks: tidied.append(True))
         for _ in range(2):
             moves.follow_losses()
             assert not tidied

@@ -7,10 +7,10 @@ when it is first needed and ended when it has been idle for a while.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from egressd.model.errors import Failed
 from egressd.model.messages import MEASURED_EACH_S, Delay
@@ -19,9 +19,11 @@ from egressd.netd.engine.launch import Account
 from egressd.netd.engine.listeners import Listeners
 from egressd.netd.engine.process import Lost, WorkerProcess
 from egressd.netd.engine.protocol import (
+    AnswerBody,
     Measure,
     Measured,
     ProbeDocument,
+    QuestionBody,
     WorkerRefusal,
     WorkerTry,
 )
@@ -35,13 +37,40 @@ class Crashed(Exception):
     """The engine crashed on a configuration, twice; the text says how."""
 
 
+class TrialWorker(Protocol):
+    """A worker that tries and measures: see `WorkerProcess`."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def ended(self) -> asyncio.Future[str]: ...
+
+    async def ask(self, body: QuestionBody) -> AnswerBody: ...
+
+    async def kill(self) -> None: ...
+
+    def release(self) -> None: ...
+
+
+async def start_worker(path: Path, account: Account) -> TrialWorker:
+    """Start the process of a trial worker. Raises Lost, OSError."""
+    return await WorkerProcess.start(path, account, trial=True)
+
+
 class Trials:
     """Tries and measures in a worker of its own. Usable again after every crash."""
 
-    def __init__(self, path: Path, account: Account) -> None:
+    def __init__(
+        self,
+        path: Path,
+        account: Account,
+        start: Callable[[Path, Account], Awaitable[TrialWorker]] = start_worker,
+    ) -> None:
         self._path = path
         self._account = account
-        self.worker: WorkerProcess | None = None
+        self._start_worker = start
+        self.worker: TrialWorker | None = None
         """The worker; None until it is needed."""
         self._starting = asyncio.Lock()
         self._trying = asyncio.Lock()
@@ -137,7 +166,7 @@ class Trials:
         raise Failed("measure delays", answer.reason)
 
     @asynccontextmanager
-    async def _use(self) -> AsyncIterator[WorkerProcess]:
+    async def _use(self) -> AsyncIterator[TrialWorker]:
         """Yield a living worker, kept from going idle."""
         self._users += 1
         if self._idle is not None:
@@ -152,9 +181,9 @@ class Trials:
             if not self._users:
                 self._idle = asyncio.get_running_loop().call_later(_IDLE_S, self._retire)
 
-    async def _start(self) -> WorkerProcess:
+    async def _start(self) -> TrialWorker:
         try:
-            return await WorkerProcess.start(self._path, self._account, trial=True)
+            return await self._start_worker(self._path, self._account)
         except (Lost, OSError) as error:
             raise Failed("start the trial engine", str(error)) from error
 
@@ -164,7 +193,7 @@ class Trials:
             self.worker = None
 
 
-async def _try(worker: WorkerProcess, config: str) -> Sentence:
+async def _try(worker: TrialWorker, config: str) -> Sentence:
     try:
         async with asyncio.timeout(_TRY_S):
             answer = await worker.ask(WorkerTry(config))
