@@ -7,7 +7,7 @@ import json
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from unittest.mock import patch
 from urllib.parse import unquote
 
@@ -122,7 +122,7 @@ class Device:
         """Reset the device to `state`, and forget everything else."""
         # Lists are cached by revision, and revisions only rise.
         fresh = msgspec.structs.replace(state, revision=self.bench.ledger.revision + 1)
-        self.bench.store.real = cast(Database, MemoryStore(fresh))
+        self.bench.store.real = MemoryStore(fresh)
         self.bench.store.failing = []
         self.bench.quota = 10
         vars(self.bench.netd).update(vars(NetdDouble()))
@@ -266,7 +266,7 @@ def build_document_once(app: FastAPI, endpoints: Iterable[Endpoint]) -> dict[str
 async def start_device() -> Device:
     """Return a running device with an empty configuration."""
     store = MemoryStore(DesiredState())
-    bench = Bench(cast(Database, store), NetdDouble(), Path(tempfile.gettempdir()))
+    bench = Bench(store, NetdDouble(), Path(tempfile.gettempdir()))
     await bench.start()
     with patch.object(document, "build", build_document_once):
         return Device(bench)

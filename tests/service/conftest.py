@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import pytest
@@ -43,7 +43,7 @@ from egressd.service.backups import Backups
 from egressd.service.ledger import Ledger
 from egressd.service.lines import Lines
 from egressd.service.nodes import Nodes
-from egressd.service.ports import Netd
+from egressd.service.ports import Archive, Netd, Store
 from egressd.service.proxy_services import ProxyServices
 from egressd.service.restored import RestoreChecks
 from egressd.service.rules import Rules
@@ -159,10 +159,14 @@ def difference_applied(plan: Plan) -> Plan:
     return copy
 
 
+class Storage(Store, Archive, Protocol):
+    """A store, on disk or in memory."""
+
+
 class StoreDouble:
     """The real store, but a call of it fails if `failing` names it, once for each entry."""
 
-    def __init__(self, real: Database) -> None:
+    def __init__(self, real: Storage) -> None:
         self.real = real
         self.failing: list[str] = []
 
@@ -215,7 +219,7 @@ def dialled_by(state: DesiredState, node: Node) -> NodePath | None:
 class Bench:
     """A device: the use cases, and their dependencies."""
 
-    def __init__(self, database: Database, netd: NetdDouble, folder: Path) -> None:
+    def __init__(self, database: Storage, netd: NetdDouble, folder: Path) -> None:
         self.netd = netd
         self.store = StoreDouble(database)
         self.clock = Ticks()
