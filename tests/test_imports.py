@@ -38,8 +38,8 @@ WINGS: dict[str, tuple[set[str], str]] = {
         "checks report what they find, and the reconciler acts on it",
     ),
     "reconciler": (
-        {"kernel", "engine", "lines", "dataplane", "health", "ports"},
-        "it knows neither the socket nor the processes that it works through",
+        {"system", "kernel", "engine", "lines", "dataplane", "health", "ports"},
+        "it knows nothing of the socket that its callers use",
     ),
     "ipc": (
         {"system", "engine", "reconciler", "ports"},

@@ -8,7 +8,6 @@ the status is also read once a second.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -16,6 +15,7 @@ import msgspec
 
 from egressd.model.messages import Status, StatusNews
 from egressd.netd.kernel.debounce import Debouncer
+from egressd.netd.system.periodic import PeriodicTask
 
 PERIOD_S: Final = 1.0
 
@@ -28,18 +28,17 @@ class StatusPublisher:
         self._publish = publish
         self._told: Status | None = None
         self._follower: Debouncer | None = None
-        self._ticking: asyncio.Task[None] | None = None
+        self._ticks = PeriodicTask("publish the status", self._tick, PERIOD_S)
 
     def start(self) -> None:
         """Start publishing."""
         self._follower = Debouncer(self._refresh)
-        self._ticking = asyncio.create_task(self._tick())
+        self._ticks.start()
 
     async def close(self) -> None:
         """Stop publishing."""
-        if self._ticking is not None and self._follower is not None:
-            self._ticking.cancel()
-            await asyncio.wait({self._ticking})
+        await self._ticks.close()
+        if self._follower is not None:
             await self._follower.close()
             self._follower = None
 
@@ -61,6 +60,4 @@ class StatusPublisher:
             self._publish(news)
 
     async def _tick(self) -> None:
-        while True:
-            self.notify()
-            await asyncio.sleep(PERIOD_S)
+        self.notify()
