@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from egressd.model.plan import Change, GlobalPolicy, Patch, Plan, WhitelistPlan, difference
 from egressd.netd.kernel.address_ranges import RangeMap, Ranges
 from egressd.netd.reconciler import change_effects
-from egressd.netd.reconciler.change_effects import engine_served, is_more_than_hosts, with_epoch
+from egressd.netd.reconciler.change_effects import engine_served, with_epoch
 from egressd.planner.flatten import flatten
 from egressd.planner.registry import MARK_DIRECT, MARK_EPOCHS, MARK_REJECT, node_mark
 
@@ -125,16 +125,3 @@ def test_only_clients_with_engine_sockets_are_looked_up() -> None:
     assert engine_served(clients, Plan(hosts=hosts, whitelist=LISTED)) == clients
     local = GlobalPolicy(local_resolvers=("10.0.0.53",))
     assert engine_served(clients, Plan(hosts=hosts, policy=local)) == clients
-
-
-@pytest.mark.parametrize(
-    ("parts", "is_more"),
-    [
-        ({"hosts": Patch(put={"10.0.0.1": NODE})}, False),
-        ({"nets": Patch(put={RANGE: NODE})}, True),
-        ({"instances": Patch(drop=("node:1",))}, True),
-        ({"whitelist": LISTED}, True),
-    ],
-)
-def test_a_change_of_hosts_alone_is_recognised(parts: dict[str, Any], is_more: bool) -> None:
-    assert is_more_than_hosts(change(**parts)) == is_more

@@ -28,24 +28,6 @@ def with_epoch(change: Change, plan: Plan) -> Change:
     return msgspec.structs.replace(change, whitelist=msgspec.structs.replace(wanted, epoch=epoch))
 
 
-def hosts_touched(change: Change) -> set[str]:
-    """Return the addresses whose rule or limit the change touches."""
-    keys = {k for each in (change.hosts, change.limits) for k in (*each.put, *each.drop)}
-    return {key for key in keys if "/" not in key}  # CIDR rules have limits, too
-
-
-def is_more_than_hosts(change: Change) -> bool:
-    """True if the change touches more of the nftables table than single clients."""
-    tables = change.nets or change.instances or change.groups or change.egresses or change.lines
-    return bool(tables or change.neighbours) or change.whitelist is not None
-
-
-def changes_allowed_marks(change: Change) -> bool:
-    """True if the change alters more than the marks of hosts in the judgement of flows."""
-    tables = change.nets or change.groups
-    return bool(tables) or change.policy is not None or change.whitelist is not None
-
-
 def moved(change: Change, plan: Plan, before: RangeMap, after: RangeMap) -> list[str]:
     """Return the addresses and ranges whose mark changes: all of them if the whitelist changes.
 

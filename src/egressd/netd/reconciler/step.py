@@ -13,7 +13,6 @@ from typing import NamedTuple
 from egressd.model.plan import Change, Plan
 from egressd.netd.engine.slot import Running
 from egressd.netd.health.groups import Choices
-from egressd.netd.reconciler import change_effects
 from egressd.netd.reconciler.moved_clients import ClientMove
 from egressd.planner.nft import HostUpdate
 
@@ -53,6 +52,8 @@ class Step(NamedTuple):
     gone: Collection[str]
     """The keys that no instance serves any more. They include instances that did not start: a
     predecessor with another configuration must not serve in their place."""
+    ended_services: Collection[str]
+    """The keys whose proxy services end before the table no longer guards their ports."""
     move: ClientMove
     """The clients that the change moves."""
     hosts: HostUpdate
@@ -68,11 +69,6 @@ class Step(NamedTuple):
     """True if more than the marks of hosts differs in the judgement of flows."""
     alters_routes: bool
     """True if routes or policy rules may differ."""
-
-    @property
-    def ended_services(self) -> set[str]:
-        """The keys whose proxy services end before the table no longer guards their ports."""
-        return {*self.gone, *self.started}
 
 
 def step_of(
@@ -94,7 +90,7 @@ def step_of(
     kept = {key: port for key, port in ports.items() if key not in gone}
     if change.policy is not None:
         scope = Scope.TABLE
-    elif is_regrouped or is_local or change_effects.is_more_than_hosts(change):
+    elif is_regrouped or is_local or is_more_than_hosts(change):
         scope = Scope.SETS
     else:
         scope = Scope.HOSTS
@@ -105,14 +101,33 @@ def step_of(
         choices=start.choices,
         ports=kept | {key: running.port for key, running in start.started.items()},
         gone=gone,
+        ended_services=gone | start.started.keys(),
         move=move,
         hosts=hosts,
-        hosts_touched=change_effects.hosts_touched(change),
+        hosts_touched=hosts_touched(change),
         scope=scope,
         is_regrouped=is_regrouped,
         is_local=is_local,
-        alters_judgement=is_regrouped or change_effects.changes_allowed_marks(change),
+        alters_judgement=is_regrouped or changes_allowed_marks(change),
         alters_routes=is_local
         or change.policy is not None
         or bool(change.egresses or change.lines),
     )
+
+
+def hosts_touched(change: Change) -> set[str]:
+    """Return the addresses whose rule or limit the change touches."""
+    keys = {k for each in (change.hosts, change.limits) for k in (*each.put, *each.drop)}
+    return {key for key in keys if "/" not in key}  # CIDR rules have limits, too
+
+
+def is_more_than_hosts(change: Change) -> bool:
+    """True if the change touches more of the nftables table than single clients."""
+    tables = change.nets or change.instances or change.groups or change.egresses or change.lines
+    return bool(tables or change.neighbours) or change.whitelist is not None
+
+
+def changes_allowed_marks(change: Change) -> bool:
+    """True if the change alters more than the marks of hosts in the judgement of flows."""
+    tables = change.nets or change.groups
+    return bool(tables) or change.policy is not None or change.whitelist is not None
