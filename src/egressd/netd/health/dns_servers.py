@@ -86,7 +86,7 @@ class DnsServerChecks:
 
     def __init__(
         self,
-        machine: KernelPort,
+        kernel: KernelPort,
         plan: Callable[[], Plan],
         adapt: Callable[[], Awaitable[None]],
         changed: Callable[[], None] = lambda: None,
@@ -95,7 +95,7 @@ class DnsServerChecks:
         """Interface or ``DIRECT`` -> a sentence about why it leads nowhere."""
         self.nameless: Mapping[str, Sentence] = {}
         """Interface or ``DIRECT`` -> a sentence about why no names are resolved by it."""
-        self._machine = machine
+        self._kernel = kernel
         self._plan = plan
         self._adapt = adapt
         self._changed = changed
@@ -111,7 +111,7 @@ class DnsServerChecks:
 
     def start(self) -> None:
         """Start checking the resolvers."""
-        self._in_use = first_answering(self._candidates(), self._machine.silent)
+        self._in_use = first_answering(self._candidates(), self._kernel.silent)
         self._task.start()
 
     async def close(self) -> None:
@@ -121,11 +121,11 @@ class DnsServerChecks:
     @property
     def problems(self) -> tuple[Sentence, ...]:
         """A sentence for each resolver that is passed over or cannot be used."""
-        servers, silent = self._candidates(), self._machine.silent
+        servers, silent = self._candidates(), self._kernel.silent
         chosen = first_answering(servers, silent)
         egresses = self._plan().egresses.items()
         names = {interface_mark(name, egress.number): name for name, egress in egresses}
-        topology = self._machine.topology
+        topology = self._kernel.topology
         told = [
             say(
                 "resolver-silent",
@@ -161,14 +161,14 @@ class DnsServerChecks:
         lists = self._candidates()
         # Resolvers of closed egresses were not queried: they keep their state.
         lost = {(m, s) for m, each in lists.items() if m not in found for s in each}
-        lost &= self._machine.silent
+        lost &= self._kernel.silent
         lost = lost.union(*(each.silent for mark, each in found.items() if mark in lists))
         known = self.problems
-        self._machine.silent = frozenset(lost)
+        self._kernel.silent = frozenset(lost)
         for problem in self.problems:
             if problem not in known:
                 log.warning(problem)
-        chosen = first_answering(self._candidates(), self._machine.silent)
+        chosen = first_answering(self._candidates(), self._kernel.silent)
         if chosen == self._in_use:
             return
         await self._adapt()
@@ -191,24 +191,24 @@ class DnsServerChecks:
         return self._due - now()
 
     def _candidates(self) -> Mapping[int, tuple[str, ...]]:
-        return candidates(self._plan(), self._machine.peer_dns)
+        return candidates(self._plan(), self._kernel.peer_dns)
 
     def _egresses(self) -> dict[int, tuple[str, ...]]:
         """Return, for each mark of an open egress, the resolvers to query by it."""
         plan, egresses = self._plan(), dict(self._candidates())
-        for name, egress in inbound(self._machine.topology).items():
+        for name, egress in inbound(self._kernel.topology).items():
             if name not in plan.egresses and plan.policy.resolvers:
                 mark = interface_mark(name, egress.number)
                 egresses[mark] = plan.policy.resolvers[:RESOLVERS_MAX]
         named = self._names()
-        is_open = self._machine.is_open
+        is_open = self._kernel.is_open
         return {m: each for m, each in egresses.items() if any(map(is_open, named.get(m, ())))}
 
     def _names(self) -> dict[int, list[str]]:
         """Return, by mark, the egresses whose clients' questions leave with that mark."""
         names = {MARK_DIRECT: [DIRECT]}
         plan = self._plan()
-        for name, egress in {**inbound(self._machine.topology), **plan.egresses}.items():
+        for name, egress in {**inbound(self._kernel.topology), **plan.egresses}.items():
             if egress.is_asked_directly:
                 names.setdefault(MARK_ASKED_DIRECTLY, []).append(name)
             else:
@@ -217,7 +217,7 @@ class DnsServerChecks:
 
     async def _ask(self, mark: int, servers: tuple[str, ...]) -> Asked:
         """Query by the egress of `mark`: the preferred server, and the others if it takes long."""
-        outside = [each for each in servers if not is_inner(each, self._machine.topology)]
+        outside = [each for each in servers if not is_inner(each, self._kernel.topology)]
         asking = [asyncio.ensure_future(answers(servers[0], mark))]
         try:
             await asyncio.wait(asking, timeout=_AT_ONCE_S)
@@ -237,7 +237,7 @@ class DnsServerChecks:
                 answer.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
         # No server answers: keep the present choice among them.
-        known = {(mark, server) for server in servers} & self._machine.silent
+        known = {(mark, server) for server in servers} & self._kernel.silent
         return Asked(silent=frozenset(known), unanswered=servers, is_dead=is_dead)
 
     def _note(self, found: Mapping[int, Asked], egresses: Collection[int]) -> None:
@@ -258,7 +258,7 @@ class DnsServerChecks:
                 if leads_on or not asked.is_dead:
                     nameless[name] = say("no-resolver-answers", way=_by(name), servers=servers)
                 else:
-                    dead_ends[name] = self._machine.why_unreached(name) or say(
+                    dead_ends[name] = self._kernel.why_unreached(name) or say(
                         "nothing-answers", way=_by(name), servers=servers
                     )
         self.dead_ends, self.nameless = dead_ends, nameless

@@ -55,24 +55,24 @@ class Monitor:
     def __init__(
         self,
         *,
-        machine: KernelPort,
-        resolvers: DnsServerChecks,
+        kernel: KernelPort,
+        dns_servers: DnsServerChecks,
         limits: LimitsPort,
-        pool: EnginePort,
+        engine: EnginePort,
         lines: LinesPort,
-        serving: RunningInstances,
+        instances: RunningInstances,
         groups: Groups,
         node_failures: NodeFailures,
         refused_sources: RefusedSources,
         handshakes: ProxyHandshakes,
         descriptors: WorkerDescriptors,
     ) -> None:
-        self._machine = machine
-        self._resolvers = resolvers
+        self._kernel = kernel
+        self._dns_servers = dns_servers
         self._limits = limits
-        self._pool = pool
+        self._engine = engine
         self._lines = lines
-        self._serving = serving
+        self._instances = instances
         self._groups = groups
         self._node_failures = node_failures
         self._refused_sources = refused_sources
@@ -86,7 +86,7 @@ class Monitor:
         usage = await self._usage.read()
         return msgspec.structs.replace(
             self.view(plan, state),
-            interfaces=_interfaces(self._machine.facts, self._machine.topology, traffic.read()),
+            interfaces=_interfaces(self._kernel.facts, self._kernel.topology, traffic.read()),
             connections=usage.connections,
             memory=usage.memory,
             strangers=self._strangers(plan, usage.neighbours),
@@ -97,34 +97,34 @@ class Monitor:
         """Return the status without the figures that change all the time. Cheap: 3 ms with 2,000
         nodes.
         """
-        facts, topology = self._machine.facts, self._machine.topology
+        facts, topology = self._kernel.facts, self._kernel.topology
         return Status(
             state=state,
             revision=plan.revision,
             interfaces=_interfaces(facts, topology, {}),
             lines=self._lines.status(),
-            instances=_instances(plan, self._serving, self._descriptors.full),
+            instances=_instances(plan, self._instances, self._descriptors.full),
             failing=self._failing(plan),
-            egress_problems=self._machine.egress_problems(plan),
-            dead_ends=dict(self._resolvers.dead_ends),
-            nameless=dict(self._resolvers.nameless),
-            unserved=self._machine.why_unserved(),
+            egress_problems=self._kernel.egress_problems(plan),
+            dead_ends=dict(self._dns_servers.dead_ends),
+            nameless=dict(self._dns_servers.nameless),
+            unserved=self._kernel.why_unserved(),
             full=conntrack.why_full(),
-            doubts=(*self._machine.firewall_problems, *conntrack.crowding()),
+            doubts=(*self._kernel.firewall_problems, *conntrack.crowding()),
             reached=self._refused_sources.reached,
             wans=topology.wans,
             networks=_networks(topology),
             problems=(
-                *self._machine.missing_roles(),
-                *self._pool.problems(),
+                *self._kernel.missing_roles(),
+                *self._engine.problems(),
                 *(
                     say("worker-fails", n=n, reason=why)
                     for n, why in self._descriptors.full.items()
                 ),
-                *self._machine.problems,
-                *self._machine.firewall_problems,
-                *self._machine.beside(plan),
-                *self._resolvers.problems,
+                *self._kernel.problems,
+                *self._kernel.firewall_problems,
+                *self._kernel.beside(plan),
+                *self._dns_servers.problems,
                 *self._limits.problems,
                 *conntrack.crowding(),
                 *([_LIBRARY_REPLACED] if nft.is_library_replaced() else ()),
@@ -148,7 +148,7 @@ class Monitor:
         return len(without)
 
     def _measure(self) -> Usage:
-        topology, facts = self._machine.topology, self._machine.facts
+        topology, facts = self._kernel.topology, self._kernel.facts
         networks = [network for _, network in topology.lan_networks]
         indexes = {facts.interfaces[lan].index for lan in topology.lans if lan in facts.interfaces}
         within = Ranges(map(str, networks))
@@ -156,7 +156,7 @@ class Monitor:
         return Usage(
             neighbours=frozenset(each for each in living if each in within),
             connections=conntrack.count(networks),
-            memory=memory.resident({os.getpid(), *self._pool.pids(), *self._lines.pids()}),
+            memory=memory.resident({os.getpid(), *self._engine.pids(), *self._lines.pids()}),
         )
 
 
@@ -197,7 +197,7 @@ def _role(name: str, topology: Topology) -> str:
 
 
 def _instances(
-    plan: Plan, serving: RunningInstances, full: Mapping[int, Sentence]
+    plan: Plan, instances: RunningInstances, full: Mapping[int, Sentence]
 ) -> dict[str, InstanceStatus]:
     """Return every instance of the plan, running or not, except idle ones that do not run.
 
@@ -205,11 +205,11 @@ def _instances(
     """
     result = {}
     for key, instance in plan.instances.items():
-        running = serving.get(key)
-        if running is None and serving.is_idle(instance):
+        running = instances.get(key)
+        if running is None and instances.is_idle(instance):
             continue
         if running is None:
-            problem = serving.problems.get(key, _BEING_STARTED)
+            problem = instances.problems.get(key, _BEING_STARTED)
             result[key] = InstanceStatus(problem=problem)
         else:
             problem = full.get(running.worker, NONE) if instance.mark else NONE
