@@ -4,4 +4,7 @@
 - `instances`: the running engine instances.
 - `speed_limits`: the limits of rules, and counters.
 - `network_warnings`: conditions of the network that keep clients from being served.
+
+Composed by `app`, called by the reconciler and `health`. May import `model` and `planner`, and of
+netd `kernel` and `engine`.
 """

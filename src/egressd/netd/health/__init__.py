@@ -6,4 +6,7 @@
 - `dns_servers`, `dns_doubts`, `egress_probe`: the DNS server of each egress that answers.
 - `client_bounds`, `caller_bounds`, `proxy_handshakes`, `refused_sources`, `worker_descriptors`: the
   bounds of clients, of proxy services' callers and of engine workers.
+
+Composed by `app`; each check reports to the reconciler, which acts on it. May import `model` and
+`planner`, and of netd all but `lines`, `reconciler` and `ipc`.
 """

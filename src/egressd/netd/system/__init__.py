@@ -4,4 +4,6 @@
 - `files`, `framing`: files written whole, and messages on a stream.
 - `privileges`: the capabilities of a process; `port_range`: hands out the ports of a range.
 - `periodic`: a task that checks something again and again.
+
+Called by all of netd. May import `model` only.
 """
