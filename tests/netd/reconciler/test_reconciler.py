@@ -36,6 +36,7 @@ from egressd.netd.engine.document import Document
 from egressd.netd.engine.listeners import Listeners
 from egressd.netd.engine.slot import Running
 from egressd.netd.health.groups import Groups
+from egressd.netd.reconciler.phase import Phase
 from egressd.netd.reconciler.plan_file import PlanFile
 from egressd.netd.reconciler.stale_flows import StaleFlows
 from egressd.planner.lines.address import Taken
@@ -283,6 +284,23 @@ def live(folder: Path, body: Callable[[Device], Awaitable[None]]) -> None:
             await device.reconciler.release()
 
     asyncio.run(run())
+
+
+def test_the_phase_is_that_of_the_plan_in_force_until_the_end(tmp_path: Path) -> None:
+    async def body(device: Device) -> None:
+        reconciler, phases = device.reconciler, []
+        phases.append(reconciler.phase)
+        for policy in (GlobalPolicy(), GlobalPolicy(opened=True), GlobalPolicy(stopped=True)):
+            await reconciler.set_plan(device.plan(policy=policy))
+            phases.append(reconciler.phase)
+        await reconciler.release()
+        phases.append(reconciler.phase)
+        order = (Phase.GUARDED, Phase.RUNNING, Phase.OPENED, Phase.STOPPED, Phase.ENDING)
+        assert tuple(phases) == order
+        reported = [phase.reported for phase in order[:-1]]
+        assert reported == ["restoring", "running", "running", "stopped"]
+
+    live(tmp_path, body)
 
 
 def test_p1_clients_are_blocked_if_their_edited_node_does_not_start(tmp_path: Path) -> None:
