@@ -7,6 +7,7 @@ from typing import Any
 
 from egressd.model.facts import Facts
 from egressd.model.messages import LineNews, Status, StatusNews
+from egressd.model.wording import Sentence
 from egressd.planner.bounds import Bounds
 from egressd.planner.groups import Choice
 from egressd.planner.lines.address import Taken
@@ -26,8 +27,8 @@ class UnexpectedKernel:
         self.bounds = Bounds()
         self.facts = Facts()
         self.topology = Topology()
-        self.problems: tuple[str, ...] = ()
-        self.firewall_problems: tuple[str, ...] = ()
+        self.problems: tuple[Sentence, ...] = ()
+        self.firewall_problems: tuple[Sentence, ...] = ()
         self.ruled_locals: tuple[str, ...] = ()
         self.choices: Mapping[str, Choice] = {}
         self.peer_dns: Mapping[str, tuple[str, ...]] = {}
@@ -47,7 +48,7 @@ class UnexpectedKernel:
 class UnexpectedLimits:
     """A `LimitsPort`."""
 
-    problems: tuple[str, ...] = ()
+    problems: tuple[Sentence, ...] = ()
     sync = refresh = change = counters = close = _unexpected
 
 

@@ -33,6 +33,7 @@ from egressd.model.messages import (
 )
 from egressd.model.nouns import Node
 from egressd.model.plan import Change, Plan, difference
+from egressd.model.wording import Sentence, as_sentence
 from egressd.netd.engine.protocol import ProbeDocument
 from egressd.netd.ipc.client import NetdClient
 from egressd.netd.ipc.server import Server
@@ -394,9 +395,9 @@ class _Machine(UnexpectedReconciler):
     async def status(self) -> Status:
         return await self._double.status()
 
-    async def try_configs(self, configs: Sequence[str]) -> list[str]:
+    async def try_configs(self, configs: Sequence[str]) -> list[Sentence]:
         self._double.reach()
-        return self._double.verdicts(configs)
+        return [as_sentence(why) for why in self._double.verdicts(configs)]
 
     async def delays(
         self, probes: Sequence[ProbeDocument], url: str, timeout_ms: int

@@ -26,7 +26,7 @@ from egressd.model.messages import (
     StatusNews,
 )
 from egressd.model.plan import Change, Plan, difference
-from egressd.model.wording import decoded
+from egressd.model.wording import Sentence, decoded
 from egressd.netd.engine.protocol import ProbeDocument
 from egressd.netd.ipc.allowance import CONNECTIONS_MAX, Share
 from egressd.netd.ipc.server import Server
@@ -75,7 +75,7 @@ class Machine(UnexpectedReconciler):
         self.done.append(call)
         await self.gate.wait()
 
-    async def try_configs(self, configs: Sequence[str]) -> list[str]:
+    async def try_configs(self, configs: Sequence[str]) -> list[Sentence]:
         await self.record("tried", configs)
         return []
 

@@ -29,6 +29,7 @@ from egressd.model.messages import (
     StatusNews,
 )
 from egressd.model.plan import Change, GlobalPolicy, Patch, Plan, difference
+from egressd.model.wording import Sentence
 from egressd.netd.dataplane.instances import RunningInstances
 from egressd.netd.engine.protocol import ProbeDocument
 from egressd.netd.engine.slot import Running
@@ -268,7 +269,7 @@ class Reconciler:
         """Return the traffic of each enabled rule by id, at most a second old. Raises Failed."""
         return await self._monitor.counters()
 
-    async def try_configs(self, configs: Sequence[str]) -> list[str]:
+    async def try_configs(self, configs: Sequence[str]) -> list[Sentence]:
         """For each of `configs` return the reason why the engine refuses it; empty if it does not.
 
         Raises Failed.
