@@ -174,7 +174,7 @@ class OddSuite(Suite):
         folder = self.shared / "said"
         folder.mkdir(exist_ok=True)
         path = folder / f"{len(list(folder.iterdir())):02}.json"
-        told = {"state": status.state, "reason": status.reason}
+        told = {"state": status.state, "reason": str(status.reason)}
         path.write_bytes(msgspec.json.encode({**said, **told}))
 
     def _log(self, name: str, log: str) -> str:
