@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
@@ -11,8 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from egressd import __version__
 from egressd.api import document, faults
-from egressd.api.endpoints import Endpoint, EndpointTable
-from egressd.api.events import Broadcast, EventSource
+from egressd.api.endpoints import EndpointTable
+from egressd.api.events import Broadcast, EventSource, Snapshots
 from egressd.api.gate import Access, Gate
 from egressd.api.metrics import DeviceMetrics
 from egressd.api.observe import Observe, RequestMetrics
@@ -33,6 +34,24 @@ from egressd.api.routes import (
 )
 from egressd.api.services import Services
 from egressd.api.wire.answers import failure
+
+ROUTERS: Final = (
+    system.router,
+    nodes.router,
+    nodes.operations,
+    lines.router,
+    rules.router,
+    rules.operations,
+    whitelist.router,
+    whitelist.operations,
+    proxy_services.router,
+    backups.router,
+    inspection.router,
+    settings.router,
+    previews.router,
+    monitoring.router,
+)
+"""The routers of all resources, in the order of the OpenAPI document."""
 
 
 async def nothing_else(scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,34 +82,20 @@ def create_app(
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
-    app.router.route_class = Endpoint
-    for resource in (
-        system,
-        nodes,
-        lines,
-        rules,
-        whitelist,
-        proxy_services,
-        backups,
-        inspection,
-        settings,
-        previews,
-    ):
-        resource.add(app, services)
+    app.state.services = services
+    app.state.kept = {}
+    endpoints = [endpoint for router in ROUTERS for endpoint in router.endpoints]
+    app.router.routes += endpoints
     registry = CollectorRegistry()
     for collector in measured:
         registry.register(collector)
-    documentation = monitoring.Documentation()
-    monitoring.add(
-        app,
-        services,
+    described = document.build(app, endpoints)
+    app.state.monitoring = monitoring.Monitoring(
         metrics=DeviceMetrics(registry, services),
         broadcast=Broadcast(events),
-        documentation=documentation,
+        snapshots=Snapshots(services.overviews.now),
+        documentation=monitoring.Documentation.of(described),
     )
-    endpoints = [route for route in app.router.routes if isinstance(route, Endpoint)]
-    described = document.build(app, endpoints)
-    documentation.publish(described)
     faults.install(app, Problems(described))
     # Built now: FastAPI would do it at the first request.
     app.middleware_stack = app.build_middleware_stack()

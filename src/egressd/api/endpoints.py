@@ -1,4 +1,4 @@
-"""Endpoints: declared once, with everything that the OpenAPI document has of them, and found once.
+"""Endpoints, and the table that finds the endpoint of a request.
 
 `EndpointTable` is the only place that reads a request's path. FastAPI's own routing gets its
 result (`Endpoint.matches`), so the endpoint that the gate lets through is the one that runs.
@@ -6,13 +6,11 @@ result (`Endpoint.matches`), so the endpoint that the gate lets through is the o
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 import msgspec
-from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,7 +18,6 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from egressd.api.intake import JSON, JsonRequest, bounded, has_body, refuse_twice
-from egressd.api.wire.answers import Error
 
 API_ROOT: Final = "/svc"
 """No endpoint but the API's lies here: whatever is asked for here is judged by its rules."""
@@ -34,8 +31,6 @@ LARGE_BODY: Final = 16 * 1024 * 1024
 """Bytes in the body of an import."""
 
 _FOUND: Final = "egressd.endpoint"
-
-Handler = Callable[..., Coroutine[Any, Any, Response]]
 
 
 class Endpoint(APIRoute):
@@ -142,103 +137,3 @@ def _parameters(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str]
         elif wanted != segment:
             return None
     return values
-
-
-class Endpoints:
-    """Declares the endpoints of one resource."""
-
-    def __init__(self, app: FastAPI, tag: str, prefix: str = API_PREFIX) -> None:
-        self._app = app
-        self._tag = tag
-        self._prefix = prefix
-
-    def add(
-        self,
-        method: str,
-        path: str,
-        summary: str,
-        *,
-        answer: type[msgspec.Struct],
-        example: dict[str, Any],
-        body: dict[str, Any] | None = None,
-        body_type: str = JSON,
-        refusal: str | None = None,
-        body_max: int = SMALL_BODY,
-        is_open: bool = False,
-    ) -> Callable[[Handler], Handler]:
-        """A decorator for the handler of an endpoint that answers with JSON.
-
-        `example` and `body` are examples of its answer and its body; a body of another
-        `body_type` than JSON has none, and the handler reads it itself. `refusal` is an example
-        of the error it answers with status 200: a well-formed request about something that
-        is not there, or over a quota.
-        """
-        shapes = [_reference(answer)]
-        examples = {"done": {"value": example}}
-        if refusal is not None:
-            shapes.append(_reference(Error))
-            examples["refused"] = {"value": {"error": refusal}}
-        schema = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
-        content = {JSON: {"schema": schema, "examples": examples}}
-        takes = None
-        if body is not None:
-            takes = {JSON: {"example": body}}
-        elif body_type != JSON:
-            takes = {body_type: {}}
-
-        def declare(handler: Handler) -> Handler:
-            endpoint = self._declare(handler, method, path, summary, content=content, takes=takes)
-            endpoint.answer = answer
-            endpoint.body_type = body_type
-            endpoint.body_max = body_max
-            endpoint.is_open = is_open
-            return handler
-
-        return declare
-
-    def add_text(
-        self, path: str, summary: str, media_type: str, *, is_open: bool = False
-    ) -> Callable[[Handler], Handler]:
-        """A decorator for the handler of a GET that answers with something else."""
-
-        def declare(handler: Handler) -> Handler:
-            endpoint = self._declare(handler, "GET", path, summary, content={media_type: {}})
-            endpoint.is_open = is_open
-            return handler
-
-        return declare
-
-    def _declare(
-        self,
-        handler: Handler,
-        method: str,
-        path: str,
-        summary: str,
-        *,
-        content: dict[str, Any],
-        takes: dict[str, Any] | None = None,
-    ) -> Endpoint:
-        extra: dict[str, Any] = {}
-        if takes is not None:
-            extra["requestBody"] = {"content": takes}
-        self._app.add_api_route(
-            self._prefix + path,
-            handler,
-            methods=[method],
-            summary=summary,
-            description=inspect.getdoc(handler),
-            operation_id=handler.__name__,
-            tags=[self._tag],
-            response_model=None,
-            response_class=Response,
-            responses={200: {"description": "Handled", "content": content}},
-            openapi_extra=extra,
-        )
-        endpoint = self._app.router.routes[-1]
-        assert isinstance(endpoint, Endpoint)
-        return endpoint
-
-
-def _reference(answer: type[msgspec.Struct]) -> dict[str, Any]:
-    """A JSON Schema reference to an answer's shape in the OpenAPI document."""
-    return {"$ref": f"#/components/schemas/{answer.__name__}"}

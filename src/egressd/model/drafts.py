@@ -14,7 +14,7 @@ from egressd.model.errors import told
 from egressd.model.faults import Fault
 from egressd.model.wording import Sentence, say, together
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 class NodeDraft(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,10 +80,10 @@ class RuleBatch(msgspec.Struct, frozen=True, kw_only=True):
     download_limit_kbps: int | None = None
 
 
-class Outcome(msgspec.Struct, Generic[T], frozen=True):
+class Outcome(msgspec.Struct, Generic[T_co], frozen=True):
     """The result of a change, once it is stored and in force."""
 
-    value: T
+    value: T_co
     notes: tuple[Sentence, ...] = ()
     """Sentences that the operator should read: rules that are now blocked, …"""
 

@@ -1,5 +1,5 @@
 """One module a resource: the wire schemas of its requests, its answers, its endpoints.
 
-Called by `api.app`, which hands each the use cases it calls. May import the rest of `api`
-but not one another.
+Mounted by `api.app`. Each has a `router`; handlers declare the use cases that they call as a
+parameter (`dependencies.ServicesDep`). May import the rest of `api` but not one another.
 """

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from fastapi import FastAPI
 from starlette.responses import Response
 
-from egressd.api.endpoints import LARGE_BODY, OPS_PREFIX, Endpoints
-from egressd.api.services import Services
+from egressd.api.dependencies import ServicesDep
+from egressd.api.endpoints import LARGE_BODY, OPS_PREFIX
+from egressd.api.routers import Router
 from egressd.api.wire.answers import reply
 from egressd.api.wire.bodies import TextImport
 from egressd.api.wire.lines import LineImport
@@ -38,81 +38,78 @@ _PREVIEW: Final = {
     "notes": [],
 }
 
+router: Final = Router("Operations", OPS_PREFIX)
 
-def add(app: FastAPI, services: Services) -> None:
-    """Declare the endpoints."""
-    endpoints = Endpoints(app, "Operations", OPS_PREFIX)
 
-    @endpoints.add(
-        "POST",
-        "/preview/rules",
-        "Preview an import of rules",
-        body={"text": "192.168.8.21,Group_hk,living room", "replace": False},
-        body_max=LARGE_BODY,
-        answer=Preview,
-        example=_PREVIEW,
+@router.post(
+    "/preview/rules",
+    "Preview an import of rules",
+    body={"text": "192.168.8.21,Group_hk,living room", "replace": False},
+    body_max=LARGE_BODY,
+    answer=Preview,
+    example=_PREVIEW,
+)
+async def preview_rules(body: TextImport, services: ServicesDep) -> Response:
+    return _previewed(
+        await services.rules.import_rows(body.text, replace=body.replace, preview=True)
     )
-    async def preview_rules(body: TextImport) -> Response:
-        return _previewed(
-            await services.rules.import_rows(body.text, replace=body.replace, preview=True)
-        )
 
-    @endpoints.add(
-        "POST",
-        "/preview/nodes",
-        "Preview an import of nodes",
-        body={"type": "socks5", "text": "203.0.113.7,1080,u,p,hk-01"},
-        body_max=LARGE_BODY,
-        answer=Preview,
-        example=_PREVIEW,
-    )
-    async def preview_nodes(body: NodeListImport) -> Response:
-        return _previewed(
-            await services.nodes.import_rows(
-                body.type,
-                body.text,
-                replace=body.replace,
-                group=body.group,
-                auto_name=body.auto_node_name,
-                start_index=body.auto_node_name_start_index,
-                private_servers=body.private_servers,
-                preview=True,
-            )
-        )
 
-    @endpoints.add(
-        "POST",
-        "/preview/vpn-lines",
-        "Preview an import of VPN lines",
-        body={"type": "l2tp", "text": "vpn.example.com,u,p,secret,l2tp_1,tokyo"},
-        body_max=LARGE_BODY,
-        answer=Preview,
-        example=_PREVIEW,
-    )
-    async def preview_lines(body: LineImport) -> Response:
-        return _previewed(
-            await services.lines.import_rows(
-                body.type,
-                body.text,
-                auto_name=body.auto_line_name,
-                start_index=body.auto_line_name_start_index,
-                preview=True,
-            )
+@router.post(
+    "/preview/nodes",
+    "Preview an import of nodes",
+    body={"type": "socks5", "text": "203.0.113.7,1080,u,p,hk-01"},
+    body_max=LARGE_BODY,
+    answer=Preview,
+    example=_PREVIEW,
+)
+async def preview_nodes(body: NodeListImport, services: ServicesDep) -> Response:
+    return _previewed(
+        await services.nodes.import_rows(
+            body.type,
+            body.text,
+            replace=body.replace,
+            group=body.group,
+            auto_name=body.auto_node_name,
+            start_index=body.auto_node_name_start_index,
+            private_servers=body.private_servers,
+            preview=True,
         )
+    )
 
-    @endpoints.add(
-        "POST",
-        "/preview/proxy-services",
-        "Preview an import of proxy services",
-        body={"text": "scraper,wan1,18080,office,correct horse", "replace": False},
-        body_max=LARGE_BODY,
-        answer=Preview,
-        example=_PREVIEW,
-    )
-    async def preview_proxy_services(body: TextImport) -> Response:
-        return _previewed(
-            await services.proxy_services.import_rows(body.text, replace=body.replace, preview=True)
+
+@router.post(
+    "/preview/vpn-lines",
+    "Preview an import of VPN lines",
+    body={"type": "l2tp", "text": "vpn.example.com,u,p,secret,l2tp_1,tokyo"},
+    body_max=LARGE_BODY,
+    answer=Preview,
+    example=_PREVIEW,
+)
+async def preview_lines(body: LineImport, services: ServicesDep) -> Response:
+    return _previewed(
+        await services.lines.import_rows(
+            body.type,
+            body.text,
+            auto_name=body.auto_line_name,
+            start_index=body.auto_line_name_start_index,
+            preview=True,
         )
+    )
+
+
+@router.post(
+    "/preview/proxy-services",
+    "Preview an import of proxy services",
+    body={"text": "scraper,wan1,18080,office,correct horse", "replace": False},
+    body_max=LARGE_BODY,
+    answer=Preview,
+    example=_PREVIEW,
+)
+async def preview_proxy_services(body: TextImport, services: ServicesDep) -> Response:
+    return _previewed(
+        await services.proxy_services.import_rows(body.text, replace=body.replace, preview=True)
+    )
 
 
 def _previewed(outcome: ImportOutcome) -> Response:

@@ -6,7 +6,7 @@ document, so that the two cannot differ.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 import msgspec
@@ -15,14 +15,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from egressd.api.negotiation import wants_codes
-from egressd.model.drafts import ImportOutcome
-from egressd.model.wording import Sentence, as_text, coded, say, together
+from egressd.model.wording import Sentence, as_text, coded
 
 Message = Annotated[Sentence, Meta(description="What was done, and what to know about it.")]
 
 _encode = msgspec.json.Encoder(enc_hook=as_text).encode
 _JSON = "application/json"
-_REASONS_SAID = 3  # reasons of an import in the text `msg`
 _UNCACHED = {"cache-control": "no-store"}
 
 
@@ -107,29 +105,3 @@ def failure(text: str, status: int) -> Response:
     """``{"error": text}``. What UTF-8 cannot hold is shown escaped."""
     text = text.encode("utf-8", "backslashreplace").decode()
     return reply(Error(error=text), status)
-
-
-def done(sentence: Sentence, notes: Sequence[Sentence] = ()) -> Sentence:
-    """A message: what was done, then what the operator should know."""
-    return together((sentence, *notes))
-
-
-def switched(is_enabled: bool) -> str:
-    """The word for what a switch did, as it ends the codes of sentences."""
-    return "enabled" if is_enabled else "disabled"
-
-
-def import_done(thing: str, outcome: ImportOutcome, reasons: int = 0) -> Sentence:
-    """The message of an import; with so many of the first reasons for bad rows."""
-    first = say("some-imported", n=outcome.imported, thing=thing, skipped=outcome.skipped)
-    bad = (row.sentence for row in outcome.bad_rows[:reasons])
-    return done(first, (*bad, *outcome.notes))
-
-
-def imported(thing: str, outcome: ImportOutcome) -> Imported:
-    """The answer to an import that has no place for reasons but its message."""
-    return Imported(
-        msg=import_done(thing, outcome, _REASONS_SAID),
-        imported=outcome.imported,
-        skipped=outcome.skipped,
-    )

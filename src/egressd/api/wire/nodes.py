@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 from pydantic import Field, ValidationInfo, field_validator
 
-from egressd.api.wire.answers import Answer, Imported, import_done
+from egressd.api.wire.answers import Answer, Imported
 from egressd.api.wire.bodies import Body, Ids, Query, TextImport
 from egressd.api.wire.fields import (
     ConfigJson,
@@ -23,6 +23,7 @@ from egressd.api.wire.fields import (
     Timeout,
     Url,
 )
+from egressd.api.wire.outcomes import import_done
 from egressd.model.drafts import ImportOutcome, NodeBatch, NodeDraft
 from egressd.model.names import DnsProfile
 from egressd.model.nouns import Node

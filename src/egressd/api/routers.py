@@ -1,0 +1,246 @@
+"""Routers: the endpoints of a resource, declared beside their handlers.
+
+Each module of `routes` has a router, with decorators named like FastAPI's. They take what the
+OpenAPI document shows of an endpoint, and the examples in it. `Resource` declares the endpoints
+that all resources have in the same form.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine
+from functools import partialmethod
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from egressd.api.endpoints import API_PREFIX, LARGE_BODY, SMALL_BODY, Endpoint
+from egressd.api.intake import JSON
+from egressd.api.wire.answers import Deleted, Error, SaidId, Updated
+from egressd.api.wire.outcomes import done
+from egressd.model.wording import Sentence, Value, say
+
+Handler = Callable[..., Coroutine[Any, Any, Response]]
+Declare = Callable[[Handler], Handler]
+"""A decorator that declares the endpoint of a handler, and returns the handler as it is."""
+Example = dict[str, Any]
+
+
+class Router:
+    """The endpoints of one tag of the OpenAPI document, below one prefix."""
+
+    def __init__(self, tag: str, prefix: str = API_PREFIX) -> None:
+        self.endpoints: Final[list[Endpoint]] = []
+        self._tag = tag
+        self._prefix = prefix
+
+    def declare(
+        self,
+        method: str,
+        path: str,
+        summary: str,
+        *,
+        answer: type[msgspec.Struct],
+        example: Example,
+        body: Example | None = None,
+        body_type: str = JSON,
+        body_max: int = SMALL_BODY,
+        refusal: str | None = None,
+        is_open: bool = False,
+    ) -> Declare:
+        """Declare an endpoint that answers with JSON.
+
+        `example` and `body` are examples of its answer and of its body, which has at most
+        `body_max` bytes. A body of another `body_type` than JSON has none, and the handler reads it
+        itself. `refusal` is an example of the error that is answered with status 200: a well-formed
+        request about something that does not exist, or over a quota. An endpoint that `is_open`
+        answers without a token.
+        """
+        takes: Example | None = None
+        if body is not None:
+            takes = {JSON: {"example": body}}
+        elif body_type != JSON:
+            takes = {body_type: {}}
+
+        def declared(handler: Handler) -> Handler:
+            content = {JSON: _described(answer, example, refusal)}
+            endpoint = self._add(method, path, summary, handler, content=content, takes=takes)
+            endpoint.answer = answer
+            endpoint.body_type = body_type
+            endpoint.body_max = body_max
+            endpoint.is_open = is_open
+            return handler
+
+        return declared
+
+    get = partialmethod(declare, "GET")
+    post = partialmethod(declare, "POST")
+    put = partialmethod(declare, "PUT")
+    patch = partialmethod(declare, "PATCH")
+    delete = partialmethod(declare, "DELETE")
+
+    def get_text(
+        self, path: str, summary: str, media_type: str, *, is_open: bool = False
+    ) -> Declare:
+        """Declare a GET that answers with another media type than JSON."""
+
+        def declared(handler: Handler) -> Handler:
+            endpoint = self._add("GET", path, summary, handler, content={media_type: {}})
+            endpoint.is_open = is_open
+            return handler
+
+        return declared
+
+    def _add(
+        self,
+        method: str,
+        path: str,
+        summary: str,
+        handler: Handler,
+        *,
+        content: Example,
+        takes: Example | None = None,
+    ) -> Endpoint:
+        endpoint = Endpoint(
+            self._prefix + path,
+            handler,
+            methods=[method],
+            summary=summary,
+            description=inspect.getdoc(handler),
+            operation_id=handler.__name__,
+            tags=[self._tag],
+            response_model=None,
+            response_class=Response,
+            responses={200: {"description": "Handled", "content": content}},
+            openapi_extra={} if takes is None else {"requestBody": {"content": takes}},
+        )
+        self.endpoints.append(endpoint)
+        return endpoint
+
+
+class Resource:
+    """The endpoints that resources have in the same form, below `path`.
+
+    `thing` is the word for a row in sentences; it forms its plural with an ``s``. `row` and `body`
+    are examples: of a row in answers, with an ``id`` and a ``name``, and of the body that makes it.
+    """
+
+    def __init__(self, router: Router, path: str, thing: str, *, row: Example, body: Example):
+        self._router = router
+        self._path = path
+        self._thing = thing
+        self._row = row
+        self._body = body
+
+    def list(self, answer: type[msgspec.Struct]) -> Declare:
+        """Declare the request for all rows."""
+        return self._router.get(
+            self._path, f"List {self._thing}s", answer=answer, example={"data": [self._row]}
+        )
+
+    def create(self, refusal: str | None = None) -> Declare:
+        """Declare the request that creates a row. `refusal` is an example of one, over a quota."""
+        return self._router.post(
+            self._path,
+            f"Create a {self._thing}",
+            body=self._body,
+            answer=SaidId,
+            example=self._said("created"),
+            refusal=refusal,
+        )
+
+    def replace(self) -> Declare:
+        """Declare the request that replaces a row."""
+        return self._router.put(
+            f"{self._path}/{{id}}",
+            f"Replace a {self._thing}",
+            body=self._body,
+            answer=SaidId,
+            example=self._said("saved"),
+            refusal=self.missing,
+        )
+
+    def delete(self, *notes: Sentence) -> Declare:
+        """Declare the request that deletes a row. The example of its answer has `notes`."""
+        return self._router.delete(
+            f"{self._path}/{{id}}",
+            f"Delete a {self._thing}",
+            answer=SaidId,
+            example=self._said("deleted", *notes),
+            refusal=self.missing,
+        )
+
+    def delete_many(self, chosen: Example) -> Declare:
+        """Declare the request that deletes two rows; `chosen` names them."""
+        return self._router.delete(
+            f"{self._path}/batch",
+            f"Delete several {self._thing}s",
+            body=chosen,
+            answer=Deleted,
+            example={"msg": self._some("some-deleted"), "deleted": 2},
+        )
+
+    def switch(self, answer: type[msgspec.Struct], example: Example) -> Declare:
+        """Declare the request that enables or disables a row."""
+        return self._router.patch(
+            f"{self._path}/{{id}}/status",
+            f"Enable or disable a {self._thing}",
+            body={"is_enabled": example["is_enabled"]},
+            answer=answer,
+            example=example,
+            refusal=self.missing,
+        )
+
+    def switch_many(
+        self, chosen: Example, answer: type[msgspec.Struct] = Updated, **more: object
+    ) -> Declare:
+        """Declare the request that enables or disables two rows; `chosen` names them."""
+        return self._router.patch(
+            f"{self._path}/batch/status",
+            f"Enable or disable several {self._thing}s",
+            body={**chosen, "is_enabled": True},
+            answer=answer,
+            example={"msg": self._some("some-enabled"), "updated": 2, **more},
+        )
+
+    def import_rows(self, body: Example, answer: type[msgspec.Struct], example: Example) -> Declare:
+        """Declare the import; `example` has the numbers of its answer."""
+        numbers = {"n": example["imported"], "skipped": example["skipped"]}
+        return self._router.post(
+            f"{self._path}/import",
+            f"Import {self._thing}s",
+            body=body,
+            body_max=LARGE_BODY,
+            answer=answer,
+            example={"msg": self._some("some-imported", **numbers), **example},
+        )
+
+    @property
+    def missing(self) -> str:
+        """An example of the refusal of a row that does not exist."""
+        return str(say("no-such-id", thing=self._thing, id=self._row["id"]))
+
+    def _said(self, code: str, *notes: Sentence) -> Example:
+        text = done(say(code, thing=self._thing, name=self._row["name"]), notes)
+        return {"msg": str(text), "id": self._row["id"]}
+
+    def _some(self, code: str, **values: Value) -> str:
+        return str(say(code, **{"n": 2, "thing": self._thing, **values}))
+
+
+def _described(
+    answer: type[msgspec.Struct], example: Example, refusal: str | None
+) -> dict[str, Any]:
+    """Return the JSON media type object of an answer (OpenAPI 3.1, 4.8.14)."""
+    shapes = [_reference(answer)]
+    examples = {"done": {"value": example}}
+    if refusal is not None:
+        shapes.append(_reference(Error))
+        examples["refused"] = {"value": {"error": refusal}}
+    return {"schema": shapes[0] if len(shapes) == 1 else {"anyOf": shapes}, "examples": examples}
+
+
+def _reference(answer: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return a JSON Schema reference to an answer's shape in the OpenAPI document."""
+    return {"$ref": f"#/components/schemas/{answer.__name__}"}
