@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import jsonschema_rs
 import pytest
 
+from egressd.api.app import ROUTERS
+
 if TYPE_CHECKING:
     from tests.api.conftest import Device
 
@@ -434,3 +436,9 @@ async def test_the_page_names_every_endpoint_and_loads_nothing_else(
     assert "http://" not in page.replace("`http://`", "").replace("http://&#x27;", "")
     policy = response.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
+
+
+def test_every_handler_is_a_function_of_its_module() -> None:
+    handlers = [endpoint.endpoint for router in ROUTERS for endpoint in router.endpoints]
+    assert len(handlers) > 50
+    assert {handler.__qualname__ for handler in handlers} == {h.__name__ for h in handlers}

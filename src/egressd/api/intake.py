@@ -1,23 +1,23 @@
 """Reading a request's body: bounded in size, time and depth, and strict about its JSON.
 
-JSON as RFC 8259 has it, in UTF-8. Refused on top: a key twice in an object (parsers disagree
-on which counts), and what the RFC leaves to chance: NaN, Infinity, numbers that overflow.
+JSON is in UTF-8, and strict (`model.strict_json`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, NoReturn
+from collections.abc import Iterable
+from typing import Any, Final
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
+from egressd.model import strict_json
 from egressd.model.faults import fault
+from egressd.model.strict_json import NotStrict
 from egressd.model.wording import Value
 
 JSON: Final = "application/json"
@@ -37,8 +37,8 @@ _EXACT_MAX: Final = 1 << 53
 class UnreadableBody(HTTPException):
     """A body that is not taken, with the reason (400)."""
 
-    def __init__(self, code: str, field: str = "", **values: Value) -> None:
-        self.faults = (fault(field, code, **values),)
+    def __init__(self, code: str, **values: Value) -> None:
+        self.faults = (fault("", code, **values),)
         super().__init__(400, str(self.faults[0]))
 
 
@@ -99,40 +99,18 @@ def decode(body: bytes) -> Any:
     Integers beyond 64 bits become one just beyond them, which every field refuses by name.
     """
     try:
-        text = body.decode("utf-8")
-        document = _DECODER.decode(text)
+        return strict_json.decode(body.decode("utf-8"), _DECODER, _DEPTH_MAX)
     except UnicodeDecodeError:
         raise UnreadableBody("body-utf-8") from None
-    except json.JSONDecodeError as error:
-        raise UnreadableBody(
-            "body-syntax", reason=error.msg, line=error.lineno, column=error.colno
-        ) from None
-    except RecursionError:
-        raise UnreadableBody("body-depth", most=_DEPTH_MAX) from None
-    if _is_deeper(document, _DEPTH_MAX):
-        raise UnreadableBody("body-depth", most=_DEPTH_MAX)
-    return document
+    except NotStrict as error:
+        if error.code == "key-twice":
+            raise UnreadableBody("given-twice", name=error.values["key"]) from None
+        raise UnreadableBody(f"body-{error.code}", **error.values) from None
 
 
-def _is_deeper(document: Any, levels: int) -> bool:
-    if not isinstance(document, dict | list):
-        return False
-    if levels == 0:
-        return True
-    inner = document.values() if isinstance(document, dict) else document
-    return any(_is_deeper(value, levels - 1) for value in inner)
-
-
-def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _key(name: str) -> str:
     # A key with a lone surrogate is no text to pydantic, which could not name it.
-    names = [
-        key if key.isascii() else key.encode("utf-8", "backslashreplace").decode()
-        for key, _ in pairs
-    ]
-    document = {name: value for name, (_, value) in zip(names, pairs, strict=True)}
-    if len(document) != len(names):
-        refuse_twice(names)
-    return document
+    return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()
 
 
 def refuse_twice(names: Iterable[str]) -> None:
@@ -159,13 +137,4 @@ def _number(text: str) -> float:
     return number
 
 
-def _constant(name: str) -> NoReturn:
-    raise UnreadableBody("body-number", number=name)
-
-
-_DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_object,
-    parse_int=_integer,
-    parse_float=_number,
-    parse_constant=_constant,
-)
+_DECODER: Final = strict_json.json_decoder(integer=_integer, real=_number, key=_key)

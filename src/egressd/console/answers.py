@@ -13,9 +13,11 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from egressd.console.session_auth import header
+from egressd.model import strict_json
 from egressd.model.errors import Invalid
 from egressd.model.faults import Fault, fault
 from egressd.model.problem import MEDIA_TYPE, is_asked_for, problem
+from egressd.model.strict_json import NotStrict
 from egressd.model.wording import as_text
 
 T = TypeVar("T")
@@ -23,6 +25,8 @@ T = TypeVar("T")
 JSON: Final = "application/json"
 _BODY_MAX: Final = 16 * 1024
 _TIMEOUT_S: Final = 10.0
+_DEPTH_MAX: Final = 2
+_DECODER: Final = strict_json.json_decoder()
 _UNCACHED: Final = {"cache-control": "no-store"}
 
 
@@ -48,10 +52,11 @@ async def json_body(request: Request, shape: type[T]) -> T:
     """Return the request's JSON document. Raises Invalid."""
     content = await body(request, JSON, _BODY_MAX)
     try:
-        return msgspec.json.decode(content, type=shape)
+        document = strict_json.decode(content.decode(), _DECODER, _DEPTH_MAX)
+        return msgspec.convert(document, shape)
     except msgspec.ValidationError as error:
         raise Invalid(fault("", "body-misfit", reason=str(error))) from error
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (NotStrict, UnicodeDecodeError):
         raise Invalid(fault("", "body-json")) from None
 
 

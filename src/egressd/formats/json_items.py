@@ -8,14 +8,14 @@ list or an object are skipped.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from egressd.formats.clash_text import DEPTH_MAX, read_entry_text
 from egressd.formats.rows import INVISIBLE, ROW_MAX, Unreadable
 from egressd.formats.scalars import Scalar
+from egressd.model.strict_json import json_decoder
 
 _SKIPPED_DEPTH_MAX: Final = 64
 """Levels of nested objects and lists in skipped text."""
@@ -195,17 +195,4 @@ def _number(text: str) -> Scalar:
     return Scalar(text, int(text) if len(text) < 19 and text.lstrip("-").isdigit() else text)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise ValueError("a key is given twice")
-    return value
-
-
-def _refuse(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number")
-
-
-_DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_once, parse_constant=_refuse, parse_float=_number, parse_int=_number
-)
+_DECODER: Final = json_decoder(integer=_number, real=_number)

@@ -1,32 +1,21 @@
-"""Strict JSON, which refuses texts that two readers could understand differently."""
+"""JSON objects of configurations: strict JSON, bounded, without control characters."""
 
 from __future__ import annotations
 
 import json
 import math
-import re
-from typing import Any, NoReturn
+from typing import Any
 
+from egressd.model import strict_json
 from egressd.model.bounds import CONFIG_MAX
 from egressd.model.errors import Invalid
 from egressd.model.faults import Fault, Step, fault
 from egressd.model.names import has_control_characters
-from egressd.model.wording import Value
+from egressd.model.strict_json import NotStrict
 
 DEPTH_MAX = 8
 """Levels of nested objects and arrays, the outermost included."""
 INTEGER_DIGITS_MAX = 20
-
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
-
-
-class _Refused(ValueError):
-    """The document's syntax is correct, but strict JSON does not allow its content."""
-
-    def __init__(self, code: str, **values: Value) -> None:
-        super().__init__(code)
-        self.code = code
-        self.values = values
 
 
 def read_object(text: str, name: str) -> dict[str, Any]:
@@ -47,16 +36,10 @@ def parse_object(text: str, name: str) -> dict[str, Any]:
     surrogates.
     """
     check_size(text, name)
-    if _depth(text) > DEPTH_MAX:
-        raise Invalid(fault(name, "json-depth", most=DEPTH_MAX))
     try:
-        value = _DECODER.decode(text)
-    except _Refused as refused:
-        raise Invalid(fault(name, refused.code, **refused.values)) from None
-    except json.JSONDecodeError as error:
-        raise Invalid(
-            fault(name, "json-syntax", reason=error.msg, line=error.lineno, column=error.colno)
-        ) from None
+        value = strict_json.decode(text, _DECODER, DEPTH_MAX)
+    except NotStrict as error:
+        raise Invalid(fault(name, f"json-{error.code}", **error.values)) from None
     if not isinstance(value, dict):
         raise Invalid(fault(name, "json-object"))
     return value
@@ -81,42 +64,16 @@ def write_object(value: dict[str, Any]) -> str:
     return _ENCODER.encode(value)
 
 
-def _depth(text: str) -> int:
-    """Return the depth of nested brackets outside strings, without recursion. If there are few
-    brackets, return their number.
-    """
-    if (brackets := text.count("[") + text.count("{")) <= DEPTH_MAX:
-        return brackets
-    depth = deepest = 0
-    for character in re.sub(r"[^][{}]+", "", _STRING.sub("", text)):
-        depth += 1 if character in "[{" else -1
-        deepest = max(deepest, depth)
-    return deepest
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value: dict[str, Any] = {}
-    for key, item in pairs:
-        if key in value:
-            raise _Refused("json-key-twice", key=key[:60])
-        value[key] = item
-    return value
-
-
-def _refuse_constant(text: str) -> NoReturn:
-    raise _Refused("json-number", number=text)
-
-
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise _Refused("json-number-size")
+        raise NotStrict("number-size")
     return number
 
 
 def _whole(text: str) -> int:
     if len(text) > INTEGER_DIGITS_MAX:
-        raise _Refused("json-number-size")
+        raise NotStrict("number-size")
     return int(text)
 
 
@@ -137,10 +94,5 @@ def unclean_places(value: Any, *path: Step) -> list[Fault]:
     return []
 
 
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_without_duplicates,
-    parse_constant=_refuse_constant,
-    parse_float=_finite,
-    parse_int=_whole,
-)
+_DECODER = strict_json.json_decoder(integer=_whole, real=_finite)
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)

@@ -6,11 +6,12 @@ the form that programs write (https://github.com/daeuniverse/dae/discussions/182
 
 from __future__ import annotations
 
-import json
+from contextlib import suppress
 from typing import Any, Final
 
 from egressd.formats.amounts import duration_ms, port_ranges
 from egressd.formats.config_json import NodeConfig
+from egressd.formats.json_text import read_object
 from egressd.formats.node_draft import ParsedNode, no_effect
 from egressd.formats.rows import Unreadable
 from egressd.formats.share_links.layers import (
@@ -31,6 +32,7 @@ from egressd.formats.share_links.uri import (
     split,
     user_and_password,
 )
+from egressd.model.errors import Invalid
 from egressd.model.wording import Sentence
 
 _RATES: Final = {"up": ("up", "upmbps"), "down": ("down", "downmbps")}
@@ -104,10 +106,9 @@ def _read_masks(query: Parameters, config: dict[str, Any], notes: list[Sentence]
     text = query.get("fm")
     if not text:
         return
-    try:
-        given = json.loads(text)
-    except (ValueError, RecursionError):
-        given = None
+    given: dict[str, Any] = {}
+    with suppress(Invalid):
+        given = read_object(text, "fm")
     match given:
         case {"udp": [{"type": "salamander", "settings": {"password": str(password), **other}}]}:
             is_fine = not other and config.get("obfs-password", password) == password
