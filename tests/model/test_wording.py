@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -104,3 +108,14 @@ def test_an_answer_has_its_sentences_also_for_programs() -> None:
         "steps_coded": [{"code": "no-lan", "values": {}, "text": "there is no LAN"}],
     }
     assert _Answer(reason=NONE).reason_coded is None
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))]
+)
+def test_a_copy_keeps_its_code_and_values(copied: Callable[[Sentence], Sentence]) -> None:
+    made = copied(OFFLINE)
+    assert (made, made.code, made.values) == (OFFLINE, OFFLINE.code, OFFLINE.values)
+    reason = made.values["reason"]
+    assert isinstance(reason, Sentence)
+    assert reason.code == "own-line-disabled"

@@ -39,6 +39,10 @@ class Sentence(str):
         made.values = values
         return made
 
+    def __reduce__(self) -> tuple[type[Sentence], tuple[str, str, Mapping[str, Value]]]:
+        """Return the type and the arguments that make a copy, for `pickle` and `copy`."""
+        return Sentence, (str(self), self.code, self.values)
+
 
 NONE: Final = Sentence("", "")
 """No sentence."""
