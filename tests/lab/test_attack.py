@@ -1,4 +1,7 @@
-"""A short run of the attacks that ``script/attack`` does at length."""
+"""A short run of the attacks that ``script/attack`` does at length.
+
+It measures how long clients and callers wait, so it has the machine to itself.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import pytest
 
 from egressd.lab.attack.story import Attack
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.lab, pytest.mark.alone, pytest.mark.timeout(240)]
 
 
 def test_half_a_minute_of_attacks_affects_no_client(namespaces: None) -> None:
