@@ -9,7 +9,8 @@ A request passes, from the outside in:
 - `gate`: token, license, endpoint, in that order; then the limits of its body (`intake`).
 - FastAPI with `endpoints`: parses the body into a wire schema (`bodies`, `fields`), and
   lists every fault (`problems`).
-- `routes`: one module a resource; calls a use case of `service` and words its `answers`.
+- `routes`: one module a resource; calls a use case of `service` (`dependencies`) and words its
+  answers (`wire.outcomes`). `routers` declares endpoints beside their handlers.
 
 `document` makes the OpenAPI document out of the same schemas, `page` renders it for people.
 Everything is built when the application is made, so that no first request waits for it.
