@@ -34,6 +34,9 @@ COVERAGE = RESULTS_OTHER / "coverage.json"
 TESTS_FAILED = 1
 """pytest's exit status when it came to its end and some tests failed."""
 
+SLOWEST = 20
+"""Tests and files of tests that are named with their durations."""
+
 PROMISE = re.compile(r"test_p[1-7]_")
 
 
@@ -103,6 +106,24 @@ def passes(argv: tuple[str, ...], results: list[Path], repeat: tuple[str, ...]) 
     return failed
 
 
+def slowest(results: list[Path]) -> list[str]:
+    """Return a line for each of the files of tests that took longest, fixtures included.
+
+    Raises OSError and ElementTree.ParseError as `failed_tests` does.
+    """
+    seconds: dict[str, float] = {}
+    number: Counter[str] = Counter()
+    for file in results:
+        for case in ElementTree.parse(file).iter("testcase"):  # noqa: S314 - pytest wrote it
+            name = case.get("file", case.get("name", ""))
+            seconds[name] = seconds.get(name, 0.0) + float(case.get("time", 0))
+            number[name] += 1
+    return [
+        f"{took:.0f} s for {number[name]} tests: {name}"
+        for name, took in sorted(seconds.items(), key=lambda each: -each[1])[:SLOWEST]
+    ]
+
+
 def coverage() -> list[str]:
     """Return a line for each room of egressd: the part of its statements that unit tests run.
 
@@ -128,6 +149,8 @@ def main() -> int:
     try:
         own = [RESULTS / name for name in RUNS]
         unstable = passes(("script/test",), own, (".venv/bin/pytest", "-rs"))
+        for line in slowest(own):
+            print(f"ci: {line}")
         other = ("script/test", "other-release")
         for step, names in OTHER_STEPS.items():
             unstable += passes((*other, step), [RESULTS_OTHER / name for name in names], other)
@@ -144,4 +167,5 @@ def main() -> int:
 
 if __name__ == "__main__":
     os.environ.setdefault("CI", "true")
+    os.environ.setdefault("PYTEST_ADDOPTS", f"--durations={SLOWEST}")
     sys.exit(main())

@@ -5,16 +5,22 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Protocol
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", "/dev/null")
 
-Suite = Callable[[str], tuple[tuple[str, ...], list[Path], tuple[str, ...]]]
+
+class Suite(Protocol):
+    """Makes a suite of one test, of its name and the body of its file."""
+
+    def __call__(
+        self, text: str, file: str = ...
+    ) -> tuple[tuple[str, ...], list[Path], tuple[str, ...]]: ...
 
 
 @pytest.fixture
@@ -111,3 +117,18 @@ def test_a_failed_command_without_failed_tests_is_not_repeated(
     subprocess.run(argv, cwd=ci.ROOT, check=True, stdout=subprocess.DEVNULL)
     with pytest.raises(ci.Failure, match="none of its tests did"):
         ci.passes(("false",), results, repeat)
+
+
+def test_the_slowest_files_are_named_with_their_durations(
+    ci: ModuleType, suite: Suite, tmp_path: Path
+) -> None:
+    quick = suite("def test_a(): pass\ndef test_b(): pass", "tests/test_quick.py")
+    slow = suite("import time\ndef test_it(): time.sleep(0.6)", "tests/test_slow.py")
+    results: list[Path] = []
+    for argv, (result,), _ in (quick, slow):
+        subprocess.run(argv, cwd=ci.ROOT, check=True, stdout=subprocess.DEVNULL)
+        results.append(result.rename(tmp_path / f"{len(results)}.xml"))
+    assert ci.slowest(results) == [
+        "1 s for 1 tests: tests/test_slow.py",
+        "0 s for 2 tests: tests/test_quick.py",
+    ]
