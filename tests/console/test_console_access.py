@@ -52,6 +52,8 @@ async def test_a_license_is_installed_by_upload(device: Device, browser: Browser
         b'{"password": "a", "more": 1}',
         b'{"password": "a", "password": "b"}',
         b'{"password": NaN}',
+        b'{"password": ' + b"1" * 5_000 + b"}",
+        b'{"password": "\\ud800"}',
         b"[" * 10_000,
         b'"\xff"',
         b"x" * 20_000,

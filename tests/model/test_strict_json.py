@@ -33,6 +33,8 @@ def refused(text: str, depth_max: int = 8) -> tuple[str, dict[str, Any]]:
         ("[1]\n2", "syntax", {"line": 2, "column": 1}),
         ("[" * 9 + "]" * 9, "depth", {"most": 8}),
         ("[" * 500_000, "depth", {"most": 8}),
+        ("[" + "1" * 5_000 + "]", "number-size", {}),
+        ("{" + '"b": 1, ' * 3 + '"a": 1, "a": 2}', "key-twice", {"key": "b"}),
     ],
 )
 def test_what_readers_understand_differently_is_refused(
@@ -41,6 +43,13 @@ def test_what_readers_understand_differently_is_refused(
     found, given_values = refused(text)
     given_values.pop("reason", None)
     assert (found, given_values) == (code, values)
+
+
+def test_the_repeated_key_of_many_is_found_in_one_pass() -> None:
+    # Comparing each of a million keys with all others would take hours.
+    keys = [f"k{number}" for number in range(1_000_000)]
+    text = "{" + ",".join(f'"{key}":0' for key in (*keys, "k999999")) + "}"
+    assert refused(text) == ("key-twice", {"key": "k999999"})
 
 
 def test_brackets_in_texts_and_side_by_side_are_not_depth() -> None:

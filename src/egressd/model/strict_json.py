@@ -8,7 +8,7 @@ numbers, which have no bounds in JSON (RFC 8259, 6).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn
 
 from egressd.model.wording import Value
@@ -48,9 +48,7 @@ def json_decoder(
             pairs = [(key(name), value) for name, value in pairs]
         document = dict(pairs)
         if len(document) != len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise NotStrict("key-twice", key=twice[:_KEY_SHOWN])
+            raise NotStrict("key-twice", key=_first_repeated(name for name, _ in pairs))
         return document
 
     return json.JSONDecoder(
@@ -64,12 +62,25 @@ def decode(text: str, decoder: json.JSONDecoder, depth_max: int) -> Any:
         document = decoder.decode(text)
     except json.JSONDecodeError as error:
         raise NotStrict("syntax", reason=error.msg, line=error.lineno, column=error.colno) from None
+    except NotStrict:
+        raise
+    except ValueError:  # int() takes at most 4,300 digits (sys.get_int_max_str_digits)
+        raise NotStrict("number-size") from None
     except RecursionError:
         raise NotStrict("depth", most=depth_max) from None
     # Few brackets cannot be nested deeper, and most texts have few.
     if text.count("[") + text.count("{") > depth_max and _is_deeper(document, depth_max):
         raise NotStrict("depth", most=depth_max)
     return document
+
+
+def _first_repeated(names: Iterable[str]) -> str:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name[:_KEY_SHOWN]
+        seen.add(name)
+    raise AssertionError("no name is repeated")
 
 
 def _refuse(text: str) -> NoReturn:
