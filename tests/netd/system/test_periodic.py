@@ -6,6 +6,8 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 
+from structlog.testing import capture_logs
+
 from egressd.model.errors import Failed
 from egressd.netd.system.periodic import PeriodicTask
 from tests.netd.clockless import clockless
@@ -85,3 +87,16 @@ def test_a_closed_task_makes_no_call() -> None:
         await asyncio.sleep(50)
 
     assert live(checks, body) == [0]
+
+
+def test_an_error_is_logged_once_until_it_changes_or_is_over() -> None:
+    checks = Checks()
+    dark, light = Failed("check", "it is dark"), ValueError("unexpected")
+    checks.answers = [dark, Failed("check", "it is dark"), light, light, None, light]
+    with capture_logs() as logged:
+        live(checks, lambda: asyncio.sleep(55))
+    assert [(entry["log_level"], entry["event"]) for entry in logged] == [
+        ("warning", "cannot check"),
+        ("error", "cannot check"),
+        ("error", "cannot check"),
+    ]

@@ -102,7 +102,7 @@ class DnsServerChecks:
         self._due_soon: frozenset[int] | None = frozenset()
         """The marks of the egresses to check soon; None for all egresses."""
         self._task = PeriodicTask(
-            "switch away from unresponsive DNS servers", self._check_due, PERIOD_S
+            "switch away from unresponsive DNS servers", self._check_due, SUSPICION_S
         )
         self._due = 0.0
         """Time of the next check of all resolvers, by the loop's clock."""

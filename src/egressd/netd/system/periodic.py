@@ -17,7 +17,8 @@ class PeriodicTask:
     """Awaits `check` in the running event loop, one call after the other, from `start` to `close`.
 
     `check` returns the seconds until its next call, or None for `period_s`. If it raises, the log
-    says ``cannot ACTION`` and the next call follows after `period_s`.
+    says ``cannot ACTION``, once until another error or a call without one, and the next call
+    follows after `period_s`.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class PeriodicTask:
         self._period_s = period_s
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._logged = ""
 
     def start(self) -> None:
         """Make the first call soon."""
@@ -49,10 +51,18 @@ class PeriodicTask:
             wait_s: float | None = None
             try:
                 wait_s = await self._check()
-            except (EgressdError, OSError) as error:
-                log.warning(self._failure, error=str(error))
-            except Exception:
-                log.exception(self._failure)
+                self._logged = ""
+            except Exception as error:
+                self._log(error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._period_s if wait_s is None else wait_s):
                     await self._woken.wait()
+
+    def _log(self, error: Exception) -> None:
+        if self._logged == repr(error):
+            return
+        self._logged = repr(error)
+        if isinstance(error, EgressdError | OSError):
+            log.warning(self._failure, error=str(error))
+        else:
+            log.error(self._failure, exc_info=error)
