@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from playwright.sync_api import Route, expect
 
 from egressd.lab.spec import WEB_SERVERS
+from egressd.model.wording import as_sentence, coded, say
 from tests.web.chromium import context, screenshot
 from tests.web.site import URL, Site, hidden
 
@@ -150,8 +152,18 @@ def test_notes_of_an_import_are_shown_at_their_rows(site: Site) -> None:
         dialog = page.get_by_role("dialog", name="Import rules")
         rows = dialog.get_by_label("Rows to import")
         # With nodes, the device returns such notes, depending on the engine in force.
-        notes = ["line 2: of this row", "of them all"]
-        told = {"imported": 2, "skipped": 0, "bad": 0, "bad_rows": [], "notes": notes}
+        notes = [
+            say("of-row", line=2, note=say("no-effect", key="of this row")),
+            as_sentence("of them all"),
+        ]
+        told = {
+            "imported": 2,
+            "skipped": 0,
+            "bad": 0,
+            "bad_rows": [],
+            "notes": notes,
+            "notes_coded": msgspec.to_builtins([coded(note) for note in notes]),
+        }
         page.route("**/ops/preview/rules", lambda route: route.fulfill(json=told))
         rows.fill("10.77.1.203,DIRECT\n10.77.1.204,DIRECT")
         items = dialog.get_by_role("list", name="Preview").get_by_role("listitem")

@@ -19,15 +19,11 @@ from ipaddress import IPv4Address
 from socket import IPPROTO_TCP, IPPROTO_UDP
 from typing import Final
 
-import structlog
-
 from egressd.netd.kernel import sockets, sockstat
 from egressd.netd.kernel.sockets import ResolverConnection
 from egressd.netd.system.periodic import PeriodicTask
 from egressd.planner.bounds import NETWORK_BITS, Bounds
 from egressd.planner.nft import Greedy
-
-log = structlog.get_logger()
 
 PERIOD_S: Final = 2.0
 IDLE_S: Final = 10.0

@@ -13,8 +13,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import IPv4Address
 from typing import Final
 
-import structlog
-
 from egressd.model.plan import Plan
 from egressd.netd.health.caller_bounds import crowd_of
 from egressd.netd.kernel import conntrack, sockets, uapi
@@ -27,8 +25,6 @@ from egressd.planner.nft import Crowd
 from egressd.planner.proxy_service_rules import HANDSHAKE_S
 from egressd.planner.registry import MARK_ASKING_BY_HTTP, MARK_PAST, MARK_SIGNED_IN
 from egressd.planner.topology import Topology
-
-log = structlog.get_logger()
 
 PERIOD_S: Final = 0.5
 PATIENCE_S: Final = 300.0

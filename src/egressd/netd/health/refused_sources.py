@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-import structlog
-
 from egressd.model.messages import Reached
 from egressd.netd.kernel import refused, uapi
 from egressd.netd.kernel.netlink import KeptSocket
@@ -21,8 +19,6 @@ from egressd.netd.system.periodic import PeriodicTask
 from egressd.planner.api_guard import CALLS_PER_S
 from egressd.planner.bounds import ASKING_CONNECTIONS, QUESTIONS_PER_S, Bounds
 from egressd.planner.nft import Crowd, Greedy
-
-log = structlog.get_logger()
 
 PERIOD_S: Final = 0.5
 TOLD_S: Final = 10.0

@@ -15,5 +15,5 @@
 
 `planner.lines.daemon` and its neighbours render the files that the daemons read. Units outlive
 netd: a later netd finds them by their folders. Called by `netd`'s reconciler. May import `model`,
-`planner`, and of netd `kernel`, `files`, `port_range` and `processes`.
+`planner`, and of netd `kernel` and `system`.
 """

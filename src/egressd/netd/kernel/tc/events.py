@@ -2,7 +2,7 @@
 
 rtnetlink announces them on the multicast group RTNLGRP_TC. An announcement bears the netlink port
 of the socket that caused it, which identifies our own changes; a BPF program keeps those from
-waking this process at all. (`machine_facts.Watcher` reports the removal of devices.)
+waking this process at all. (`machine_facts.FactsWatcher` reports the removal of devices.)
 """
 
 from __future__ import annotations
