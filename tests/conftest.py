@@ -1,17 +1,22 @@
-"""Fixtures of all tests."""
+"""Fixtures of all tests.
+
+Tests that need network namespaces are skipped without root on a developer's machine, and fail in CI
+(``CI=true``), where a test that silently does not run is a hole.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
+from egressd.lab.ownership import remove_abandoned
 from egressd.planner import nodes
 from egressd.planner.outbounds import engine
-
-Need = Callable[[str, bool], None]
+from tests.lab.netns import Namespace
+from tests.support.needs import Need
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -49,6 +54,24 @@ def new_engine() -> Iterator[None]:
     """Make the planner assume engine version 1.14.3, whichever this Python has."""
     with _engine_of((1, 14, 3)):
         yield
+
+
+@pytest.fixture(scope="session")
+def namespaces() -> None:
+    """Skip or fail without the right to make namespaces, and remove those of dead runs."""
+    if os.geteuid() != 0:
+        reason = "network namespaces need root"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    remove_abandoned()
+
+
+@pytest.fixture
+def namespace() -> Iterator[Namespace]:
+    """Yield a network with nothing but a loopback."""
+    with Namespace() as made:
+        yield made
 
 
 @pytest.fixture

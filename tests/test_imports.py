@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent / "src" / "egressd"
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent / "src" / "egressd"
 
 ROOMS: dict[str, set[str]] = {
     "model": set(),
@@ -97,7 +98,7 @@ def imports(path: Path) -> set[str]:
         elif isinstance(part, ast.ImportFrom) and part.module:
             assert part.level == 0, "imports are absolute"
             found.add(part.module)
-            if part.module.split(".")[0] == "egressd":
+            if part.module.split(".")[0] in ("egressd", "tests"):
                 found |= {f"{part.module}.{alias.name}" for alias in part.names}
     return found
 
@@ -152,3 +153,15 @@ def test_every_room_has_a_docstring() -> None:
         if package.stat().st_size or package.parent.name in ROOMS:
             text = ast.get_docstring(ast.parse(package.read_text())) or ""
             assert text or package.parent == SOURCE, f"{package.parent.name} has no docstring"
+
+
+def test_nothing_is_imported_from_test_modules_and_conftests() -> None:
+    faults = [
+        f"{path.relative_to(TESTS)} imports {name}"
+        for folder in (TESTS, TESTS.parent / "bench")
+        for path in sorted(folder.rglob("*.py"))
+        for name in imports(path)
+        if name.startswith("tests.")
+        and any(part == "conftest" or part.startswith("test_") for part in name.split("."))
+    ]
+    assert faults == []

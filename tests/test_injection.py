@@ -45,10 +45,9 @@ from egressd.planner.outbounds import build
 from egressd.planner.rule_set import encode, name_of
 from egressd.planner.topology import Topology, discover
 from tests.corpus import PIECES
-from tests.planner.test_change import RESOLVERS
-from tests.planner.test_lines_pppd import dial, options
-from tests.planner.test_lines_xl2tpd import sections
-from tests.planner.test_outbounds import ACCEPTED, FOREIGN, node
+from tests.support.daemon_files import dial, options, sections
+from tests.support.node_configs import ACCEPTED, FOREIGN, node
+from tests.support.random_edits import RESOLVERS
 
 CASES = int(os.environ.get("EGRESSD_INJECTION_CASES", "1500"))
 

@@ -15,8 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.api.conftest import Device
-from tests.service.conftest import opened_bench
+from tests.support.api_device import Device
+from tests.support.use_cases import opened_bench
 
 _WARM_UP = "socks5://203.0.113.9:1080#warm\n"
 

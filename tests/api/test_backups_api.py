@@ -17,7 +17,7 @@ from egressd.model.bounds import BACKUP_MAX
 if TYPE_CHECKING:
     from starlette.types import Message
 
-    from tests.api.conftest import Device
+    from tests.support.api_device import Device
 
 pytestmark = pytest.mark.anyio
 

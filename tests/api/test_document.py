@@ -11,7 +11,7 @@ import pytest
 from egressd.api.app import ROUTERS
 
 if TYPE_CHECKING:
-    from tests.api.conftest import Device
+    from tests.support.api_device import Device
 
 pytestmark = pytest.mark.anyio
 

@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from egressd.model.desired import DesiredState
-from tests.api.conftest import TOKEN, Device, start_device
+from tests.support.api_device import TOKEN, Device, start_device
 
 pytestmark = pytest.mark.timeout(480)  # thousands of requests, on a machine that may be busy
 

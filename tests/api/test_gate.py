@@ -13,7 +13,7 @@ import pytest
 from egressd.api.gate import TOKEN_INVALID, TOKEN_UNREADABLE
 
 if TYPE_CHECKING:
-    from tests.api.conftest import Device
+    from tests.support.api_device import Device
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ import pytest
 from egressd.api.server import ApiListener, serve
 
 if TYPE_CHECKING:
-    from tests.api.conftest import Device
+    from tests.support.api_device import Device
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import pytest
 from egressd.model.messages import LineStatus, Status
 
 if TYPE_CHECKING:
-    from tests.api.conftest import Device
+    from tests.support.api_device import Device
 
 pytestmark = pytest.mark.anyio
 

@@ -18,7 +18,7 @@ from egressd.model.names import has_control_characters
 from tests.corpus import PIECES
 
 if TYPE_CHECKING:
-    from tests.api.conftest import Device
+    from tests.support.api_device import Device
 
 pytestmark = pytest.mark.anyio
 

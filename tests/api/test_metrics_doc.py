@@ -10,7 +10,7 @@ import pytest
 from egressd.api.bounds import CallBounds, CallerShare
 from egressd.api.metrics import of_connections
 from egressd.netd.kernel import refused
-from tests.api.conftest import Device
+from tests.support.api_device import Device
 
 pytestmark = pytest.mark.anyio
 

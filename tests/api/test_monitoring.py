@@ -17,7 +17,7 @@ from egressd.model.messages import Event, LineStatus, RuleCount, Status
 from egressd.model.wording import say
 
 if TYPE_CHECKING:
-    from tests.api.conftest import Device
+    from tests.support.api_device import Device
 
     Logged = list[MutableMapping[str, Any]]
 

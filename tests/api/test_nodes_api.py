@@ -10,7 +10,7 @@ from egressd.model.messages import Delay, Probe
 from egressd.model.wording import as_sentence
 
 if TYPE_CHECKING:
-    from tests.api.conftest import Device
+    from tests.support.api_device import Device
 
 pytestmark = pytest.mark.anyio
 

@@ -22,7 +22,7 @@ from egressd.model.wording import NONE, as_sentence, say
 if TYPE_CHECKING:
     import httpx
 
-    from tests.api.conftest import Device
+    from tests.support.api_device import Device
 
 pytestmark = pytest.mark.anyio
 

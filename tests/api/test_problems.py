@@ -8,7 +8,7 @@ import jsonschema_rs
 import pytest
 
 if TYPE_CHECKING:
-    from tests.api.conftest import Device
+    from tests.support.api_device import Device
 
 pytestmark = pytest.mark.anyio
 

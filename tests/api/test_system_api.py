@@ -9,7 +9,7 @@ from egressd.api.routes.system import duration
 from egressd.model.messages import InterfaceStatus, Status
 
 if TYPE_CHECKING:
-    from tests.api.conftest import Device
+    from tests.support.api_device import Device
 
 pytestmark = pytest.mark.anyio
 

@@ -16,10 +16,10 @@ from egressd.cli import cli
 from egressd.lab.authority import Authority
 from egressd.model.messages import Delay, InterfaceStatus, Status
 from egressd.model.wording import as_sentence
-from tests.cli.conftest import listed
+from tests.cli.shell import listed
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Shell
+    from tests.cli.shell import Shell
 
 SOCKS = json.dumps({"server": "203.0.113.7", "port": 1080, "username": "u", "password": "p"})
 

@@ -19,10 +19,10 @@ from egressd.model.errors import Failed, Invalid
 from egressd.model.nouns import Node
 from egressd.store import connection
 from egressd.store.database import Database
-from tests.api.conftest import TOKEN
+from tests.support.api_device import TOKEN
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Shell
+    from tests.cli.shell import Shell
 
 CONFIG = '{"server": "203.0.113.7", "port": 1080}'
 NOW = "2026-11-20T22:58:40Z"

@@ -10,10 +10,10 @@ import pytest
 from egressd.console.accounts import STRANGERS_AT_ONCE
 from egressd.console.sessions import IDLE_S
 from egressd.console.throttle import ADDRESS, EVERYBODY, NETWORK
-from tests.console.conftest import HOST, ORIGIN, OWN, PASSWORD, Device
+from tests.console.device import HOST, ORIGIN, OWN, PASSWORD, Device
 
 if TYPE_CHECKING:
-    from tests.console.conftest import Browser
+    from tests.console.device import Browser
 
 pytestmark = pytest.mark.anyio
 

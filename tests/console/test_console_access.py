@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.console.conftest import Browser, Device
+    from tests.console.device import Browser, Device
 
 pytestmark = pytest.mark.anyio
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from egressd.console.sessions import ABSOLUTE_S, IDLE_S, SESSIONS_MAX
-from tests.console.conftest import PASSWORD, Device
+from tests.console.device import PASSWORD, Device
 from tests.disks import fill, small_disk
 
 if TYPE_CHECKING:
-    from tests.conftest import Need
-    from tests.console.conftest import Browser
+    from tests.console.device import Browser
+    from tests.support.needs import Need
 
 pytestmark = pytest.mark.anyio
 

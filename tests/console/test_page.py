@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.console.conftest import Device
+from tests.console.device import Device
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

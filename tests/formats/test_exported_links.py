@@ -14,8 +14,8 @@ from egressd.formats.amounts import port_ranges
 from egressd.formats.config_json import read_config
 from egressd.formats.entries import PROTOCOLS
 from egressd.formats.share_links import render_link
+from tests.formats.config_strategies import CONFIGS, UUID, names
 from tests.formats.other_readers import READERS
-from tests.formats.test_share_links import CONFIGS, UUID, names
 
 OURS = {
     "socks5": {"udp"},

@@ -15,8 +15,8 @@ from egressd.formats.entries import PROTOCOLS
 from egressd.formats.nodes import parse_nodes
 from egressd.formats.rows import Accepted
 from egressd.model.drafts import NodeDraft
+from tests.formats.config_strategies import CONFIGS
 from tests.formats.corpora import options_of
-from tests.formats.test_share_links import CONFIGS
 
 WRITERS = {
     "JSON": lambda entries: json.dumps({"proxies": entries}),

@@ -142,3 +142,18 @@ def elements(lab: Lab, kind: str, name: str) -> str:
     """Return the elements of a set of egressd's, as nft prints them."""
     listed = lab.router.run("nft", "list", kind, "inet", "egressd", name).stdout
     return listed.partition("elements = {")[2].partition("}")[0].strip()
+
+
+def kill(lab: Lab, part: str, number: signal.Signals = signal.SIGKILL) -> None:
+    """Send the signal to the processes of a part of the device."""
+    pids = lab.device.pids(part)
+    assert pids, f"no process of {part}"
+    for pid in pids:
+        os.kill(pid, number)
+
+
+def limit(lab: Lab, client: int, kbps: int) -> None:
+    """Limit the download of a client."""
+    ips = [lab.client(client).address]
+    body = {"ips": ips, "update_download": True, "download_limit_kbps": kbps}
+    lab.api.patch("/rules/batch/limits", {**body, "update_upload": False, "upload_limit_kbps": 0})

@@ -23,7 +23,7 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
@@ -32,6 +32,8 @@ import pytest
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Body = Callable[[], Coroutine[None, None, None]]
+Inside = Callable[[Body], None]
 
 _CLONE_NEWNET = 0x4000_0000
 _LIBC = ctypes.CDLL(None, use_errno=True)

@@ -6,12 +6,18 @@ import socket
 from ipaddress import IPv4Address
 
 from egressd.lab.lab import Lab
+from egressd.model.device import InterfaceRoles
 from egressd.model.messages import RuleCount
+from egressd.model.plan import Egress, Limit, Plan
+from egressd.netd.kernel import machine_facts as kernel_facts
 from egressd.netd.kernel import uapi
 from egressd.netd.kernel.ebpf import system
+from egressd.netd.kernel.fast_path import FastPath
 from egressd.netd.kernel.fast_path.elements import COUNT
 from egressd.netd.kernel.fast_path.hooks import Hooks
 from egressd.netd.kernel.netlink import NetlinkSocket
+from egressd.planner.registry import MARK_DIRECT
+from egressd.planner.topology import discover
 from tests.lab.netns import JoinedNamespace
 
 
@@ -42,3 +48,20 @@ def passed(lab: Lab, client: int) -> RuleCount:
     """Return the counts of a client's traffic on the fast path."""
     with JoinedNamespace(lab.router.namespace) as router:
         return router.run(passed_here, lab.client(client).address)
+
+
+CLIENT = "10.77.0.11"
+
+
+def ask_again(path: FastPath) -> None:
+    """Do the fast path's part of a full look at the network."""
+    roles = InterfaceRoles(lan=("lan0",), wan=("wan1",))
+    seen = kernel_facts.read()
+    topology = discover(seen, roles)
+    plan = Plan(
+        hosts={CLIENT: MARK_DIRECT},
+        limits={CLIENT: Limit(number=1, upload_kbps=0, download_kbps=0)},
+        egresses={"wan1": Egress(number=1)},
+    )
+    path.follow(plan, seen, topology, roles)
+    path.sync()

@@ -24,7 +24,7 @@ from egressd.lab.client import Flood
 from egressd.lab.lab import Lab
 from egressd.lab.packets import new_token
 from egressd.lab.spec import LabSpec
-from tests.lab.device_state import SERVER, add_nodes, configure, eventually, send
+from tests.lab.device_state import SERVER, add_nodes, configure, eventually, kill, send
 
 pytestmark = pytest.mark.lab
 
@@ -101,13 +101,6 @@ def assert_all_reach(lab: Lab) -> None:
     for client in (1, 2, 3, 5):
         eventually(reaches(lab, client), BACK_WITHIN_S)
     assert not lab.client(4).http(WEB).ok
-
-
-def kill(lab: Lab, part: str, number: signal.Signals = signal.SIGKILL) -> None:
-    pids = lab.device.pids(part)
-    assert pids, f"no process of {part}"
-    for pid in pids:
-        os.kill(pid, number)
 
 
 def test_control_each_flood_is_captured_on_its_egress(lab: Lab) -> None:

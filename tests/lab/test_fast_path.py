@@ -26,22 +26,17 @@ from egressd.lab.client import Connection
 from egressd.lab.lab import Lab
 from egressd.lab.packets import TCP, TCP_RST, ipv4, new_token, tcp
 from egressd.lab.spec import LabSpec
-from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed
 from egressd.model.messages import RuleCount
-from egressd.model.plan import Egress, Limit, Plan
-from egressd.netd.kernel import machine_facts as kernel_facts
+from egressd.model.plan import Plan
 from egressd.netd.kernel.ebpf import system
 from egressd.netd.kernel.fast_path import FastPath, tracking
 from egressd.netd.kernel.fast_path import path as path_module
 from egressd.netd.kernel.fast_path.elements import COUNT, address_key
-from egressd.planner.registry import MARK_DIRECT
-from egressd.planner.topology import discover
-from tests.lab.device_state import SERVER, clear, eventually, send
+from tests.lab.device_state import SERVER, clear, eventually, kill, limit, send
 from tests.lab.leaks import watched
 from tests.lab.netns import JoinedNamespace, Namespace
-from tests.lab.short_way import hooked, passed, programs_here
-from tests.lab.test_failures import kill
+from tests.lab.short_way import CLIENT, ask_again, hooked, passed, programs_here
 
 pytestmark = pytest.mark.lab
 
@@ -97,12 +92,6 @@ def is_cut(connection: Connection, token: str) -> bool:
         return connection.exchange(token, timeout=1).error != ""
     except Failed:
         return True
-
-
-def limit(lab: Lab, client: int, kbps: int) -> None:
-    ips = [lab.client(client).address]
-    body = {"ips": ips, "update_download": True, "download_limit_kbps": kbps}
-    lab.api.patch("/rules/batch/limits", {**body, "update_upload": False, "upload_limit_kbps": 0})
 
 
 # --- Its packets arrive. ----------------------------------------------------------------------
@@ -470,22 +459,7 @@ def test_deleted_programs_are_attached_again(lab: Lab) -> None:
 
 # --- Kernels without it, or with a temporary refusal. -----------------------------------------
 
-CLIENT = "10.77.0.11"
 SOME = RuleCount(1, 2, 3, 4)
-
-
-def ask_again(path: FastPath) -> None:
-    """Do the fast path's part of a full look at the network."""
-    roles = InterfaceRoles(lan=("lan0",), wan=("wan1",))
-    seen = kernel_facts.read()
-    topology = discover(seen, roles)
-    plan = Plan(
-        hosts={CLIENT: MARK_DIRECT},
-        limits={CLIENT: Limit(number=1, upload_kbps=0, download_kbps=0)},
-        egresses={"wan1": Egress(number=1)},
-    )
-    path.follow(plan, seen, topology, roles)
-    path.sync()
 
 
 def count_some() -> None:

@@ -25,8 +25,7 @@ from egressd.netd.kernel.fast_path.others import told
 from egressd.netd.kernel.netlink import NetlinkSocket
 from egressd.planner.registry import MARK_DIRECT, flow_mark
 from tests.lab.netns import Namespace
-from tests.lab.short_way import passed_here, programs_here
-from tests.lab.test_fast_path import CLIENT, ask_again
+from tests.lab.short_way import CLIENT, ask_again, passed_here, programs_here
 
 pytestmark = pytest.mark.lab
 

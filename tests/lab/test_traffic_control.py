@@ -14,9 +14,8 @@ import pytest
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LabSpec
 from egressd.model.messages import RuleCount
-from tests.lab.device_state import SERVER, clear, eventually, send
+from tests.lab.device_state import SERVER, clear, eventually, limit, send
 from tests.lab.short_way import hooked, passed
-from tests.lab.test_fast_path import limit
 
 pytestmark = pytest.mark.lab
 

@@ -11,25 +11,7 @@ from hypothesis import strategies as st
 
 from egressd.planner.lines import pppd, xl2tpd
 from egressd.planner.lines.dial import Dial
-from tests.planner.test_lines_pppd import CORPUS, LINE
-
-
-def sections(text: str) -> dict[str, dict[str, str]]:
-    """Parse by the rules of xl2tpd 1.3.18 (``parse_config`` and ``set_string``, file.c)."""
-    found: dict[str, dict[str, str]] = {}
-    section: dict[str, str] = {}
-    for line in text.splitlines():
-        assert len(line.encode()) <= 1023, "it would be split in two"
-        if line.startswith("["):
-            section = found.setdefault(line, {})
-            assert not section, f"{line} twice"
-            continue
-        assert ";" not in line, "the rest would be a comment"
-        key, _, value = (part.strip() for part in line.partition("="))
-        assert key not in section, f"{key} twice"
-        assert len(value.encode()) < 100, "it would be cut off"
-        section[key] = value
-    return found
+from tests.support.daemon_files import CORPUS, LINE, sections
 
 
 def dial(**changes: object) -> Dial:

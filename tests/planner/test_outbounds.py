@@ -1,7 +1,6 @@
 """Outbounds, checked with the real engine: sing-box starts with those that are built here."""
 
 import json
-from base64 import b64encode
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
@@ -16,35 +15,22 @@ from egressd.formats.entries import PROTOCOLS
 from egressd.formats.share_links import parse_link
 from egressd.model.errors import Invalid
 from egressd.model.names import has_control_characters
-from egressd.model.nouns import Node
 from egressd.planner.options import ech_name, options_of
 from egressd.planner.outbounds import build
-
-UUID = "b831381d-6324-4d53-ad4f-8cda48b30811"
-REALITY = {"public-key": "jNXHt1yRo0vDuchQlIP6Z0ZvjT3KtzVI-T4E7RoLJS0", "short-id": "0123abcd"}
-TLS: dict[str, Any] = {
-    "tls": True,
-    "servername": "example.com",
-    "alpn": ["h2", "http/1.1"],
-    "client-fingerprint": "chrome",
-}
-SERVER = {"server": "192.0.2.1", "port": 443}
-WS = {"network": "ws", "ws-opts": {"path": "/w", "headers": {"Host": "cdn.example.com"}}}
-GRPC = {"network": "grpc", "grpc-opts": {"grpc-service-name": "Service"}}
-UPGRADE = {"network": "httpupgrade", "ws-opts": {"path": "/u", "headers": {"Host": "a.example"}}}
-H2 = {"network": "h2", "h2-opts": {"host": ["example.com"], "path": "/h"}}
-HTTP = {"network": "http", "http-opts": {"path": ["/a", "/b"], "headers": {"Host": ["a.example"]}}}
-
-
-def key(size: int) -> str:
-    return b64encode(bytes(range(size))).decode()
-
-
-def node(protocol: str, config: dict[str, Any]) -> Node:
-    text = json.dumps({**SERVER, **config})
-    return Node(
-        id=1, name="n", protocol=protocol, config_json=text, group="", created_at="2026-01-01"
-    )
+from tests.support.node_configs import (
+    ACCEPTED,
+    FOREIGN,
+    GRPC,
+    H2,
+    HTTP,
+    REALITY,
+    TLS,
+    UPGRADE,
+    UUID,
+    WS,
+    key,
+    node,
+)
 
 
 def options(protocol: str, **config: Any) -> dict[str, Any]:
@@ -67,135 +53,6 @@ def engine_problem(outbound: dict[str, Any]) -> str:
         return str(error)
     instance.stop()
     return ""
-
-
-ACCEPTED: list[tuple[str, dict[str, Any]]] = [
-    ("socks5", {}),
-    ("socks5", {"username": "u", "password": "p", "udp": True}),
-    ("http", {}),
-    ("http", {"username": "u", "password": "p", "headers": {"X-A": "b"}}),
-    ("http", {**TLS, "skip-cert-verify": True}),
-    *(
-        ("ss", {"cipher": cipher, "password": "secret"})
-        for cipher in (
-            "aes-128-gcm",
-            "aes-192-gcm",
-            "AES-256-GCM",
-            "chacha20-poly1305",
-            "chacha20-ietf-poly1305",
-            "xchacha20-ietf-poly1305",
-            "aes-128-ctr",
-            "aes-192-ctr",
-            "aes-256-ctr",
-            "aes-128-cfb",
-            "aes-192-cfb",
-            "aes-256-cfb",
-            "rc4-md5",
-            "chacha20-ietf",
-            "xchacha20",
-            "none",
-            "plain",
-        )
-    ),
-    ("ss", {"cipher": "2022-blake3-aes-128-gcm", "password": key(16)}),
-    ("ss", {"cipher": "2022-blake3-aes-128-gcm", "password": f"{key(16)}:{key(16)}"}),
-    ("ss", {"cipher": "2022-blake3-aes-256-gcm", "password": key(32)}),
-    ("ss", {"cipher": "2022-blake3-chacha20-poly1305", "password": key(32)}),
-    (
-        "ss",
-        {
-            "cipher": "aes-128-gcm",
-            "password": "p",
-            "plugin": "obfs",
-            "plugin-opts": {"mode": "tls", "host": "example.com"},
-        },
-    ),
-    (
-        "ss",
-        {
-            "cipher": "aes-128-gcm",
-            "password": "p",
-            "plugin": "v2ray-plugin",
-            "plugin-opts": {"mode": "websocket", "path": "/a;b=c\\d", "tls": True, "mux": False},
-        },
-    ),
-    ("ss", {"cipher": "aes-128-gcm", "password": "p", "udp-over-tcp": True}),
-    ("vmess", {"uuid": UUID, "alterId": 64, "cipher": "chacha20-poly1305"}),
-    ("vmess", {"uuid": UUID, "global-padding": True, "authenticated-length": True}),
-    *(("vmess", {"uuid": UUID, **network}) for network in ({}, WS, GRPC, UPGRADE, H2, HTTP)),
-    *(("vmess", {"uuid": UUID, **TLS, **network}) for network in ({}, WS, GRPC, UPGRADE, H2)),
-    ("vmess", {"uuid": UUID, "packet-encoding": "xudp"}),
-    ("vmess", {"uuid": UUID, "packet-encoding": "packet"}),
-    *(("vless", {"uuid": UUID, **TLS, **network}) for network in ({}, WS, GRPC, UPGRADE, H2)),
-    ("vless", {"uuid": UUID, **HTTP}),
-    ("vless", {"uuid": UUID, **TLS, "flow": "xtls-rprx-vision", "reality-opts": REALITY}),
-    ("vless", {"uuid": UUID, "tls": True, "reality-opts": REALITY, **GRPC}),
-    ("vless", {"uuid": UUID, "packet-encoding": "none"}),
-    *(("trojan", {"password": "p", "sni": "a.example", **n}) for n in ({}, WS, GRPC, UPGRADE)),
-    ("trojan", {"password": "p", "reality-opts": REALITY}),
-    *(
-        ("trojan", {"password": "p", "client-fingerprint": fingerprint})
-        for fingerprint in (
-            "chrome",
-            "firefox",
-            "edge",
-            "safari",
-            "360",
-            "qq",
-            "ios",
-            "android",
-            "random",
-            "randomized",
-            "none",
-        )
-    ),
-    ("trojan", {"password": "p", "ech-opts": {"enable": True, "query-server-name": "a.example"}}),
-    ("hysteria2", {"password": "p"}),
-    (
-        "hysteria2",
-        {
-            "password": "p",
-            "ports": "1000-2000,3000",
-            "hop-interval": 15,
-            "up": "30 Mbps",
-            "down": 200,
-            "obfs": "salamander",
-            "obfs-password": "o",
-            "sni": "a.example",
-            "skip-cert-verify": True,
-        },
-    ),
-    *(
-        ("tuic", {"uuid": UUID, "password": "p", "congestion-controller": controller})
-        for controller in ("cubic", "new_reno", "bbr")
-    ),
-    (
-        "tuic",
-        {
-            "uuid": UUID,
-            "password": "p",
-            "udp-relay-mode": "quic",
-            "reduce-rtt": True,
-            "heartbeat-interval": 10000,
-            "disable-sni": True,
-        },
-    ),
-    (
-        "tuic",
-        {"uuid": UUID, "password": "p", "udp-over-stream": True, "udp-relay-mode": "native"},
-    ),
-    ("anytls", {"password": "p", "sni": "a.example", "client-fingerprint": "firefox"}),
-    (
-        "anytls",
-        {
-            "password": "p",
-            "idle-session-check-interval": 30,
-            "idle-session-timeout": 60,
-            "min-idle-session": 2,
-            "reality-opts": REALITY,
-        },
-    ),
-]
 
 
 @pytest.mark.parametrize(("protocol", "config"), ACCEPTED, ids=lambda v: json.dumps(v)[:60])
@@ -468,8 +325,6 @@ def test_plugin_options_are_read_back_unchanged(path: str, host: str, tls: bool)
     assert link.config["plugin-opts"] == {k: v for k, v in wanted.items() if v is not False}
 
 
-FOREIGN = ["detour", "bind_interface", "routing_mark", "certificate_path", "tag", "domain_resolver"]
-FOREIGN += ["plugin_opts", "server_port", "transport", "multiplex", "udp_over_tcp", "network_type"]
 values = st.just("x") | st.just(7) | st.just({"certificate_path": "/etc/shadow", "enabled": True})
 
 

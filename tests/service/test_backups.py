@@ -17,7 +17,8 @@ from egressd.model.nouns import Settings
 from egressd.store.preparation import prepare
 
 if TYPE_CHECKING:
-    from tests.service.conftest import Bench, Make, OpenBench, Settle
+    from tests.support.drafts import Make
+    from tests.support.use_cases import Bench, OpenBench, Settle
 
 NEWEST = str(prepare().newest).encode()
 """The newest schema, as named in a backup."""

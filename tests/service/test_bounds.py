@@ -9,8 +9,8 @@ from egressd.model.desired import Edit
 from egressd.model.messages import Reached, Status
 from egressd.model.nouns import ProxyService, Rule
 from egressd.service.route_explanation import Protocol, explain, question
-from tests.service.conftest import RESOLVERS
-from tests.service.test_judgement import RUNNING, STATE, Told, node, seen
+from tests.service.judged import RUNNING, STATE, Told, node, seen
+from tests.support.use_cases import RESOLVERS
 
 ONE, OTHER = "10.0.0.3", "10.0.0.9"
 CONNECTIONS = "the bound of 2048 connections through nodes is reached: further ones are refused"

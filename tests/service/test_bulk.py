@@ -10,7 +10,7 @@ import pytest
 from egressd.model.plan import Change
 
 if TYPE_CHECKING:
-    from tests.service.conftest import Bench
+    from tests.support.use_cases import Bench
 
 pytestmark = pytest.mark.anyio
 

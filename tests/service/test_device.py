@@ -16,7 +16,8 @@ from egressd.model.nouns import Settings, Whitelist
 SCHEMES = ("http://", "https://", "quic://")
 
 if TYPE_CHECKING:
-    from tests.service.conftest import Bench, Make
+    from tests.support.drafts import Make
+    from tests.support.use_cases import Bench
 
 pytestmark = pytest.mark.anyio
 

@@ -29,7 +29,9 @@ from egressd.model.errors import Failed, Invalid
 from egressd.model.nouns import Settings
 
 if TYPE_CHECKING:
-    from tests.service.conftest import Bench, Make, NetdDouble, OpenBench
+    from tests.support.drafts import Make
+    from tests.support.netd_double import NetdDouble
+    from tests.support.use_cases import Bench, OpenBench
 
 T = TypeVar("T")
 

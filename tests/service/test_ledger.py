@@ -17,7 +17,8 @@ from egressd.service import ledger, number_allocation
 from egressd.service.ledger import Proposal
 
 if TYPE_CHECKING:
-    from tests.service.conftest import Bench, Make, OpenBench, Settle
+    from tests.support.drafts import Make
+    from tests.support.use_cases import Bench, OpenBench, Settle
 
 pytestmark = pytest.mark.anyio
 

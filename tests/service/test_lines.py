@@ -14,7 +14,8 @@ from egressd.model.messages import LineStatus, Status
 from egressd.model.nouns import Line, Settings
 
 if TYPE_CHECKING:
-    from tests.service.conftest import Bench, Make
+    from tests.support.drafts import Make
+    from tests.support.use_cases import Bench
 
 pytestmark = pytest.mark.anyio
 

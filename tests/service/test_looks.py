@@ -13,7 +13,8 @@ from egressd.model.errors import Invalid
 from egressd.model.nouns import Node
 
 if TYPE_CHECKING:
-    from tests.service.conftest import Bench, Make
+    from tests.support.drafts import Make
+    from tests.support.use_cases import Bench
 
 pytestmark = pytest.mark.anyio
 

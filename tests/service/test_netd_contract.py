@@ -17,7 +17,7 @@ from egressd.service.ports import Netd
 from tests.instances import node_path
 
 if TYPE_CHECKING:
-    from tests.service.conftest import NetdDouble
+    from tests.support.netd_double import NetdDouble
 
     Both = tuple[Netd, NetdDouble]
 

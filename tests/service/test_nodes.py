@@ -18,7 +18,8 @@ from egressd.model.wording import as_sentence
 from egressd.planner.outbounds.engine import LOST_EARLY_DATA
 
 if TYPE_CHECKING:
-    from tests.service.conftest import Bench, Make
+    from tests.support.drafts import Make
+    from tests.support.use_cases import Bench
 
 pytestmark = pytest.mark.anyio
 

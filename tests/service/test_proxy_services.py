@@ -10,7 +10,8 @@ from egressd.model.errors import Invalid, Missing, OverQuota
 from egressd.model.faults import fault
 
 if TYPE_CHECKING:
-    from tests.service.conftest import Bench, Make
+    from tests.support.drafts import Make
+    from tests.support.use_cases import Bench
 
 pytestmark = pytest.mark.anyio
 

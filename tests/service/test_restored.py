@@ -27,7 +27,8 @@ from egressd.store.connection import BadDatabase
 from egressd.store.preparation import prepare
 
 if TYPE_CHECKING:
-    from tests.service.conftest import Bench, Make, OpenBench
+    from tests.support.drafts import Make
+    from tests.support.use_cases import Bench, OpenBench
 
 pytestmark = pytest.mark.anyio
 

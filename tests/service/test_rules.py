@@ -11,7 +11,8 @@ from egressd.model.errors import Invalid, Missing
 from egressd.model.faults import fault
 
 if TYPE_CHECKING:
-    from tests.service.conftest import Bench, Make
+    from tests.support.drafts import Make
+    from tests.support.use_cases import Bench
 
 pytestmark = pytest.mark.anyio
 

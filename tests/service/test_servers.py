@@ -16,10 +16,11 @@ from egressd.model.plan import Plan, difference
 from egressd.netd.reconciler import validation
 from egressd.planner.compile import compile_plan
 from egressd.service.servers import ServerSurroundings
-from tests.service.conftest import RESOLVERS
+from tests.support.use_cases import RESOLVERS
 
 if TYPE_CHECKING:
-    from tests.service.conftest import Bench, Make
+    from tests.support.drafts import Make
+    from tests.support.use_cases import Bench
 
 pytestmark = pytest.mark.anyio
 

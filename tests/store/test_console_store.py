@@ -20,7 +20,7 @@ from egressd.store.console import CHANGES_KEPT, ConsoleStore
 from egressd.store.setup_code import SetupCode
 
 if TYPE_CHECKING:
-    from tests.store.conftest import OpenDatabase
+    from tests.store.rig import OpenDatabase
 
 pytestmark = pytest.mark.anyio
 

@@ -24,7 +24,7 @@ from egressd.store.preparation import prepare
 from tests.tracing import traced
 
 if TYPE_CHECKING:
-    from tests.store.conftest import CrashServer, OpenDatabase
+    from tests.store.rig import CrashServer, OpenDatabase
 
 pytestmark = pytest.mark.anyio
 

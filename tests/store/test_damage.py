@@ -21,7 +21,7 @@ from egressd.store.connection import BadDatabase
 from egressd.store.database import Database
 
 if TYPE_CHECKING:
-    from tests.store.conftest import OpenDatabase
+    from tests.store.rig import OpenDatabase
 
 pytestmark = pytest.mark.anyio
 

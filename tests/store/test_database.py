@@ -19,7 +19,7 @@ from egressd.store import schema
 from egressd.store.database import Database
 
 if TYPE_CHECKING:
-    from tests.store.conftest import OpenDatabase
+    from tests.store.rig import OpenDatabase
 
 pytestmark = pytest.mark.anyio
 

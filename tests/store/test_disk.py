@@ -19,8 +19,8 @@ from tests.disks import fill, small_disk
 from tests.tracing import traced
 
 if TYPE_CHECKING:
-    from tests.conftest import Need
-    from tests.store.conftest import CrashServer, EditsOf, OpenDatabase
+    from tests.store.rig import CrashServer, EditsOf, OpenDatabase
+    from tests.support.needs import Need
 
 pytestmark = pytest.mark.anyio
 

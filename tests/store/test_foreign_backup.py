@@ -22,7 +22,7 @@ from egressd.store.preparation import prepare
 from egressd.store.schema_text import normal
 
 if TYPE_CHECKING:
-    from tests.store.conftest import OpenDatabase
+    from tests.store.rig import OpenDatabase
 
 pytestmark = pytest.mark.anyio
 

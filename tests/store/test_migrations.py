@@ -22,7 +22,7 @@ from egressd.store.connection import engine_in_memory, engine_on
 from egressd.store.preparation import Migrations, prepare
 
 if TYPE_CHECKING:
-    from tests.store.conftest import OpenDatabase
+    from tests.store.rig import OpenDatabase
 
 pytestmark = pytest.mark.anyio
 

@@ -19,8 +19,8 @@ from egressd.store.files import prepare_directory
 from egressd.store.preparation import prepare
 
 if TYPE_CHECKING:
-    from tests.conftest import Need
-    from tests.store.conftest import OpenDatabase
+    from tests.store.rig import OpenDatabase
+    from tests.support.needs import Need
 
 pytestmark = pytest.mark.anyio
 

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.lab.conftest import namespaces  # noqa: F401 - a fixture
 from tests.web.site import Site, first_start
 
 
 @pytest.fixture(scope="module")
-def fresh_site(namespaces: None) -> Iterator[Site]:  # noqa: F811
+def fresh_site(namespaces: None) -> Iterator[Site]:
     """Yield a device at its first start: no password has been chosen."""
     with first_start() as site:
         yield site

@@ -10,7 +10,7 @@ import asyncio
 import json
 from typing import Any, Final
 
-from tests.api.conftest import start_device
+from tests.support.api_device import start_device
 from tests.web.node import WEB, node
 
 FILE: Final = WEB / "src" / "lib" / "schemas.ts"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_docs import DOCUMENTS
+from tests.support.documents import DOCUMENTS
 from tests.web.pictures import FOLDER, PICTURES, make
 
 SIZE_MAX = 150_000

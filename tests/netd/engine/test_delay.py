@@ -19,8 +19,7 @@ from egressd.model.wording import as_sentence
 from egressd.netd.engine.document import Document
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.protocol import ProbeDocument
-from tests.lab.netns import Namespace, eventually
-from tests.netd.engine.conftest import Body
+from tests.lab.netns import Body, Namespace, eventually
 from tests.netd.engine.rig import CRASHES, MARK, UID, Entry, descriptors, document, opened
 from tests.netd.engine.site import HTTP_PORT, HTTPS_PORT, SLOWNESS_S, site
 

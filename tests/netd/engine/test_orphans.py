@@ -12,8 +12,7 @@ from pathlib import Path
 from egressd.netd.engine import launch
 from egressd.netd.engine.pool import Pool
 from egressd.netd.system import orphans
-from tests.lab.netns import Namespace, is_alive
-from tests.netd.engine.conftest import Body
+from tests.lab.netns import Body, Namespace, is_alive
 from tests.netd.engine.rig import ACCOUNT, accepts, opened, service, unheard
 
 PORT = 1080

@@ -20,8 +20,7 @@ from egressd.netd.engine.document import Document
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import SERVICES, Running
 from egressd.planner.registry import ENGINE_PORTS
-from tests.lab.netns import Namespace, eventually
-from tests.netd.engine.conftest import Body
+from tests.lab.netns import Body, Namespace, eventually
 from tests.netd.engine.rig import (
     ACCOUNT,
     CRASHES,

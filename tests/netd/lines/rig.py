@@ -11,6 +11,7 @@ import os
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +166,12 @@ def exists(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+DIAL = Dial(
+    line=Line(
+        id=1, type="l2tp", name="l2tp_1", server="vpn", port=1702, username="u", password="p"
+    ),
+    server=IPv4Address("203.0.113.9"),
+    local=IPv4Address("198.51.100.2"),
+)

@@ -15,8 +15,7 @@ import pytest
 from egressd.netd.lines import daemon_group
 from egressd.netd.lines.daemon_group import DaemonGroup, kill_all, members, prepare
 from egressd.netd.system.files import write_private
-from tests.lab.netns import eventually
-from tests.netd.lines.conftest import Body
+from tests.lab.netns import Body, eventually
 
 pytestmark = pytest.mark.lab
 

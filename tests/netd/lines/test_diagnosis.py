@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import time
-from ipaddress import IPv4Address
 
 import msgspec
 import pytest
 
-from egressd.model.nouns import Line
 from egressd.model.wording import as_sentence
 from egressd.netd.lines import diagnosis
 from egressd.netd.lines.diagnosis import IkeTalk
 from egressd.netd.lines.failure import AccountInUse, Cause, Declined, Failure, IkeStage, Unproved
 from egressd.planner.lines.dial import Dial
-
-DIAL = Dial(
-    line=Line(
-        id=1, type="l2tp", name="l2tp_1", server="vpn", port=1702, username="u", password="p"
-    ),
-    server=IPv4Address("203.0.113.9"),
-    local=IPv4Address("198.51.100.2"),
-)
+from tests.netd.lines.rig import DIAL
 
 TOLD = as_sentence("told")
 

@@ -9,7 +9,6 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -24,13 +23,10 @@ from egressd.netd.lines.lines import DialledLines
 from egressd.netd.system import orphans
 from egressd.planner.lines.address import Taken
 from egressd.planner.registry import CLEAR_LINE_PORTS
-from tests.lab.netns import Namespace, eventually, is_alive
-from tests.netd.lines.conftest import Body
+from tests.lab.netns import Inside, Namespace, eventually, is_alive
 from tests.netd.lines.rig import NETWORK, SERVER, Site, exists, install, line, opened, sh
 
 pytestmark = pytest.mark.lab
-
-Inside = Callable[[Body], None]
 
 
 def test_a_line_comes_online(run_dir: Path, inside: Inside) -> None:

@@ -12,7 +12,7 @@ from egressd.netd.lines.failure import IkeStage
 from egressd.netd.lines.manners import Manners
 from egressd.planner.lines.ipsec import Manner
 from egressd.planner.lines.proposals import ESP_OFFERS, IKE_OFFERS
-from tests.netd.lines.test_diagnosis import DIAL
+from tests.netd.lines.rig import DIAL
 
 OTHER = msgspec.structs.replace(DIAL, server=IPv4Address("203.0.113.10"))
 

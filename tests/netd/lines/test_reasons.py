@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pytest
 
 from egressd.model.sentences import SENTENCES
 from egressd.netd.lines import reasons
 from egressd.netd.lines.failure import Cause
+from tests.netd.lines.documented import ROOT, table
 
-ROOT: Final = Path(__file__).resolve().parents[3]
 ROOMS: Final = ("netd/lines", "planner/lines")
-
-
-class Row(NamedTuple):
-    """A row of the table."""
-
-    state: str
-    reason: str
-    said: str
-    does: str
-    help: str
-
-
-def table() -> list[Row]:
-    """The rows of the table."""
-    text = (ROOT / "docs" / "lines.md").read_text()
-    section = text.partition("### Reasons")[2].partition("\n## ")[0]
-    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| `")]
-    return [Row(cells[0].strip(" `"), *(cell.strip() for cell in cells[1:])) for cells in rows]
 
 
 @pytest.mark.parametrize("rule", [*reasons.PPP_LOG, *reasons.UNIT_LOG], ids=lambda r: r.code)

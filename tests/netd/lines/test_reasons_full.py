@@ -17,7 +17,7 @@ from egressd.model.nouns import Line
 from egressd.netd.lines import diagnosis
 from egressd.netd.lines.failure import Failure
 from egressd.planner.lines.dial import Dial
-from tests.netd.lines.test_reasons import table
+from tests.netd.lines.documented import table
 
 LOGS: Final = Path(__file__).parent / "logs"
 RELEASES: Final = ("bookworm", "trixie")

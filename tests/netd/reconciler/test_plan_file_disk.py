@@ -15,8 +15,8 @@ import pytest
 from egressd.model.errors import Failed
 from egressd.model.plan import Change, Patch
 from egressd.netd.reconciler.plan_file import PlanFile
-from tests.conftest import Need
 from tests.disks import fill, read_only, small_disk
+from tests.support.needs import Need
 from tests.tracing import traced
 
 

@@ -22,8 +22,8 @@ from egressd.netd.reconciler import validation
 from egressd.planner.compile import compile_plan
 from egressd.planner.outbounds import build
 from egressd.service.lines import status_of
-from tests.planner.test_change import LOCALLY, RESOLVERS, Author, steps
-from tests.planner.test_outbounds import ACCEPTED, node
+from tests.support.node_configs import ACCEPTED, node
+from tests.support.random_edits import LOCALLY, RESOLVERS, Author, steps
 
 text = st.text(max_size=24).filter(lambda text: not has_control_characters(text))
 awkward = text | st.text(alphabet="%;=\\/?#[]{}:@,*\"' aé0F", max_size=12)

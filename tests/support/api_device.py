@@ -1,0 +1,271 @@
+"""The whole API in process: real use cases, planner and database, a double of netd."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+from urllib.parse import unquote
+
+import httpx
+import msgspec
+from fastapi import FastAPI
+from starlette.types import Message, Scope
+
+from egressd.api import document
+from egressd.api.app import create_app
+from egressd.api.endpoints import Endpoint
+from egressd.api.gate import Access
+from egressd.api.services import Services
+from egressd.model.console import ChangeRecord
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.errors import Failed
+from egressd.model.messages import Event
+from egressd.service.journal import Journal
+from egressd.service.judge import Judge, Notice
+from egressd.service.overview import Overviews
+from egressd.service.route_probe import Why
+from egressd.store.database import Database
+from tests.support.netd_double import NetdDouble
+from tests.support.use_cases import RESOLVERS, Bench
+
+TOKEN = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
+PREFIX = "/svc/api/v1"
+NOW = "2026-11-20T22:58:40.125Z"
+SECOND = "2026-11-20T22:58:40Z"
+
+
+class Admission:
+    """The license, in the state that a test needs."""
+
+    def __init__(self) -> None:
+        self.refused: str | None = None
+        self.calls_left: int | None = None
+        self.broken = False
+        self.spent = 0
+
+    def refusal(self) -> str | None:
+        if self.calls_left == 0:
+            return "API_TRIAL_QUOTA_EXHAUSTED"
+        return self.refused
+
+    async def spend(self) -> bool:
+        if self.broken:
+            raise Failed("store the count of trial calls", "disk full")
+        if self.calls_left is not None:
+            if self.calls_left == 0:
+                return False
+            self.calls_left -= 1
+        self.spent += 1
+        return True
+
+
+class SessionDouble:
+    """A console session, named by its cookie."""
+
+    def __init__(self, device: Device, cookie: str) -> None:
+        self._device = device
+        self.name = cookie
+
+    def is_live(self) -> bool:
+        return self.name in self._device.sessions
+
+
+class Device:
+    """A device that serves its API. Requests carry the token by default."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.admission = Admission()
+        self.token = TOKEN
+        self.sessions = {"session=1"}
+        self.events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self.changes = MemoryChanges()
+        self.journal = Journal(self.changes, self.events.put_nowait)
+        self.notices: list[Notice] = []
+        judge = self.judge = Judge(
+            lambda: bench.ledger.state,
+            lambda: RESOLVERS,
+            self.notices.append,
+            lambda: SECOND,
+        )
+        self.app = create_app(
+            Services(
+                ledger=bench.ledger,
+                system=bench.system,
+                nodes=bench.nodes,
+                lines=bench.lines,
+                rules=bench.rules,
+                whitelist=bench.whitelist,
+                proxy_services=bench.services,
+                backups=bench.backups,
+                settings=bench.settings,
+                overviews=Overviews(bench.ledger, bench.netd, bench.system, judge, lambda: NOW),
+                why=Why(bench.ledger, bench.netd, lambda: RESOLVERS, judge),
+                journal=self.journal,
+            ),
+            access=Access(
+                token=self._read_token,
+                admission=self.admission,
+                session_of=self._session_of,
+            ),
+            events=self._stream,
+        )
+        self.client = self.client_at("192.0.2.10")
+
+    async def become(self, state: DesiredState) -> None:
+        """Reset the device to `state`, and forget everything else."""
+        # Lists are cached by revision, and revisions only rise.
+        fresh = msgspec.structs.replace(state, revision=self.bench.ledger.revision + 1)
+        self.bench.store.real = MemoryStore(fresh)
+        self.bench.store.failing = []
+        self.bench.quota = 10
+        vars(self.bench.netd).update(vars(NetdDouble()))
+        vars(self.admission).update(vars(Admission()))
+        self.token = TOKEN
+        self.sessions = {"session=1"}
+        await self.journal.flush()
+        self.changes.records.clear()
+        self.judge.forget()
+        self.notices.clear()
+        while not self.events.empty():
+            self.events.get_nowait()
+        await self.bench.ledger.load()
+        await self.bench.ledger.resync()
+
+    def client_at(self, address: str, token: str | None = TOKEN) -> httpx.AsyncClient:
+        """Return a client with that source address."""
+        headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        transport = httpx.ASGITransport(self.app, client=(address, 40000))
+        return httpx.AsyncClient(transport=transport, base_url="http://device", headers=headers)
+
+    async def call(self, method: str, path: str, body: Any = None, **more: Any) -> httpx.Response:
+        """Call an endpoint of the API; `path` is relative to its prefix."""
+        if body is not None:
+            more["json"] = body
+        return await self.client.request(method, PREFIX + path, **more)
+
+    async def answer(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
+        """Return the document that a call is answered with, status 200."""
+        response = await self.call(method, path, body, **more)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    async def problem(self, method: str, path: str, body: Any = None, **more: Any) -> str:
+        """Return the text of a call that is answered with status 400."""
+        response = await self.call(method, path, body, **more)
+        assert response.status_code == 400, response.text
+        document = response.json()
+        assert set(document) == {"error"}
+        text: str = document["error"]
+        return text
+
+    async def raw(self, method: str, path: str, token: str | None = TOKEN) -> tuple[int, Any]:
+        """Return status and document of a request whose path is sent unchanged, byte for byte."""
+        sent: list[Message] = []
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": unquote(path),
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "headers": [(b"authorization", f"Bearer {token}".encode())] if token else [],
+            "client": ("192.0.2.10", 40000),
+        }
+        await self.app(scope, receive, send)
+        return sent[0]["status"], json.loads(sent[1]["body"])
+
+    def _session_of(self, scope: Scope) -> SessionDouble | None:
+        cookie = dict(scope["headers"]).get(b"cookie", b"").decode()
+        return SessionDouble(self, cookie) if cookie in self.sessions else None
+
+    def _read_token(self) -> str:
+        if not self.token:
+            raise Failed("read the API token", "no such file")
+        return self.token
+
+    async def _stream(self) -> AsyncIterator[Event]:
+        while (event := await self.events.get()) is not None:
+            yield event
+
+
+class MemoryChanges:
+    """A record of changes in memory."""
+
+    def __init__(self) -> None:
+        self.records: list[ChangeRecord] = []
+
+    async def add_changes(self, records: Sequence[ChangeRecord]) -> None:
+        self.records += records
+
+    async def changes(self, limit: int) -> list[ChangeRecord]:
+        return self.records[::-1][:limit]
+
+
+class MemoryStore:
+    """A store in memory. The real one's promises are tested by its own tests."""
+
+    def __init__(self, state: DesiredState) -> None:
+        self._stored = state
+        self._open: DesiredState | None = None
+
+    async def load(self) -> DesiredState:
+        return self._stored
+
+    async def begin(self, edits: Sequence[Edit], revision: int) -> None:
+        assert self._open is None
+        self._open = self._stored.with_edits(edits, revision)
+
+    async def commit(self) -> None:
+        assert self._open is not None
+        self._stored, self._open = self._open, None
+
+    async def rollback(self) -> None:
+        self._open = None
+
+    async def backup(self, path: Path) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            database = Database(Path(folder))
+            await database.open()
+            await database.begin(DesiredState().edits_to(self._stored), 1)
+            await database.commit()
+            await database.backup(path)
+            await database.close()
+
+    async def read_backup(self, path: Path) -> DesiredState:
+        return await Database(path.parent).read_backup(path)
+
+
+_build_document = document.build
+
+
+_documents: list[dict[str, Any]] = []
+
+
+def build_document_once(app: FastAPI, endpoints: Iterable[Endpoint]) -> dict[str, Any]:
+    """Build the document once: it is the same for every device, and takes half of the time to make
+    one.
+    """
+    if not _documents:
+        _documents.append(_build_document(app, endpoints))
+    return _documents[0]
+
+
+async def start_device() -> Device:
+    """Return a running device with an empty configuration."""
+    store = MemoryStore(DesiredState())
+    bench = Bench(store, NetdDouble(), Path(tempfile.gettempdir()))
+    await bench.start()
+    with patch.object(document, "build", build_document_once):
+        return Device(bench)

@@ -1,0 +1,117 @@
+"""A double of netd: the plan that would be in force, without a kernel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from egressd.model.errors import Failed
+from egressd.model.instances import NodePath
+from egressd.model.messages import (
+    Delay,
+    LineStatus,
+    Located,
+    Probe,
+    RuleCount,
+    Status,
+)
+from egressd.model.plan import Change, Plan, difference
+
+
+class NetdDouble:
+    """netd without a machine: it keeps the plan that would be in force.
+
+    `behaviour` lists the outcomes of the next plans or changes, one word a call; without one, all
+    succeed. ``refuse``: it refuses. ``lose``: it carries out the call, but the connection breaks
+    before the answer. ``break``: the connection breaks before it receives the call. After the last
+    two it is away until `return_after_restart`.
+    """
+
+    def __init__(self) -> None:
+        self.plan = Plan()
+        self.asked: list[Plan | Change] = []
+        self.behaviour: list[str] = []
+        self.is_away = False
+        self.hold: asyncio.Event | None = None
+        self.shown = Status(state="running", revision=0)
+        self.engine_refuses: dict[str, str] = {}
+        self.delay_of: Callable[[Any], Delay] = lambda _: Delay(delay=42)
+        self.tried: list[NodePath] = []
+        self.members: dict[str, str] = {}
+        self.counted: dict[int, RuleCount] = {}
+
+    async def set_plan(self, plan: Plan) -> None:
+        await self._meet(plan)
+
+    async def apply(self, change: Change) -> None:
+        await self._meet(change)
+
+    async def status(self) -> Status:
+        self.reach()
+        return msgspec.structs.replace(self.shown, revision=self.plan.revision)
+
+    def lines(self) -> Mapping[str, LineStatus]:
+        return {} if self.is_away else self.shown.lines
+
+    async def try_paths(self, paths: Sequence[NodePath]) -> Sequence[str]:
+        self.reach()
+        self.tried += paths
+        return self.verdicts([msgspec.json.encode(path).decode() for path in paths])
+
+    def verdicts(self, texts: Sequence[str]) -> list[str]:
+        return [
+            next((why for part, why in self.engine_refuses.items() if part in text), "")
+            for text in texts
+        ]
+
+    async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
+        self.reach()
+        return {probe.name: self.delay_of(probe) for probe in probes}
+
+    async def counters(self) -> dict[int, RuleCount]:
+        self.reach()
+        return self.counted
+
+    async def locate(self, client: str) -> Located:
+        self.reach()
+        return Located(self.plan.hosts.get(client, 0), self.members)
+
+    def return_after_restart(self) -> None:
+        self.is_away = False
+
+    def reach(self) -> None:
+        if self.is_away:
+            raise Failed("talk to netd", "it is not running")
+
+    async def _meet(self, wanted: Plan | Change) -> None:
+        self.reach()
+        self.asked.append(wanted)
+        if self.hold is not None:
+            await self.hold.wait()
+        behaviour = self.behaviour.pop(0) if self.behaviour else "obey"
+        if behaviour == "refuse":
+            raise Failed("load the rules", "the kernel would not")
+        if behaviour != "break":
+            self._obey(wanted)
+        if behaviour in ("break", "lose"):
+            self.is_away = True
+            raise Failed("talk to netd", "it went away before it answered")
+
+    def _obey(self, wanted: Plan | Change) -> None:
+        if isinstance(wanted, Plan):
+            self.plan = difference_applied(wanted)
+            return
+        try:
+            self.plan.apply(wanted)
+        except ValueError as conflict:
+            raise Failed("apply a change", str(conflict)) from conflict
+
+
+def difference_applied(plan: Plan) -> Plan:
+    """Return a copy of `plan`, so that changes to one do not affect the other."""
+    copy = Plan()
+    copy.apply(difference(copy, plan))
+    return copy

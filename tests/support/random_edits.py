@@ -1,0 +1,161 @@
+"""Random edits of a state, which stays well-formed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+from msgspec import structs
+
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.device import LocalZone, Resolvers
+from egressd.model.names import INTERFACE_PREFIX, parse_target
+from egressd.model.nouns import Node, ProxyService, Rule, Settings, Whitelist
+
+RESOLVERS = Resolvers(
+    device=("192.0.2.53",), domestic=("192.0.2.54",), outbound=("192.0.2.55",), home=("192.0.2.56",)
+)
+LOCALLY = structs.replace(
+    RESOLVERS, local=(LocalZone(domain="lan", servers=("10.0.0.2", "10.0.0.1")),)
+)
+NAMES = ("tokyo", "paris", "lima")
+GROUPS = ("", "fast", "cheap")
+TARGETS = (
+    "DIRECT",
+    "REJECT",
+    *NAMES,
+    "Group_fast",
+    "Group_cheap",
+    "Interface:wan1",
+    "Interface:l2tp_1",
+)
+ADDRESSES = ("10.0.0.1/32", "10.0.0.2/32", "10.0.0.0/24", "10.0.0.0/30", "10.0.0.2/31")
+
+
+def node(key: int, name: str, group: str, egress: str, relay: str) -> Node:
+    config: dict[str, Any] = {"server": f"192.0.2.{key}", "port": 1080, "udp": key % 2 == 0}
+    if relay and relay != name:
+        config["dialer-proxy"] = relay
+    elif egress:
+        config["interface-name"] = egress
+    return Node(
+        id=key,
+        name=name,
+        protocol="socks5",
+        config_json=json.dumps(config),
+        group=group,
+        created_at="2026-01-01T00:00:00Z",
+    )
+
+
+@dataclass
+class Author:
+    """Turns drawn values into edits that keep the state well-formed, as `service` does."""
+
+    state: DesiredState
+    edits: list[Edit] = field(default_factory=list)
+
+    def number(self, name: str) -> None:
+        if name not in self.state.numbers:
+            self.put("numbers", name, len(self.state.numbers) + 1)
+
+    def put(self, table: str, key: int | str, row: Any) -> None:
+        edit = Edit(table, key, row)
+        self.edits.append(edit)
+        self.state = self.state.with_edits([edit], self.state.revision)
+
+    def put_rule(self, ip: str, target: str, *, is_enabled: bool, limit: int) -> None:
+        if parse_target(target).kind in ("group", "interface"):
+            self.number(target)
+        key = self.state.rule_by_ip.get(ip, max(self.state.rules, default=0) + 1)
+        rule = Rule(
+            id=key, ip=ip, target_node=target, is_enabled=is_enabled, upload_limit_kbps=limit
+        )
+        self.put("rules", key, rule)
+
+    def put_node(self, key: int, name: str, group: str, egress: str, relay: str) -> None:
+        if self.state.node_by_name.get(name, key) != key:
+            return
+        if group:
+            self.number(f"Group_{group}")
+        if egress:
+            self.number(INTERFACE_PREFIX + egress)
+        self.put("nodes", key, node(key, name, group, egress, relay))
+
+    def drop(self, table: str, key: int) -> None:
+        if key in getattr(self.state, table):
+            self.put(table, key, None)
+
+    def put_service(self, key: int, interface: str, *, is_enabled: bool) -> None:
+        self.number(INTERFACE_PREFIX + interface)
+        row = ProxyService(
+            id=key,
+            name=f"s{key}",
+            outbound_interface=interface,
+            port=9000 + key,
+            username="u",
+            password="p",
+            is_enabled=is_enabled,
+        )
+        self.put("services", key, row)
+
+
+keys = st.integers(1, 4)
+steps: st.SearchStrategy[Any] = st.one_of(
+    st.tuples(
+        st.just("put_rule"),
+        st.tuples(st.sampled_from(ADDRESSES), st.sampled_from(TARGETS)),
+        st.fixed_dictionaries({"is_enabled": st.booleans(), "limit": st.sampled_from((0, 512))}),
+    ),
+    st.tuples(
+        st.just("put_node"),
+        st.tuples(
+            keys,
+            st.sampled_from(NAMES),
+            st.sampled_from(GROUPS),
+            st.sampled_from(("", "wan1", "wan2")),
+            st.sampled_from(("", *NAMES)),
+        ),
+        st.just({}),
+    ),
+    st.tuples(
+        st.just("drop"),
+        st.tuples(st.sampled_from(("rules", "nodes", "services")), keys),
+        st.just({}),
+    ),
+    st.tuples(
+        st.just("put_service"),
+        st.tuples(keys, st.sampled_from(("wan1", "l2tp_1"))),
+        st.fixed_dictionaries({"is_enabled": st.booleans()}),
+    ),
+    st.tuples(
+        st.just("put"),
+        st.one_of(
+            st.tuples(
+                st.just("whitelist"),
+                st.just(0),
+                st.builds(
+                    Whitelist,
+                    ips=st.sampled_from(("", "198.51.100.0/24")),
+                    domains=st.sampled_from(("", "example.com", "quic://example.org:8443")),
+                    node=st.sampled_from(("DIRECT", "tokyo", "Group_fast")),
+                ),
+            ),
+            st.tuples(
+                st.just("settings"),
+                st.just(0),
+                st.builds(
+                    Settings,
+                    unmanaged=st.sampled_from(("REJECT", "DIRECT", "paris")),
+                    check_interval_s=st.sampled_from((30, 60)),
+                    sniff_domains=st.booleans(),
+                    stopped=st.booleans(),
+                    opened=st.booleans(),
+                ),
+            ),
+        ),
+        st.just({}),
+    ),
+)

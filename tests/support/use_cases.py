@@ -1,0 +1,190 @@
+"""A whole device without a kernel: real use cases, planner and database; a double of netd."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from typing import Any, Protocol
+
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.device import Resolvers
+from egressd.model.errors import Failed
+from egressd.model.instances import NodePath
+from egressd.model.nouns import Node
+from egressd.model.plan import difference
+from egressd.planner.change import plan_change
+from egressd.planner.compile import compile_plan
+from egressd.planner.probes import node_path
+from egressd.service.backups import Backups
+from egressd.service.ledger import Ledger
+from egressd.service.lines import Lines
+from egressd.service.nodes import Nodes
+from egressd.service.ports import Archive, Store
+from egressd.service.proxy_services import ProxyServices
+from egressd.service.restored import RestoreChecks
+from egressd.service.rules import Rules
+from egressd.service.servers import ServerSurroundings
+from egressd.service.settings import DeviceSettings
+from egressd.service.system import System
+from egressd.service.whitelist import DeviceWhitelist
+from egressd.store.database import Database
+from tests.support.drafts import node
+from tests.support.netd_double import NetdDouble
+
+RESOLVERS = Resolvers(
+    device=("192.0.2.53",),
+    domestic=("192.0.2.54",),
+    outbound=("192.0.2.55", "192.0.2.57"),
+    home=("192.0.2.56",),
+)
+OWN_PORTS = {8787: "the API", 8788: "the console"}
+
+
+class Storage(Store, Archive, Protocol):
+    """A store, on disk or in memory."""
+
+
+class StoreDouble:
+    """The real store, but a call of it fails if `failing` names it, once for each entry."""
+
+    def __init__(self, real: Storage) -> None:
+        self.real = real
+        self.failing: list[str] = []
+
+    async def load(self) -> DesiredState:
+        return await self.real.load()
+
+    async def begin(self, edits: Sequence[Edit], revision: int) -> None:
+        self._meet("begin")
+        await self.real.begin(edits, revision)
+
+    async def commit(self) -> None:
+        if "commit" in self.failing:
+            await self.real.rollback()
+        self._meet("commit")
+        await self.real.commit()
+
+    async def rollback(self) -> None:
+        await self.real.rollback()
+
+    async def backup(self, path: Path) -> None:
+        self._meet("backup")
+        await self.real.backup(path)
+
+    async def read_backup(self, path: Path) -> DesiredState:
+        return await self.real.read_backup(path)
+
+    def _meet(self, call: str) -> None:
+        if call in self.failing:
+            self.failing.remove(call)
+            raise Failed(f"{call} to the database", "database or disk is full")
+
+
+class Ticks:
+    """A clock that advances by a second each time that `tick` is called."""
+
+    def __init__(self) -> None:
+        self.seconds = 0
+
+    def tick(self) -> None:
+        self.seconds += 1
+
+    def __call__(self) -> str:
+        return f"2026-11-20T22:{self.seconds // 60:02}:{self.seconds % 60:02}Z"
+
+
+def dialled_by(state: DesiredState, node: Node) -> NodePath | None:
+    return node_path(state, node, RESOLVERS)
+
+
+class Bench:
+    """A device: the use cases, and their dependencies."""
+
+    def __init__(self, database: Storage, netd: NetdDouble, folder: Path) -> None:
+        self.netd = netd
+        self.store = StoreDouble(database)
+        self.clock = Ticks()
+        self.quota = 10
+        self.ledger = Ledger(
+            self.store,
+            netd,
+            compile_plan=partial(compile_plan, resolvers=RESOLVERS),
+            plan_change=partial(plan_change, resolvers=RESOLVERS),
+        )
+        ledger, clock = self.ledger, self.clock
+        self.rules = Rules(ledger, clock)
+        self.around = ServerSurroundings(
+            own=frozenset({IPv4Address("10.0.0.1"), IPv4Address("203.0.113.2")}),
+            networks=(IPv4Network("10.0.0.0/24"), IPv4Network("198.18.7.0/24")),
+            domains=("home.test",),
+        )
+        self.nodes = Nodes(ledger, netd, clock, node_path=dialled_by, around=lambda: self.around)
+        self.has_line_dns = True
+        self.lines = Lines(ledger, netd, has_line_dns=lambda: self.has_line_dns, clock=clock)
+        self.foreign_ports: set[int] = set()
+        self.services = ProxyServices(
+            ledger,
+            clock,
+            quota=lambda: self.quota,
+            own_ports=OWN_PORTS,
+            listening=self.listening,
+        )
+        self.whitelist = DeviceWhitelist(ledger)
+        self.settings = DeviceSettings(ledger)
+        self.backups = Backups(
+            ledger,
+            self.store,
+            folder,
+            lambda: self.quota,
+            RestoreChecks(OWN_PORTS, listening=self.listening, around=lambda: self.around),
+        )
+        self.system = System(
+            ledger,
+            netd,
+            uptime_s=lambda: 93.7,
+            own_memory=lambda: 1000,
+            has_api_access=lambda: True,
+        )
+
+    @property
+    def state(self) -> DesiredState:
+        return self.ledger.state
+
+    def listening(self) -> set[int]:
+        """Return other programs' ports, and those of the services that are switched on."""
+        ours = {s.port for s in self.state.services.values() if s.is_enabled}
+        return ours | self.foreign_ports
+
+    async def start(self) -> None:
+        await self.ledger.load()
+        await self.ledger.resync()
+
+    async def agree(self) -> None:
+        """Check that memory, database and netd agree."""
+        assert await self.store.load() == self.state
+        wanted = compile_plan(self.state, RESOLVERS)
+        assert self.netd.plan.revision == wanted.revision
+        assert difference(self.netd.plan, wanted).is_empty
+
+    async def add_node(self, name: str = "tokyo", **fields: Any) -> Node:
+        return (await self.nodes.create(node(name, **fields))).value
+
+
+@asynccontextmanager
+async def opened_bench(directory: Path, netd: NetdDouble | None = None) -> AsyncIterator[Bench]:
+    database = Database(directory)
+    await database.open()
+    bench = Bench(database, NetdDouble() if netd is None else netd, directory)
+    try:
+        yield bench
+    finally:
+        await bench.ledger.close()
+        await database.close()
+
+
+OpenBench = Callable[..., Any]
+
+Settle = Callable[[], Awaitable[None]]
