@@ -13,11 +13,14 @@ from pathlib import Path
 import pytest
 
 from egressd.model.errors import Failed
-from egressd.model.plan import Change, Patch
 from egressd.netd.reconciler.plan_file import PlanFile
 from tests.disks import fill, read_only, small_disk
+from tests.netd.reconciler import plan_file_writer
+from tests.netd.reconciler.plan_file_writer import FIRST, SECOND, store
 from tests.support.needs import Need
 from tests.tracing import traced
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -26,46 +29,17 @@ def _needs(need: Need) -> None:
     need("the package strace", shutil.which("strace") is not None)
 
 
-FIRST = Change(base=0, revision=1, hosts=Patch(put={"10.0.0.1": 0x1000_0001}))
-REFUSED = Change(base=1, revision=2, hosts=Patch(put={"10.0.0.5": 0x3000_0000}))
-SECOND = Change(base=1, revision=2, hosts=Patch(put={"10.0.0.6": 0x1000_0001}))
-LARGE = Change(
-    base=1,
-    revision=2,
-    hosts=Patch(put={f"10.{n >> 8}.{n & 255}.1": 0x1000_0001 for n in range(40_000)}),
-)
-
-WRITER = """
-import sys
-from pathlib import Path
-from egressd.model.errors import Failed
-from egressd.netd.reconciler.plan_file import PlanFile
-from tests.netd import test_planfile_disk as changes
-
-file = PlanFile(Path(sys.argv[1]))
-file.load()
-for line in sys.stdin:
-    try:
-        changes.store(file, getattr(changes, line.strip()))
-    except Failed as error:
-        print(error, flush=True)
-    else:
-        print("stored", flush=True)
-file.close()
-"""
-
-
 class Writer:
-    """A process that stores changes of this module, given by name."""
+    """A process that stores changes of `plan_file_writer`, given by name."""
 
     def __init__(self, path: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path)],
+            [sys.executable, "-m", plan_file_writer.__name__, str(path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             bufsize=1,
-            cwd=Path(__file__).resolve().parents[2],
+            cwd=ROOT,
         )
         self.pid = self._process.pid
 
@@ -95,11 +69,6 @@ def write() -> Iterator[Callable[[Path], Writer]]:
     yield start
     for writer in writers:
         writer.end("killed")
-
-
-def store(file: PlanFile, change: Change) -> None:
-    with file.writing(change):
-        pass
 
 
 def stored(path: Path) -> set[str]:
