@@ -25,8 +25,8 @@ from egressd.lab import netns
 from egressd.lab.lab import Lab
 from egressd.lab.spec import OWN_NAMESPACE, LabSpec
 from egressd.netd.kernel import memory
-from tests.lab.crowd import hold, make_room
-from tests.lab.netns import JoinedNamespace
+from tests.support.crowd import hold, make_room
+from tests.support.netns import JoinedNamespace
 
 RULES: Final = 10_000
 NODES: Final = 2_000

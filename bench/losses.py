@@ -23,8 +23,8 @@ from egressd.lab import netns
 from egressd.lab.lab import Lab
 from egressd.lab.nodes import PASSWORD, USER
 from egressd.lab.spec import OWN_NAMESPACE, LabSpec
-from tests.lab.crowd import ECHO, make_room
-from tests.lab.netns import JoinedNamespace
+from tests.support.crowd import ECHO, make_room
+from tests.support.netns import JoinedNamespace
 
 TARGETS: Final = (200, 1_000)
 ROUNDS: Final = 3

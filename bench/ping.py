@@ -17,7 +17,7 @@ from typing import Final
 
 from bench.figures import keep, percentile, show
 from egressd.planner.shaping import shape
-from tests.lab.shaped import SERVER, Site, limit, start_tcp
+from tests.support.shaping import SERVER, Site, limit, start_tcp
 from tests.vm import boot
 
 KBPS: Final = 2_000

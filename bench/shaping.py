@@ -24,8 +24,8 @@ from egressd.model.plan import Limit, Patch
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.tc import Shaper
 from egressd.planner.shaping import LINK_HEADER_BYTES
-from tests.lab.netns import Namespace
-from tests.lab.shaped import (
+from tests.support.netns import Namespace
+from tests.support.shaping import (
     PAYLOAD,
     SERVER,
     TOPOLOGY,

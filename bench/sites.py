@@ -14,8 +14,8 @@ from egressd.lab import netns
 from egressd.lab.client import Client
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LabSpec
-from tests.lab.crowd import make_room
-from tests.lab.netns import JoinedNamespace
+from tests.support.crowd import make_room
+from tests.support.netns import JoinedNamespace
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -15,8 +15,8 @@ import pytest
 from egressd.lab.ownership import remove_abandoned
 from egressd.planner import nodes
 from egressd.planner.outbounds import engine
-from tests.lab.netns import Namespace
 from tests.support.needs import Need
+from tests.support.netns import Namespace
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

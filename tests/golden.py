@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from egressd.planner import nft
-from tests.netd.disassembly import fast_path
-from tests.planner import reference
-from tests.planner.configurations import CONFIGURATIONS
+from tests.support import nft_reference
+from tests.support.configurations import CONFIGURATIONS
+from tests.support.disassembly import fast_path
 
 RULESETS: Final = Path(__file__).parent / "planner" / "golden"
 PROGRAMS: Final = Path(__file__).parent / "netd" / "golden"
@@ -21,7 +21,7 @@ def files() -> dict[Path, str]:
     """Return the text that each file has to have."""
     rulesets = {RULESETS / f"{n}.nft": nft.load(wanted) for n, wanted in CONFIGURATIONS.items()}
     programs = {PROGRAMS / f"{name}.bpf": text for name, text in fast_path().items()}
-    return {**rulesets, **programs, reference.DOCUMENT: reference.document()}
+    return {**rulesets, **programs, nft_reference.DOCUMENT: nft_reference.document()}
 
 
 if __name__ == "__main__":

@@ -165,3 +165,15 @@ def test_nothing_is_imported_from_test_modules_and_conftests() -> None:
         and any(part == "conftest" or part.startswith("test_") for part in name.split("."))
     ]
     assert faults == []
+
+
+def test_helpers_of_several_folders_are_in_support() -> None:
+    faults = [
+        f"{path.relative_to(TESTS)} imports {name}"
+        for path in sorted(TESTS.rglob("*.py"))
+        for name in imports(path)
+        if name.startswith("tests.")
+        and (TESTS / name.split(".")[1]).is_dir()
+        and name.split(".")[1] not in ("support", path.relative_to(TESTS).parts[0])
+    ]
+    assert faults == []

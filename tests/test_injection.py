@@ -44,9 +44,9 @@ from egressd.planner.options import options_of
 from egressd.planner.outbounds import build
 from egressd.planner.rule_set import encode, name_of
 from egressd.planner.topology import Topology, discover
-from tests.corpus import PIECES
 from tests.support.daemon_files import dial, options, sections
-from tests.support.node_configs import ACCEPTED, FOREIGN, node
+from tests.support.hostile_text import PIECES
+from tests.support.nodes.configs import ACCEPTED, FOREIGN, node
 from tests.support.random_edits import RESOLVERS
 
 CASES = int(os.environ.get("EGRESSD_INJECTION_CASES", "1500"))

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from egressd.model.names import has_control_characters
-from tests.corpus import PIECES
+from tests.support.hostile_text import PIECES
 
 if TYPE_CHECKING:
     from tests.support.api_device import Device

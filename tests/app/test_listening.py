@@ -14,7 +14,7 @@ import pytest
 from egressd.app import listening
 from egressd.app.config import Api, ListenAddress
 from egressd.model.errors import Failed
-from tests.lab.netns import Namespace
+from tests.support.netns import Namespace
 
 
 def free_endpoint() -> ListenAddress:

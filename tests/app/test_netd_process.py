@@ -19,8 +19,8 @@ from egressd.app import netd_process
 from egressd.model.errors import Failed
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.system import processes
-from tests.lab.device_state import eventually
-from tests.lab.netns import Namespace
+from tests.support.device import eventually
+from tests.support.netns import Namespace
 
 pytestmark = pytest.mark.lab
 

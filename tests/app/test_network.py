@@ -8,7 +8,7 @@ from ipaddress import IPv4Address
 import pytest
 
 from egressd.app.network import listening_ports, own_addresses
-from tests.lab.netns import Namespace
+from tests.support.netns import Namespace
 
 pytestmark = pytest.mark.lab
 

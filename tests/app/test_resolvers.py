@@ -12,7 +12,7 @@ from egressd.app import network
 from egressd.app.config import Dns
 from egressd.app.resolvers import DeviceResolvers
 from egressd.model.facts import Facts, Interface, Route
-from tests.lab.netns import Namespace
+from tests.support.netns import Namespace
 
 DOMESTIC = "192.0.2.54"
 UNNAMED = Dns(domestic=(IPv4Address(DOMESTIC),))

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from egressd.app import tls
 from egressd.model.errors import Failed
-from tests.lab.netns import Namespace
+from tests.support.netns import Namespace
 
 _ED25519 = (
     Ed25519PrivateKey.generate()

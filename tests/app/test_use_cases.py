@@ -23,9 +23,9 @@ from egressd.service.servers import ServerSurroundings
 from egressd.store.console import ConsoleStore
 from egressd.store.database import Database
 from egressd.store.trial_calls import TrialCalls
-from tests.lab.netns import eventually
 from tests.support.drafts import line, rule
 from tests.support.netd_double import NetdDouble
+from tests.support.netns import eventually
 from tests.support.use_cases import RESOLVERS
 
 pytestmark = pytest.mark.anyio

@@ -16,7 +16,7 @@ from egressd.model.errors import Failed
 from egressd.model.messages import LineNews, LineStatus, Status, StatusNews
 from egressd.model.wording import as_sentence
 from egressd.netd.ipc.server import Server
-from tests.netd.stand_ins import UnexpectedReconciler
+from tests.support.stand_ins import UnexpectedReconciler
 
 LINES = {
     "pptp_b": LineStatus(

@@ -11,7 +11,7 @@ import pytest
 
 from egressd.console.sessions import ABSOLUTE_S, IDLE_S, SESSIONS_MAX
 from tests.console.device import PASSWORD, Device
-from tests.disks import fill, small_disk
+from tests.support.disks import fill, small_disk
 
 if TYPE_CHECKING:
     from tests.console.device import Browser

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.formats.corpora import CORPUS, Case, cases, imported
+from tests.support.nodes.corpora import CORPUS, Case, cases, imported
 
 pytestmark = pytest.mark.usefixtures("new_engine")
 

@@ -23,7 +23,7 @@ from egressd.model.drafts import BadRow, NodeDraft
 from egressd.model.nouns import Node
 from egressd.planner.options import options_of as engine_options
 from egressd.planner.outbounds import build
-from tests.formats.corpora import cases
+from tests.support.nodes.corpora import cases
 
 RUNS = int(os.environ.get("EGRESSD_FUZZ", "3000"))
 UUID = "b831381d-6324-4d53-ad4f-8cda48b30811"

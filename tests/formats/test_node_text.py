@@ -17,7 +17,7 @@ from egressd.formats.nodes import parse_nodes
 from egressd.formats.rows import Accepted
 from egressd.model.drafts import BadRow
 from egressd.model.errors import Invalid
-from tests.formats.corpora import Case, cases, imported
+from tests.support.nodes.corpora import Case, cases, imported
 
 pytestmark = pytest.mark.usefixtures("new_engine")
 CASES = cases()

@@ -16,7 +16,7 @@ from egressd.formats.nodes import parse_nodes
 from egressd.formats.rows import Accepted
 from egressd.model.drafts import NodeDraft
 from tests.formats.config_strategies import CONFIGS
-from tests.formats.corpora import options_of
+from tests.support.nodes.corpora import options_of
 
 WRITERS = {
     "JSON": lambda entries: json.dumps({"proxies": entries}),

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from egressd.lab.lab import Lab
-from tests.lab.device_state import add_nodes, clear
+from tests.support.device import add_nodes, clear
 
 SAID_LAST: Final = 8_000
 """Characters of the device's log that a failed test shows."""

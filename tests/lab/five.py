@@ -19,7 +19,7 @@ from typing import Any
 from egressd.lab.device import API_PORT
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LAN_ADDRESS
-from tests.lab.device_state import SERVER, eventually
+from tests.support.device import SERVER, eventually
 
 
 class Five:

@@ -16,7 +16,7 @@ from egressd.lab.lab import Lab
 from egressd.lab.netns import exec_argv
 from egressd.lab.spec import LAN6, LAN_ADDRESS
 from egressd.planner.api_guard import CALLS_PER_S
-from tests.lab.device_state import eventually
+from tests.support.device import eventually
 
 pytestmark = pytest.mark.lab
 

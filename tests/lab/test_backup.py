@@ -12,7 +12,7 @@ import pytest
 
 from egressd.lab.lab import Lab
 from egressd.model.errors import Failed
-from tests.lab.device_state import SERVER, eventually, send
+from tests.support.device import SERVER, eventually, send
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]
 

@@ -24,9 +24,9 @@ from egressd.lab.lab import Lab
 from egressd.lab.spec import LabSpec
 from egressd.netd.kernel import open_files
 from egressd.planner.bounds import Bounds, bounds_of
-from tests.lab.device_state import SERVER, add_nodes, elements, eventually, rule, send
 from tests.lab.five import explained, heard, overview
-from tests.lab.netns import JoinedNamespace, Running
+from tests.support.device import SERVER, add_nodes, elements, eventually, rule, send
+from tests.support.netns import JoinedNamespace, Running
 
 pytestmark = pytest.mark.lab
 

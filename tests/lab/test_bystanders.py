@@ -15,7 +15,7 @@ import pytest
 
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LabSpec
-from tests.lab.device_state import SERVER, eventually, rule, send
+from tests.support.device import SERVER, eventually, rule, send
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]
 

@@ -15,12 +15,13 @@ import pytest
 from egressd.lab.lab import Lab
 from egressd.lab.process import Program
 from egressd.lab.spec import LabSpec
-from tests.lab.device_state import SERVER, add_nodes, eventually, send
+from tests.support.device import SERVER, add_nodes, eventually, send
+from tests.support.programs import families
 
 pytestmark = pytest.mark.lab
 
 WEB = f"http://{SERVER}/"
-FAMILIES = Path(__file__).with_name("families.py")
+FAMILIES = Path(families.__file__)
 UNITS = Path(__file__).resolve().parents[2] / "packaging" / "systemd"
 
 

@@ -14,7 +14,7 @@ from egressd.app.tls import CERTIFICATE
 from egressd.lab.device import TLS_PORT
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LAN_ADDRESS
-from tests.lab.device_state import SERVER, eventually, send
+from tests.support.device import SERVER, eventually, send
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]
 

@@ -15,8 +15,8 @@ from egressd.lab.dnswire import encode_query
 from egressd.lab.lab import Lab
 from egressd.lab.packets import TCP, UDP, new_token
 from egressd.lab.spec import LAN_ADDRESS, LabSpec, Place
-from tests.lab.device_state import SERVER, add_nodes, eventually, send
-from tests.lab.dnsmasq import dnsmasq
+from tests.support.device import SERVER, add_nodes, eventually, send
+from tests.support.programs.dnsmasq import dnsmasq
 
 pytestmark = pytest.mark.lab
 

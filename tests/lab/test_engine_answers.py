@@ -17,8 +17,9 @@ from egressd.lab.packets import new_token
 from egressd.lab.process import Program
 from egressd.lab.spec import LAN_ADDRESS, UDP_ECHO_PORTS, LabSpec, Place
 from egressd.planner.registry import ANSWER_PORT, LINE_PORTS
-from tests.lab.device_state import SERVER, add_nodes, eventually, send
-from tests.lab.dnsmasq import dnsmasq
+from tests.support.device import SERVER, add_nodes, eventually, send
+from tests.support.programs import argv_of
+from tests.support.programs.dnsmasq import dnsmasq
 
 pytestmark = pytest.mark.lab
 
@@ -123,7 +124,7 @@ ALLOWED = "203.0.113.99:4000"
 @contextmanager
 def forger(lab: Lab) -> Iterator[None]:
     """Send client 1 by a node that answers from all these addresses, for the block."""
-    command = [sys.executable, "-m", "tests.lab.forger", SERVER, "1099", *FORBIDDEN, ALLOWED]
+    command = argv_of("forger", SERVER, "1099", *FORBIDDEN, ALLOWED)
     program = Program(lab.internet.namespace, command, lab.folder / "forger.log", {})
     program.start()
     config = {"name": "forger", "type": "socks5", "server": SERVER, "port": 1099, "udp": True}

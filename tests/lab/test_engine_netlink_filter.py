@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from egressd.netd.engine import netlink_filter
-from tests.lab.netns import Namespace, eventually
-from tests.netd.engine.rig import end_workers, opened, target
+from tests.support.engine import end_workers, opened, target
+from tests.support.netns import Namespace, eventually
 
 pytestmark = pytest.mark.lab
 

@@ -23,8 +23,8 @@ from egressd.netd.health.worker_descriptors import WorkerDescriptors
 from egressd.netd.kernel import open_files
 from egressd.netd.system import framing, privileges
 from egressd.netd.system.privileges import Capability
-from tests.lab.netns import Namespace
-from tests.netd.engine.rig import ACCOUNT, GID, UID, end_workers, opened, service, target, unheard
+from tests.support.engine import ACCOUNT, GID, UID, end_workers, opened, service, target, unheard
+from tests.support.netns import Namespace
 
 pytestmark = pytest.mark.lab
 

@@ -24,7 +24,7 @@ from egressd.lab.client import Flood
 from egressd.lab.lab import Lab
 from egressd.lab.packets import new_token
 from egressd.lab.spec import LabSpec
-from tests.lab.device_state import SERVER, add_nodes, configure, eventually, kill, send
+from tests.support.device import SERVER, add_nodes, configure, eventually, kill, send
 
 pytestmark = pytest.mark.lab
 

@@ -33,10 +33,10 @@ from egressd.netd.kernel.ebpf import system
 from egressd.netd.kernel.fast_path import FastPath, tracking
 from egressd.netd.kernel.fast_path import path as path_module
 from egressd.netd.kernel.fast_path.elements import COUNT, address_key
-from tests.lab.device_state import SERVER, clear, eventually, kill, limit, send
-from tests.lab.leaks import watched
-from tests.lab.netns import JoinedNamespace, Namespace
-from tests.lab.short_way import CLIENT, ask_again, hooked, passed, programs_here
+from tests.support.device import SERVER, clear, eventually, kill, limit, send
+from tests.support.fast_path import CLIENT, ask_again, hooked, passed, programs_here
+from tests.support.leaks import watched
+from tests.support.netns import JoinedNamespace, Namespace
 
 pytestmark = pytest.mark.lab
 

@@ -12,8 +12,8 @@ import pytest
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LabSpec
 from egressd.model.errors import Failed
-from tests.disks import fill, small_disk
-from tests.lab.device_state import SERVER, add_nodes, eventually, send
+from tests.support.device import SERVER, add_nodes, eventually, send
+from tests.support.disks import fill, small_disk
 
 pytestmark = pytest.mark.lab
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +18,8 @@ from egressd.lab.lab import Lab
 from egressd.lab.nodes import Node
 from egressd.lab.process import Program
 from egressd.lab.spec import RESOLVERS, WEB_SERVERS, LabSpec
-from tests.lab.device_state import SERVER, clear, configure, eventually, send
+from tests.support.device import SERVER, clear, configure, eventually, send
+from tests.support.programs import argv_of
 
 pytestmark = pytest.mark.lab
 
@@ -76,7 +76,7 @@ def udp_seen(lab: Lab, client: int) -> str:
 def detour(lab: Lab, node: Node, seconds: float) -> Iterator[dict[str, str]]:
     """Put the node's server behind a slow forwarder, and yield its draft, in the group g."""
     namespace = netns.namespace(lab.name, node.role)
-    argv = [sys.executable, "-m", "tests.lab.hesitant", node.address, str(node.port), str(seconds)]
+    argv = argv_of("hesitant", node.address, str(node.port), str(seconds))
     program = Program(namespace, argv, lab.folder / f"hesitant-{node.name}.log")
     program.start()
     try:
@@ -164,7 +164,7 @@ def test_p2_a_flow_is_served_again_after_its_standby_node_was_lost(lab: Lab) -> 
     nodes[0].program.kill()
     eventually(lambda: seen(lab, 1) == nodes[1].address)
     client = lab.client(1)
-    argv = [sys.executable, "-m", "tests.lab.talker", "talk", client.address, SERVER, "7"]
+    argv = argv_of("talker", "talk", client.address, SERVER, "7")
     namespace = netns.namespace(lab.name, client.host.role)
     talker = Program(namespace, argv, lab.folder / "talker.log")
     talker.start()

@@ -25,7 +25,7 @@ from egressd.planner.registry import (
     MARK_LOCAL,
     egress_mark,
 )
-from tests.lab.device_state import SERVER, eventually, send
+from tests.support.device import SERVER, eventually, send
 
 pytestmark = pytest.mark.lab
 

@@ -17,8 +17,8 @@ from egressd.lab.packets import TCP, UDP, new_token
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
 from egressd.netd.health.dns_servers import PERIOD_S
 from tests.lab.containers import CONTAINER, Containers
-from tests.lab.device_state import SERVER, clear, eventually, rule, send
-from tests.lab.dnsmasq import UPSTREAM, asked_by, dnsmasq
+from tests.support.device import SERVER, clear, eventually, rule, send
+from tests.support.programs.dnsmasq import UPSTREAM, asked_by, dnsmasq
 
 pytestmark = pytest.mark.lab
 

@@ -10,7 +10,7 @@ import pytest
 
 from egressd.lab.lab import Lab
 from egressd.lab.spec import SERVERS6, WEB_SERVERS, LabSpec
-from tests.lab.device_state import SERVER, clear, eventually, send
+from tests.support.device import SERVER, clear, eventually, send
 
 pytestmark = pytest.mark.lab
 

@@ -22,7 +22,6 @@ from egressd.lab.lab import Lab
 from egressd.lab.packets import new_token
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec
 from egressd.netd.health.dns_servers import PERIOD_S
-from tests.lab.device_state import SERVER, add_nodes, configure, eventually, send
 from tests.lab.five import (
     all_is_well,
     all_tell,
@@ -32,6 +31,7 @@ from tests.lab.five import (
     mended,
     overview,
 )
+from tests.support.device import SERVER, add_nodes, configure, eventually, send
 
 pytestmark = pytest.mark.lab
 

@@ -14,7 +14,7 @@ from egressd.netd.kernel.address_ranges import Ranges
 from egressd.netd.kernel.conntrack import TrackedFlow
 from egressd.netd.kernel.netlink import NetlinkSocket, attribute, nest
 from egressd.planner.registry import egress_mark, inbound_number
-from tests.lab.netns import Namespace
+from tests.support.netns import Namespace
 
 pytestmark = pytest.mark.lab
 

@@ -13,7 +13,7 @@ from egressd.model.routing import PolicyRule, RouteEntry
 from egressd.netd.kernel import machine_facts, routes, sysctl
 from egressd.netd.kernel.machine_facts import FactsWatcher
 from egressd.netd.kernel.netlink import NetlinkError
-from tests.lab.netns import Namespace, eventually
+from tests.support.netns import Namespace, eventually
 
 pytestmark = pytest.mark.lab
 

@@ -10,7 +10,7 @@ import pytest
 from egressd.netd.kernel.firewalls import legacy_problems, problems
 from egressd.netd.kernel.nft import Nft
 from egressd.planner.topology import Topology
-from tests.lab.netns import Namespace
+from tests.support.netns import Namespace
 
 pytestmark = pytest.mark.lab
 

@@ -22,8 +22,8 @@ from egressd.planner import nft as script
 from egressd.planner.chains import RETIRED_MAPS
 from egressd.planner.registry import MARK_DIRECT, egress_mark, node_mark
 from egressd.planner.topology import Topology
-from tests.instances import node_instance
-from tests.lab.netns import Namespace
+from tests.support.netns import Namespace
+from tests.support.nodes.instances import node_instance
 
 pytestmark = pytest.mark.lab
 

@@ -11,7 +11,7 @@ from egressd.netd.kernel import nft_events, uapi
 from egressd.netd.kernel.netlink import Message
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.nft_events import ForeignChanges
-from tests.lab.netns import Namespace, eventually
+from tests.support.netns import Namespace, eventually
 
 pytestmark = pytest.mark.lab
 

@@ -12,7 +12,7 @@ from egressd.model.routing import PolicyRule, RouteEntry
 from egressd.netd.kernel.machine_facts import read
 from egressd.netd.kernel.routes import Synced, sync
 from egressd.planner.registry import METRIC_IPV6, METRIC_UNREACHABLE
-from tests.lab.netns import Namespace
+from tests.support.netns import Namespace
 
 pytestmark = pytest.mark.lab
 

@@ -13,7 +13,7 @@ import pytest
 
 from egressd.netd.kernel import sockets
 from egressd.netd.kernel.sockets import ClientSocket
-from tests.lab.netns import Namespace
+from tests.support.netns import Namespace
 
 pytestmark = pytest.mark.lab
 

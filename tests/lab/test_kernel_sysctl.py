@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from egressd.netd.kernel import sysctl
-from tests.lab.netns import Namespace
+from tests.support.netns import Namespace
 
 pytestmark = pytest.mark.lab
 

@@ -15,7 +15,7 @@ import pytest
 
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LabSpec
-from tests.lab.device_state import SERVER, add_nodes, elements, eventually, send, suspended
+from tests.support.device import SERVER, add_nodes, elements, eventually, send, suspended
 
 pytestmark = pytest.mark.lab
 

@@ -18,8 +18,8 @@ from egressd.lab.device import API_PORT, API_PREFIX, rule_body
 from egressd.lab.lab import Lab
 from egressd.lab.packets import ICMP, TCP, UDP, new_token
 from egressd.lab.spec import LAN6, LAN_ADDRESS, RESOLVERS, LabSpec, Place
-from tests.lab.device_state import SERVER, add_nodes, eventually, send
-from tests.lab.leaks import watched
+from tests.support.device import SERVER, add_nodes, eventually, send
+from tests.support.leaks import watched
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]
 

@@ -12,8 +12,8 @@ import pytest
 
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LAN_ADDRESS, LabSpec
-from tests.lab import socks
-from tests.lab.device_state import SERVER, eventually, send
+from tests.support.device import SERVER, eventually, send
+from tests.support.programs import socks
 
 pytestmark = pytest.mark.lab
 

@@ -15,9 +15,9 @@ from egressd.lab import netns
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LAN_ADDRESS, LabSpec
 from egressd.model.errors import Failed
-from tests.lab.device_state import SERVER, add_nodes, eventually, port_forward
-from tests.lab.netns import JoinedNamespace, Namespace, Running
-from tests.lab.shaped import (
+from tests.support.device import SERVER, add_nodes, eventually, port_forward
+from tests.support.netns import JoinedNamespace, Namespace, Running
+from tests.support.shaping import (
     PAYLOAD,
     PORT,
     Arrivals,

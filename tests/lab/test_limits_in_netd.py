@@ -16,7 +16,7 @@ from egressd.netd.dataplane.speed_limits import SpeedLimits
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.tc import Shaper
 from egressd.planner.topology import Topology
-from tests.lab.netns import Namespace
+from tests.support.netns import Namespace
 
 pytestmark = pytest.mark.lab
 

@@ -16,7 +16,7 @@ from egressd.lab.device import API_PORT
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI
 from egressd.model.errors import Failed
-from tests.lab.device_state import SERVER, clear, eventually, segments, send
+from tests.support.device import SERVER, clear, eventually, segments, send
 
 pytestmark = pytest.mark.lab
 

@@ -22,8 +22,8 @@ from egressd.lab.packets import TCP, UDP, new_token
 from egressd.lab.process import Program
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
 from egressd.netd.health.dns_servers import PERIOD_S
-from tests.lab.device_state import add_nodes, eventually, rule, send, suspended
-from tests.lab.dnsmasq import asked_by, dnsmasq
+from tests.support.device import add_nodes, eventually, rule, send, suspended
+from tests.support.programs.dnsmasq import asked_by, dnsmasq
 
 pytestmark = pytest.mark.lab
 

@@ -18,8 +18,8 @@ from egressd.lab.packets import UDP, ipv4, new_token, udp
 from egressd.lab.process import Program
 from egressd.lab.spec import DISCARD_PORT, LAN_ADDRESS, LabSpec, Place
 from tests.lab.containers import CONTAINER, Containers
-from tests.lab.device_state import SERVER, add_nodes, clear, eventually, rule, suspended
 from tests.lab.wireguard import Peer, peer_lines, raised
+from tests.support.device import SERVER, add_nodes, clear, eventually, rule, suspended
 
 pytestmark = pytest.mark.lab
 

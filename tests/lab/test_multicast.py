@@ -11,7 +11,7 @@ import pytest
 from egressd.lab.lab import Lab
 from egressd.lab.process import Program
 from egressd.lab.spec import LabSpec
-from tests.lab.device_state import eventually, send
+from tests.support.device import eventually, send
 
 pytestmark = pytest.mark.lab
 

@@ -15,7 +15,7 @@ from egressd.lab.lab import Lab
 from egressd.lab.process import Program
 from egressd.lab.spec import LAN_ADDRESS, LabSpec
 from egressd.model.errors import Failed
-from tests.lab.device_state import eventually, send
+from tests.support.device import eventually, send
 
 pytestmark = pytest.mark.lab
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -14,7 +13,8 @@ import pytest
 from egressd.lab.lab import Lab
 from egressd.lab.netns import exec_argv
 from egressd.lab.spec import RESOLVERS
-from tests.lab.device_state import send
+from tests.support.device import send
+from tests.support.programs import argv_of
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]
 
@@ -26,7 +26,7 @@ HINTED = f'1 . alpn="h2" ipv4hint="{V4}" ipv6hint="{V6}"'
 def ask(lab: Lab, *questions: str) -> list[dict[str, Any]]:
     """Return the answers that client 1 gets."""
     client = lab.client(1)
-    argv = [sys.executable, "-m", "tests.lab.questions", client.address, RESOLVERS["google"]]
+    argv = argv_of("questions", client.address, RESOLVERS["google"])
     done = subprocess.run(
         exec_argv(client.host.namespace, argv),
         input="\n".join(questions),

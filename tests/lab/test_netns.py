@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.netns import Namespace
+from tests.support.netns import Namespace
 
 pytestmark = pytest.mark.lab
 

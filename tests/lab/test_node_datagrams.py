@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,9 +12,10 @@ import pytest
 from egressd.lab.lab import Lab
 from egressd.lab.netns import exec_argv
 from egressd.lab.spec import LAN_ADDRESS, LabSpec
-from tests.lab.device_state import SERVER, add_nodes, send
-from tests.lab.served import NAME, every
 from tests.lab.tunnel import THERE, tunnel
+from tests.support.device import SERVER, add_nodes, send
+from tests.support.nodes.served import NAME, every
+from tests.support.programs import argv_of
 
 pytestmark = pytest.mark.lab
 
@@ -65,7 +65,7 @@ def exchanged(lab: Lab, client: int, *sizes: int) -> dict[int, list[str]]:
     """Return the results of datagrams of each size, sent from one socket."""
     own = lab.client(client)
     numbers = [str(number) for number in (7, *sizes)]
-    argv = [sys.executable, "-m", "tests.lab.sizes", own.address, SERVER, *numbers]
+    argv = argv_of("sizes", own.address, SERVER, *numbers)
     argv = exec_argv(own.host.namespace, argv)
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     lines = (line.split() for line in done.stdout.splitlines())
@@ -95,8 +95,8 @@ def test_a_clients_tunnel_works_through_a_node(site: Lab, mtu: int) -> None:
 def silent(lab: Lab, client: int, source: str) -> subprocess.Popen[str]:
     """Start sessions of STUN and others that fall silent."""
     ports = ("3478", "17000")
-    program = ("-m", "tests.lab.silence", str(SILENCE_S), source, SERVER, *ports)
-    argv = exec_argv(lab.client(client).host.namespace, [sys.executable, *program])
+    argv = argv_of("silence", str(SILENCE_S), source, SERVER, *ports)
+    argv = exec_argv(lab.client(client).host.namespace, argv)
     return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
 
 

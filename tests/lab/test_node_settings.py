@@ -14,8 +14,9 @@ from egressd.lab import netns
 from egressd.lab.lab import Lab
 from egressd.lab.packets import new_token
 from egressd.lab.spec import RESOLVERS, WEB_SERVERS, LabSpec
-from tests.lab.device_state import SERVER, clear, send
-from tests.lab.served import NAME, PASSWORD
+from tests.support.device import SERVER, clear, send
+from tests.support.nodes.served import NAME, PASSWORD
+from tests.support.programs import argv_of
 
 pytestmark = pytest.mark.lab
 
@@ -196,7 +197,7 @@ def test_udp_from_any_peer_reaches_a_clients_socket(lab: Lab, node: str) -> None
     send(lab, 1, node)
     namespace = netns.namespace(lab.name, "client1")
     first, second, stranger = WEB_SERVERS
-    argv = [sys.executable, "-m", "tests.lab.cone", lab.client(1).address, "7", first, second]
+    argv = argv_of("cone", lab.client(1).address, "7", first, second)
     command = netns.exec_argv(namespace, argv)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as cone:
         assert cone.stdout is not None

@@ -17,7 +17,7 @@ from egressd.lab.lab import Lab
 from egressd.lab.netns import exec_argv
 from egressd.lab.spec import LAN_ADDRESS
 from egressd.model.errors import Failed
-from tests.lab.device_state import eventually
+from tests.support.device import eventually
 
 pytestmark = pytest.mark.lab
 

@@ -5,7 +5,6 @@ address, or not at all (P1).
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,7 +17,8 @@ from egressd.lab.lab import Lab
 from egressd.lab.packets import TCP, TCP_ACK, UDP, new_token
 from egressd.lab.process import Program
 from egressd.lab.spec import SERVERS6, LabSpec, Place
-from tests.lab.device_state import SERVER, clear, eventually, send, suspended
+from tests.support.device import SERVER, clear, eventually, send, suspended
+from tests.support.programs import argv_of
 
 pytestmark = pytest.mark.lab
 
@@ -203,7 +203,7 @@ def test_p3_pending_answers_are_translated_while_the_table_is_gone(
 def late(lab: Lab) -> Iterator[int]:
     """Run a far end that answers late, and yield its port."""
     port = 5_555
-    command = [sys.executable, "-m", "tests.lab.late", SERVER, str(port)]
+    command = argv_of("late", SERVER, str(port))
     program = Program(lab.internet.namespace, command, lab.folder / "late.log", {})
     program.start()
     try:

@@ -12,9 +12,9 @@ from egressd.lab.host import Host
 from egressd.lab.lab import Lab
 from egressd.lab.packets import new_token
 from egressd.lab.spec import LabSpec, Place
-from tests.lab.device_state import SERVER, add_nodes, eventually, send, suspended
-from tests.lab.leaks import watched
 from tests.lab.wireguard import Peer, peer_lines, raised
+from tests.support.device import SERVER, add_nodes, eventually, send, suspended
+from tests.support.leaks import watched
 
 pytestmark = pytest.mark.lab
 

@@ -15,8 +15,8 @@ from egressd.lab.lab import Lab
 from egressd.lab.packets import UDP, ipv4, new_token, udp
 from egressd.lab.process import Program
 from egressd.lab.spec import DISCARD_PORT, SERVERS6, LabSpec
-from tests.lab.device_state import SERVER, add_nodes, eventually, send
-from tests.lab.served import NAME, every
+from tests.support.device import SERVER, add_nodes, eventually, send
+from tests.support.nodes.served import NAME, every
 
 pytestmark = pytest.mark.lab
 

@@ -17,12 +17,12 @@ from egressd.lab import netns
 from egressd.lab.lab import Lab
 from egressd.lab.process import Program
 from egressd.lab.spec import RESOLVERS, WHOAMI, LabSpec
-from tests.lab.device_state import SERVER, clear, send
-from tests.lab.hellos import Visit
-from tests.lab.served import NAME, Served, every
-from tests.lab.upgrading import BEHIND, Front, command
 from tests.lab.whitelisted import served as hello_servers
 from tests.lab.whitelisted import visit
+from tests.support.device import SERVER, clear, send
+from tests.support.nodes.served import NAME, Served, every
+from tests.support.nodes.upgrading import BEHIND, Front, command
+from tests.support.programs.hellos import Visit
 
 pytestmark = pytest.mark.lab
 

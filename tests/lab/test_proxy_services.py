@@ -28,10 +28,10 @@ from egressd.model.errors import Failed
 from egressd.netd.kernel import open_files
 from egressd.planner.bounds import bounds_of
 from egressd.planner.registry import MARK_PAST, MARK_SIGNED_IN
-from tests.lab import socks
-from tests.lab.device_state import SERVER, asked, clear, elements, eventually, send
 from tests.lab.five import heard, overview
-from tests.lab.netns import JoinedNamespace
+from tests.support.device import SERVER, asked, clear, elements, eventually, send
+from tests.support.netns import JoinedNamespace
+from tests.support.programs import socks
 
 pytestmark = pytest.mark.lab
 

@@ -18,7 +18,7 @@ from egressd.lab.lab import Lab
 from egressd.lab.netns import exec_argv
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
 from egressd.netd.health.dns_servers import PERIOD_S
-from tests.lab.device_state import SERVER, eventually, send
+from tests.support.device import SERVER, eventually, send
 
 pytestmark = pytest.mark.lab
 

@@ -22,7 +22,7 @@ from egressd.lab.lab import Lab
 from egressd.lab.netns import exec_argv
 from egressd.lab.packets import new_token
 from egressd.lab.spec import LAN_ADDRESS, LabSpec
-from tests.lab.device_state import SERVER, add_nodes, clear, eventually, port_forward, send
+from tests.support.device import SERVER, add_nodes, clear, eventually, port_forward, send
 
 pytestmark = pytest.mark.lab
 

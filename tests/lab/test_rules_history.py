@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LabSpec
-from tests.lab.device_state import clear
+from tests.support.device import clear
 
 pytestmark = pytest.mark.lab
 

@@ -23,8 +23,8 @@ from egressd.netd.kernel.nft import HOLD_CHAINS, HOLD_COMMENT, Nft
 from egressd.planner import nft, shaping
 from egressd.planner.registry import NFT_HOLD_TABLE, NFT_TABLE
 from egressd.planner.shaping import Hook
-from tests.lab.netns import Namespace
-from tests.planner.configurations import CONFIGURATIONS, LAN
+from tests.support.configurations import CONFIGURATIONS, LAN
+from tests.support.netns import Namespace
 
 pytestmark = pytest.mark.lab
 

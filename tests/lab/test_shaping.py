@@ -18,8 +18,8 @@ from egressd.netd.kernel.netlink import Message
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.tc import ForeignShaping, Shaper
 from egressd.planner.topology import Topology
-from tests.lab.netns import eventually
-from tests.lab.shaped import (
+from tests.support.netns import eventually
+from tests.support.shaping import (
     PAYLOAD,
     PORT,
     ROUTER,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,8 +16,9 @@ from egressd.lab.lab import Lab
 from egressd.lab.netns import exec_argv
 from egressd.lab.process import Program
 from egressd.lab.spec import RESOLVERS, WEB_SERVERS, WHOAMI, LabSpec
-from tests.lab.device_state import SERVER, eventually, send
-from tests.lab.served import NAME, every
+from tests.support.device import SERVER, eventually, send
+from tests.support.nodes.served import NAME, every
+from tests.support.programs import argv_of
 
 pytestmark = pytest.mark.lab
 
@@ -127,7 +127,7 @@ def test_datagrams_of_one_socket_reach_each_destination(
     """
     lab, _ = site
     asker = lab.client(client)
-    argv = [sys.executable, "-m", "tests.lab.cone", asker.address, "7", *WEB_SERVERS[:2]]
+    argv = argv_of("cone", asker.address, "7", *WEB_SERVERS[:2])
     command = exec_argv(asker.host.namespace, argv)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as cone:
         assert cone.stdout is not None

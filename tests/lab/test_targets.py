@@ -7,7 +7,7 @@ import pytest
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
 from egressd.planner.registry import LINE_PORTS
-from tests.lab.device_state import SERVER, add_nodes, eventually, segments, send
+from tests.support.device import SERVER, add_nodes, eventually, segments, send
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]
 

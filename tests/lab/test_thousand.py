@@ -21,9 +21,9 @@ from egressd.lab.device import rule_body
 from egressd.lab.lab import Lab
 from egressd.lab.nodes import PASSWORD, USER
 from egressd.lab.spec import OWN_NAMESPACE, LabSpec
-from tests.lab.crowd import ECHO, connected, greeting, hold_until_told, make_room
-from tests.lab.device_state import eventually
-from tests.lab.netns import JoinedNamespace
+from tests.support.crowd import ECHO, connected, greeting, hold_until_told, make_room
+from tests.support.device import eventually
+from tests.support.netns import JoinedNamespace
 
 pytestmark = pytest.mark.lab
 

@@ -14,8 +14,8 @@ import pytest
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LabSpec
 from egressd.model.messages import RuleCount
-from tests.lab.device_state import SERVER, clear, eventually, limit, send
-from tests.lab.short_way import hooked, passed
+from tests.support.device import SERVER, clear, eventually, limit, send
+from tests.support.fast_path import hooked, passed
 
 pytestmark = pytest.mark.lab
 

@@ -20,12 +20,13 @@ import pytest
 from egressd.lab.lab import Lab
 from egressd.lab.netns import exec_argv
 from egressd.lab.spec import LabSpec
-from tests.lab.device_state import SERVER, configure, eventually, send
 from tests.lab.whitelisted import save
+from tests.support.device import SERVER, configure, eventually, send
+from tests.support.programs import talker
 
 pytestmark = pytest.mark.lab
 
-TALKER = str(Path(__file__).with_name("talker.py"))
+TALKER = str(Path(talker.__file__))
 ELSEWHERE = "192.0.2.200"
 """A listed address that no client sends to."""
 STREAM_PORT = 15_007

@@ -12,7 +12,7 @@ from egressd.lab.device import API_PREFIX
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LabSpec
 from egressd.lab.wallclock import WallClock
-from tests.lab.device_state import add_nodes, eventually, send
+from tests.support.device import add_nodes, eventually, send
 
 pytestmark = pytest.mark.lab
 

@@ -11,7 +11,7 @@ import pytest
 
 from egressd.lab.lab import Lab
 from egressd.lab.spec import LabSpec
-from tests.lab.device_state import add_nodes, clear, eventually, send
+from tests.support.device import add_nodes, clear, eventually, send
 
 pytestmark = pytest.mark.lab
 

@@ -17,9 +17,9 @@ from egressd.lab.lab import Lab
 from egressd.lab.packets import new_token
 from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec
 from egressd.netd.engine.rule_sets import FOLDER
-from tests.lab.device_state import SERVER, elements, eventually, send, suspended
-from tests.lab.hellos import ADDRESS, SECOND, Visit
 from tests.lab.whitelisted import save, served, set_device, visit
+from tests.support.device import SERVER, elements, eventually, send, suspended
+from tests.support.programs.hellos import ADDRESS, SECOND, Visit
 
 pytestmark = pytest.mark.lab
 

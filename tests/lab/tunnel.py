@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from egressd.lab.host import Host
 from egressd.lab.lab import Lab
 from egressd.lab.process import Program
-from tests.lab.device_state import SERVER, eventually
+from tests.support.device import SERVER, eventually
 
 PORT = 51_820
 MTU = 1420

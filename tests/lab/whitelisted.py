@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from egressd.lab.lab import Lab
 from egressd.lab.netns import exec_argv
-from tests.lab import hellos
-from tests.lab.hellos import Visit
+from tests.support.programs import hellos
+from tests.support.programs.hellos import Visit
 
 _PROGRAM = str(Path(hellos.__file__))
 _ports = itertools.count(20_000)  # below the kernel's range of ports

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.lab.netns import Body, Inside, Namespace
+from tests.support.netns import Body, Inside, Namespace
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ from egressd.planner.registry import (
     sniffer_mark,
 )
 from egressd.planner.rule_set import encode, name_of
-from tests.instances import service_instance
+from tests.support.nodes.instances import service_instance
 
 Json = dict[str, Any]
 

@@ -29,8 +29,8 @@ from egressd.planner.chains import (
 from egressd.planner.chains import input as input_hook
 from egressd.planner.declared import COMMENT_MAX
 from egressd.planner.shaping import NETDEV, Hook
-from tests.planner.configurations import CONFIGURATIONS, LAN
-from tests.planner.reference import hooks
+from tests.support.configurations import CONFIGURATIONS, LAN
+from tests.support.nft_reference import hooks
 
 COMMENTS = {
     "table inet egressd": nft.INET.comment,

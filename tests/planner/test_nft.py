@@ -22,7 +22,7 @@ from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.resolvers import Resolver
 from egressd.planner.sets import Elements
 from egressd.planner.topology import Topology
-from tests.instances import node_instance, service_instance
+from tests.support.nodes.instances import node_instance, service_instance
 
 ONE_LAN = Topology(
     lans=("lan0",),

@@ -17,7 +17,7 @@ from egressd.model.errors import Invalid
 from egressd.model.names import has_control_characters
 from egressd.planner.options import ech_name, options_of
 from egressd.planner.outbounds import build
-from tests.support.node_configs import (
+from tests.support.nodes.configs import (
     ACCEPTED,
     FOREIGN,
     GRPC,

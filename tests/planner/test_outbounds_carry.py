@@ -35,7 +35,7 @@ from cryptography.x509.oid import NameOID
 from egressd.model.nouns import Node
 from egressd.planner.options import options_of
 from egressd.planner.outbounds import build
-from tests.lab.upgrading import BEHIND, Front
+from tests.support.nodes.upgrading import BEHIND, Front
 
 UUID = "b831381d-6324-4d53-ad4f-8cda48b30811"
 USERS = [{"name": "u", "uuid": UUID}]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import singbox
 
-from tests.formats.corpora import CORPUS, cases_of, outbounds
+from tests.support.nodes.corpora import CORPUS, cases_of, outbounds
 
 
 def problem(told: Sequence[dict[str, Any]]) -> str:

@@ -26,9 +26,9 @@ from egressd.netd.engine.protocol import ProbeDocument
 from egressd.netd.ipc.client import NetdClient
 from egressd.netd.ipc.server import Server
 from egressd.service.ports import Netd
-from tests.netd.stand_ins import UnexpectedReconciler
 from tests.support.drafts import Make
 from tests.support.netd_double import NetdDouble
+from tests.support.stand_ins import UnexpectedReconciler
 from tests.support.use_cases import Bench, OpenBench, Settle, opened_bench
 
 

@@ -14,7 +14,7 @@ from egressd.model.plan import Change, Patch, Plan
 from egressd.model.wording import as_sentence
 from egressd.planner.registry import MARK_DIRECT, MARK_REJECT
 from egressd.service.ports import Netd
-from tests.instances import node_path
+from tests.support.nodes.instances import node_path
 
 if TYPE_CHECKING:
     from tests.support.netd_double import NetdDouble

@@ -21,7 +21,7 @@ from egressd.model.errors import Failed
 from egressd.store import migrations
 from egressd.store.api_token import ApiToken
 from egressd.store.preparation import prepare
-from tests.tracing import traced
+from tests.support.tracing import traced
 
 if TYPE_CHECKING:
     from tests.store.rig import CrashServer, OpenDatabase

@@ -15,8 +15,8 @@ from egressd.model.errors import Failed
 from egressd.model.nouns import Rule
 from egressd.store.api_token import ApiToken
 from egressd.store.database import Database
-from tests.disks import fill, small_disk
-from tests.tracing import traced
+from tests.support.disks import fill, small_disk
+from tests.support.tracing import traced
 
 if TYPE_CHECKING:
     from tests.store.rig import CrashServer, EditsOf, OpenDatabase

@@ -20,7 +20,7 @@ from egressd.lab.client import Client
 from egressd.lab.spec import WEB_SERVERS
 from egressd.model.faults import fault
 from egressd.model.problem import problem
-from tests.lab.device_state import eventually
+from tests.support.device import eventually
 from tests.web.chromium import screenshot
 from tests.web.site import Site
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.netd.engine.rig import end_workers
+from tests.support.engine import end_workers
 
 
 @pytest.fixture

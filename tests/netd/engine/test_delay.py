@@ -19,9 +19,9 @@ from egressd.model.wording import as_sentence
 from egressd.netd.engine.document import Document
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.protocol import ProbeDocument
-from tests.lab.netns import Body, Namespace, eventually
-from tests.netd.engine.rig import CRASHES, MARK, UID, Entry, descriptors, document, opened
 from tests.netd.engine.site import HTTP_PORT, HTTPS_PORT, SLOWNESS_S, site
+from tests.support.engine import CRASHES, MARK, UID, Entry, descriptors, document, opened
+from tests.support.netns import Body, Namespace, eventually
 
 Inside = Callable[[Body], None]
 

@@ -26,8 +26,8 @@ from egressd.planner.instances import dialer
 from egressd.planner.nodes import DialPath
 from egressd.planner.registry import MARK_DIRECT, MARK_REJECT
 from egressd.planner.whitelist_entries import listing_of
-from tests.lab.netns import Body, Namespace, eventually
-from tests.netd.engine.rig import descriptors, document, opened
+from tests.support.engine import descriptors, document, opened
+from tests.support.netns import Body, Namespace, eventually
 
 Inside = Callable[[Body], None]
 

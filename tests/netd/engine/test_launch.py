@@ -12,7 +12,7 @@ from pathlib import Path
 
 from egressd.netd.engine import launch
 from egressd.netd.system.processes import start_time
-from tests.netd.engine.rig import descriptors
+from tests.support.engine import descriptors
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from pathlib import Path
 from egressd.netd.engine import launch
 from egressd.netd.engine.pool import Pool
 from egressd.netd.system import orphans
-from tests.lab.netns import Body, Namespace, is_alive
-from tests.netd.engine.rig import ACCOUNT, accepts, opened, service, unheard
+from tests.support.engine import ACCOUNT, accepts, opened, service, unheard
+from tests.support.netns import Body, Namespace, is_alive
 
 PORT = 1080
 INBOUND = {"type": "mixed", "listen": "127.0.0.1", "listen_port": PORT}

@@ -20,8 +20,7 @@ from egressd.netd.engine.document import Document
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import SERVICES, Running
 from egressd.planner.registry import ENGINE_PORTS
-from tests.lab.netns import Body, Namespace, eventually
-from tests.netd.engine.rig import (
+from tests.support.engine import (
     ACCOUNT,
     CRASHES,
     STACK_IS_FULL,
@@ -35,6 +34,7 @@ from tests.netd.engine.rig import (
     target,
     unheard,
 )
+from tests.support.netns import Body, Namespace, eventually
 
 Inside = Callable[[Body], None]
 

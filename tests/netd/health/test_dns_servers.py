@@ -21,7 +21,7 @@ from egressd.netd.kernel.nft import Nft
 from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.resolvers import Resolver
 from egressd.planner.topology import Topology, inbound, interface_mark
-from tests.lab.netns import Namespace
+from tests.support.netns import Namespace
 
 WAN = interface_mark("wan1", 1)
 FIRST, SECOND, THIRD = "192.0.2.1", "192.0.2.2", "192.0.2.3"

@@ -19,8 +19,8 @@ from egressd.netd.engine.protocol import ProbeDocument
 from egressd.netd.health.group_checks import GroupChecks
 from egressd.netd.health.groups import Groups
 from egressd.planner.groups import DEAD, Choice
-from tests.instances import node_instance
 from tests.netd.clockless import clockless, until
+from tests.support.nodes.instances import node_instance
 
 KEYS = ("node:1", "node:2", "node:3")
 INTERVAL_S = 1

@@ -14,8 +14,8 @@ from egressd.model.plan import Plan
 from egressd.model.wording import Sentence, as_sentence
 from egressd.netd.engine.protocol import ProbeDocument
 from egressd.netd.health.node_failures import PATIENCE_MAX_S, PATIENCE_S, PERIOD_S, NodeFailures
-from tests.instances import node_instance, service_instance
 from tests.netd.clockless import clockless, until
+from tests.support.nodes.instances import node_instance, service_instance
 
 URL = "http://site.test/"
 

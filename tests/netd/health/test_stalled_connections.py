@@ -8,7 +8,7 @@ from egressd.model.instances import Dialer, Hop, Instance, NodePath
 from egressd.model.outbounds import Grpc, HttpStream, Tls, Transport, VLess, WebSocket
 from egressd.netd.health.stalled_connections import Ends
 from egressd.planner.registry import MARK_DIRECT
-from tests.instances import service_instance
+from tests.support.nodes.instances import service_instance
 
 UUID = "b831381d-6324-4d53-ad4f-8cda48b30811"
 

@@ -17,8 +17,8 @@ from egressd.model.plan import Change, Plan
 from egressd.netd.ipc.client import NetdClient
 from egressd.netd.ipc.server import Server
 from egressd.netd.system import framing
-from tests.lab.netns import eventually
-from tests.netd.stand_ins import UnexpectedReconciler
+from tests.support.netns import eventually
+from tests.support.stand_ins import UnexpectedReconciler
 
 STATUS = Status(state="running", revision=7)
 

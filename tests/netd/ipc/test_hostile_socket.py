@@ -47,9 +47,9 @@ from egressd.planner.registry import (
     inbound_number,
     line_mark,
 )
-from tests.lab.netns import eventually
 from tests.netd.hostile import Json, at, good, raw
-from tests.netd.stand_ins import UnexpectedReconciler
+from tests.support.netns import eventually
+from tests.support.stand_ins import UnexpectedReconciler
 
 SECRET = "/etc/shadow"
 GOOD = {name: raw(message) for name, message in good().items()}

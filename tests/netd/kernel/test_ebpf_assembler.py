@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from egressd.netd.kernel.ebpf.assembler import FP, R0, R1, R2, R6, Program
-from tests.netd.disassembly import disassembled
+from tests.support.disassembly import disassembled
 
 
 def lines(program: Program) -> list[str]:

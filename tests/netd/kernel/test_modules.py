@@ -7,7 +7,7 @@ import pytest
 from egressd.model.errors import Failed
 from egressd.netd.kernel.modules import for_netlink, for_nft
 from egressd.netd.kernel.nft import Nft, _reason
-from tests.lab.netns import Namespace
+from tests.support.netns import Namespace
 
 UNKNOWN = "Could not process rule: No such file or directory"
 

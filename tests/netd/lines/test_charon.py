@@ -22,8 +22,8 @@ from egressd.planner.lines import ipsec
 from egressd.planner.lines.dial import Dial
 from egressd.planner.lines.proposals import IKE_OFFERS
 from egressd.planner.registry import LINE_PORTS
-from tests.lab.netns import Inside, eventually
 from tests.netd.lines.rig import SERVER, exists, line, sh
+from tests.support.netns import Inside, eventually
 
 STAND_IN = f"""#!{sys.executable}
 import json, socket, struct

@@ -15,7 +15,7 @@ import pytest
 from egressd.netd.lines import daemon_group
 from egressd.netd.lines.daemon_group import DaemonGroup, kill_all, members, prepare
 from egressd.netd.system.files import write_private
-from tests.lab.netns import Body, eventually
+from tests.support.netns import Body, eventually
 
 pytestmark = pytest.mark.lab
 

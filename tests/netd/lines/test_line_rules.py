@@ -13,7 +13,7 @@ import pytest
 
 from egressd.planner.lines import line_rules as lines_guard
 from egressd.planner.registry import CLEAR_LINE_PORTS
-from tests.lab.netns import Namespace
+from tests.support.netns import Namespace
 
 pytestmark = pytest.mark.lab
 

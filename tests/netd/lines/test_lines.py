@@ -23,8 +23,8 @@ from egressd.netd.lines.lines import DialledLines
 from egressd.netd.system import orphans
 from egressd.planner.lines.address import Taken
 from egressd.planner.registry import CLEAR_LINE_PORTS
-from tests.lab.netns import Inside, Namespace, eventually, is_alive
 from tests.netd.lines.rig import NETWORK, SERVER, Site, exists, install, line, opened, sh
+from tests.support.netns import Inside, Namespace, eventually, is_alive
 
 pytestmark = pytest.mark.lab
 

@@ -11,8 +11,8 @@ from egressd.model.wording import as_sentence
 from egressd.netd.ipc.client import NetdClient
 from egressd.netd.ipc.server import Server
 from egressd.netd.lines import news
-from tests.lab.netns import eventually
-from tests.netd.stand_ins import UnexpectedReconciler
+from tests.support.netns import eventually
+from tests.support.stand_ins import UnexpectedReconciler
 
 ONLINE = LineStatus(is_online=True, ip="10.9.0.2", state="online")
 DIALING = LineStatus(is_online=False, state="dialing", reason=as_sentence("s is being dialled"))

@@ -9,8 +9,8 @@ import pytest
 from egressd.model.plan import Plan
 from egressd.netd.reconciler.moved_clients import MovedClients
 from egressd.netd.reconciler.stale_flows import StaleFlows
-from tests.instances import node_instance
-from tests.netd.stand_ins import UnexpectedKernel
+from tests.support.nodes.instances import node_instance
+from tests.support.stand_ins import UnexpectedKernel
 
 HERE, GONE = 0x1000_0001, 0x1000_0002
 

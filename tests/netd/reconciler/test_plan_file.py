@@ -23,7 +23,7 @@ from egressd.model.plan import (
 )
 from egressd.netd.reconciler.plan_file import PlanFile
 from egressd.planner.rule_set import encode, name_of
-from tests.instances import node_instance
+from tests.support.nodes.instances import node_instance
 
 FULL = Plan(
     revision=7,

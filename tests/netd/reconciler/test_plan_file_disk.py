@@ -14,11 +14,11 @@ import pytest
 
 from egressd.model.errors import Failed
 from egressd.netd.reconciler.plan_file import PlanFile
-from tests.disks import fill, read_only, small_disk
 from tests.netd.reconciler import plan_file_writer
 from tests.netd.reconciler.plan_file_writer import FIRST, SECOND, store
+from tests.support.disks import fill, read_only, small_disk
 from tests.support.needs import Need
-from tests.tracing import traced
+from tests.support.tracing import traced
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -43,8 +43,8 @@ from egressd.planner.lines.address import Taken
 from egressd.planner.nft import HostUpdate
 from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.topology import Topology
-from tests.instances import node_instance, service_instance
-from tests.netd.stand_ins import (
+from tests.support.nodes.instances import node_instance, service_instance
+from tests.support.stand_ins import (
     UnexpectedEngine,
     UnexpectedKernel,
     UnexpectedLimits,

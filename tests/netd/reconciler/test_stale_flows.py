@@ -25,7 +25,7 @@ from egressd.planner.registry import (
     inbound_number,
     node_mark,
 )
-from tests.lab.netns import eventually
+from tests.support.netns import eventually
 
 EPOCH = 7
 NODE, WAN = node_mark(1), egress_mark(2)

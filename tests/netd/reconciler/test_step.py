@@ -13,7 +13,7 @@ from egressd.netd.reconciler.moved_clients import ClientMove
 from egressd.netd.reconciler.step import Scope, StartResult, Step, step_of
 from egressd.planner.nft import HostUpdate
 from egressd.planner.registry import MARK_DIRECT, node_mark
-from tests.instances import node_instance
+from tests.support.nodes.instances import node_instance
 
 NODE = node_mark(1)
 RANGE = "10.0.1.0-10.0.1.255"

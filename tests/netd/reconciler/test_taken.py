@@ -22,7 +22,7 @@ from egressd.netd.reconciler import validation
 from egressd.planner.compile import compile_plan
 from egressd.planner.outbounds import build
 from egressd.service.lines import status_of
-from tests.support.node_configs import ACCEPTED, node
+from tests.support.nodes.configs import ACCEPTED, node
 from tests.support.random_edits import LOCALLY, RESOLVERS, Author, steps
 
 text = st.text(max_size=24).filter(lambda text: not has_control_characters(text))

@@ -52,7 +52,7 @@ from egressd.planner.registry import (
     sniffer_mark,
 )
 from egressd.planner.rule_set import RULE_SETS_MAX, encode, name_of, sound_size
-from tests.instances import node_instance, node_path, service_instance
+from tests.support.nodes.instances import node_instance, node_path, service_instance
 
 SERVER = "192.0.2.53"
 CONTENT = encode(["a.test"])

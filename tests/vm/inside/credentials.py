@@ -12,7 +12,7 @@ from typing import Final
 
 from egressd.model.errors import Invalid
 from egressd.planner.lines.dial import check
-from tests.corpus import PIECES
+from tests.support.hostile_text import PIECES
 from tests.vm.inside import network
 from tests.vm.inside.network import SERVERS, Account
 from tests.vm.inside.suite import ONLINE_S, PLACES, Suite, has_state, replaced, users

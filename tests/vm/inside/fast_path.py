@@ -14,8 +14,8 @@ import msgspec
 from egressd.lab.lab import Lab
 from egressd.lab.process import Program
 from egressd.lab.spec import LabSpec
-from tests.lab.device_state import SERVER, eventually, send
-from tests.lab.short_way import hooked, passed
+from tests.support.device import SERVER, eventually, send
+from tests.support.fast_path import hooked, passed
 from tests.vm.boot import DONE
 from tests.vm.inside.netns import sh
 

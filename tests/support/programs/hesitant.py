@@ -1,4 +1,4 @@
-"""A TCP forwarder with a delay: ``python -m tests.lab.hesitant ADDRESS PORT SECONDS``.
+"""A TCP forwarder with a delay: ``python -m tests.support.programs.hesitant ADDRESS PORT SECONDS``.
 
 It listens on the next port and forwards each connection to PORT after SECONDS. The kernel of a test
 machine may be unable to delay packets (netem).

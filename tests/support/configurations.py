@@ -31,7 +31,7 @@ from egressd.planner.registry import (
 )
 from egressd.planner.sets import Elements
 from egressd.planner.topology import Topology
-from tests.instances import node_instance, node_path, service_instance
+from tests.support.nodes.instances import node_instance, node_path, service_instance
 
 LAN, OTHER_LAN, DOCKER = map(IPv4Network, ("10.77.0.0/24", "10.78.0.0/24", "172.17.0.0/16"))
 ONE_LAN: Final = Topology(

@@ -1,8 +1,8 @@
 """One UDP socket that sends datagrams of several sizes.
 
-``python -m tests.lab.sizes SOURCE ADDRESS PORT SIZE…`` prints for each the size, the answer's size
-without the greeting, and the address and port that the server saw, or the error. A missing answer
-is ``lost``.
+``python -m tests.support.programs.sizes SOURCE ADDRESS PORT SIZE…`` prints for each the size, the
+answer's size without the greeting, and the address and port that the server saw, or the error. A
+missing answer is ``lost``.
 """
 
 from __future__ import annotations

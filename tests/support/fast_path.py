@@ -18,7 +18,7 @@ from egressd.netd.kernel.fast_path.hooks import Hooks
 from egressd.netd.kernel.netlink import NetlinkSocket
 from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.topology import discover
-from tests.lab.netns import JoinedNamespace
+from tests.support.netns import JoinedNamespace
 
 
 def programs_here() -> dict[str, int]:

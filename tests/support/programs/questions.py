@@ -1,4 +1,4 @@
-"""DNS queries with full answers: ``python -m tests.lab.questions SOURCE SERVER``.
+"""DNS queries with full answers: ``python -m tests.support.programs.questions SOURCE SERVER``.
 
 Reads lines ``NAME TYPE [edns | dnssec]``. Prints for each answer, as a line of JSON, its code, the
 records of the answer and of the authority, and the presence of an OPT record.

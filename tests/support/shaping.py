@@ -26,7 +26,7 @@ from egressd.model.plan import Limit
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.tc import Shaper
 from egressd.planner.topology import Topology
-from tests.lab.netns import Namespace
+from tests.support.netns import Namespace
 
 SERVER = "192.0.2.2"
 ROUTER = "10.77.0.1"

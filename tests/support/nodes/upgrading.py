@@ -1,4 +1,4 @@
-"""HTTP Upgrade in front of nodes' servers: ``python -m tests.lab.upgrading CONFIG``.
+"""HTTP Upgrade in front of nodes' servers: ``python -m tests.support.nodes.upgrading CONFIG``.
 
 The engine's own server for this transport loses the client's first byte when it arrives right after
 the upgrade: net/http has read it ahead by then, and the server drops the bytes that ``Hijack``

@@ -1,4 +1,5 @@
-"""UDP sessions that fall silent: ``python -m tests.lab.silence SECONDS SOURCE ADDRESS PORT…``.
+"""UDP sessions that fall silent: ``python -m tests.support.programs.silence SECONDS SOURCE ADDRESS
+PORT…``.
 
 Sends a datagram to each port by a socket of its own, is silent for SECONDS, then sends another.
 Prints for each port ``kept`` if the server saw the same address and port both times, or both
@@ -13,7 +14,7 @@ import sys
 import time
 from contextlib import ExitStack
 
-from tests.lab.socks import ASSOCIATE, negotiate, request
+from tests.support.programs.socks import ASSOCIATE, negotiate, request
 
 WAIT_S = 3.0
 

@@ -25,7 +25,7 @@ from egressd.model.nouns import Node
 from egressd.planner.options import options_of as engine_options
 from egressd.planner.outbounds import build
 
-CORPUS = Path(__file__).parent / "corpus"
+CORPUS = Path(__file__).parents[2] / "formats" / "corpus"
 
 
 class Case(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from egressd.lab.chaos.judge import Era, Judge
 from egressd.lab.lab import Lab
 from egressd.lab.observed import ProbeResult
 from egressd.lab.packets import new_token
-from tests.lab.device_state import eventually, send
+from tests.support.device import eventually, send
 
 RATES: Final[Mapping[str, float]] = {"udp": 300, "icmp": 100, "tcp": 100}
 BACK_WITHIN_S: Final = 5.0

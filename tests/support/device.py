@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from egressd.lab.lab import Lab
 from egressd.lab.observed import Seen
 from egressd.model.errors import Failed
-from tests.netd.engine.rig import is_stopped
+from tests.support.engine import is_stopped
 
 SERVER = "203.0.113.10"
 _TIMESTAMPS = 12

@@ -1,6 +1,6 @@
 """A SOCKS5 node that answers UDP under other addresses.
 
-``python -m tests.lab.forger ADDRESS PORT NAME…``
+``python -m tests.support.programs.forger ADDRESS PORT NAME…``
 
 It answers each datagram twice: from the address that the datagram was for, and from another
 ``ADDRESS:PORT`` of the list, in turn. It relays nothing. RFC 1928, section 7, describes the header

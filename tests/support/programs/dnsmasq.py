@@ -10,7 +10,7 @@ from egressd.lab.host import Host
 from egressd.lab.lab import Lab
 from egressd.lab.process import Program
 from egressd.lab.spec import RESOLVERS
-from tests.lab.device_state import eventually
+from tests.support.device import eventually
 
 UPSTREAM = RESOLVERS["quad9"]
 """The resolver that it asks for unknown names."""

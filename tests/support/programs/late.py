@@ -1,4 +1,4 @@
-"""A UDP echo server that answers late: ``python -m tests.lab.late ADDRESS PORT``."""
+"""A UDP echo server that answers late: ``python -m tests.support.programs.late ADDRESS PORT``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""One UDP socket that several servers reply to: ``python -m tests.lab.cone SOURCE PORT ADDRESS…``.
+"""One UDP socket that several servers reply to: ``python -m tests.support.programs.cone SOURCE PORT
+ADDRESS…``.
 
 Prints, line by line, the address of it that each server sees. Then it waits for one more datagram,
 and prints its sender.

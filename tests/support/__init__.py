@@ -1,0 +1,35 @@
+"""Helpers of the tests of more than one folder. Those of one folder's tests are beside them.
+
+Networks and devices:
+
+- `netns`: namespaces with nothing in them, and functions that run there.
+- `device`: rules, nodes and processes of a lab's device.
+- `leaks`: clients that flood during an event, and a judge over every upstream.
+- `shaping`: a router with speed limits between clients and a server.
+- `crowd`: many clients of one namespace at the same time.
+- `fast_path`: the kernel's view of the fast path.
+- `use_cases`, `netd_double`, `drafts`: a device without a kernel. `api_device` serves its API.
+- `stand_ins`: netd's ports, without anything behind them.
+
+Nodes, and other input:
+
+- `nodes`: configurations (`configs`), texts to import (`corpora`), the engine's instances of nodes
+  (`instances`), and real servers (`served`, `upgrading`).
+- `random_edits`: a state that changes at random.
+- `hostile_text`: pieces that break generated text unless they are refused or quoted.
+- `configurations`: ten configurations of a device, for the golden files.
+
+Programs and machines:
+
+- `programs`: small programs that run in namespaces; clients and servers, each with one odd habit.
+- `engine`: the engine's workers, documents for them, and their descriptors.
+- `tracing`, `disks`: processes whose system calls fail, file systems that are full.
+- `needs`: checks that the machine has what a test needs.
+
+Readers of what egressd writes:
+
+- `daemon_files`: files of a line's daemons, read as the daemons read them.
+- `disassembly`: eBPF programs as text.
+- `nft_reference`: the reference of the nftables tables.
+- `documents`: the project's documents.
+"""

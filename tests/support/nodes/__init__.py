@@ -1,0 +1,1 @@
+"""Nodes: their configurations, texts to import, instances of the engine, and real servers."""
