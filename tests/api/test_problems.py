@@ -29,7 +29,7 @@ def errors(answer: Any) -> list[tuple[str, str]]:
     return [(error["pointer"], error["code"]) for error in answer.json()["errors"]]
 
 
-async def test_an_operations_endpoint_tells_field_and_code(device: Device) -> None:
+async def test_an_operations_endpoint_answers_with_field_and_code(device: Device) -> None:
     answer = await device.client.put("/ops/settings", json=SETTINGS, headers=ASKS)
     assert answer.status_code == 400
     assert answer.headers["content-type"] == MEDIA_TYPE
@@ -95,14 +95,14 @@ async def test_faults_of_the_form_have_fields_and_codes(
         ({"content-type": "application/json"}, b'{"a": 1, "a": 1}', "given-twice"),
     ],
 )
-async def test_a_body_that_cannot_be_read_is_told_too(
+async def test_an_unreadable_body_is_a_problem_with_a_code(
     device: Device, headers: dict[str, str], content: bytes, code: str
 ) -> None:
     answer = await device.client.put("/ops/settings", content=content, headers={**ASKS, **headers})
     assert errors(answer) == [("", code)]
 
 
-async def test_parameters_are_told_like_fields(device: Device) -> None:
+async def test_faults_of_parameters_are_reported_like_those_of_fields(device: Device) -> None:
     path = "/ops/explain?client=nobody&destination=example.com"
     assert errors(await device.client.get(path, headers=ASKS)) == [("/client", "ipv4-address")]
     path = "/ops/explain?client=10.0.0.1&destination=a&port=0&port=1"
@@ -113,13 +113,15 @@ async def test_parameters_are_told_like_fields(device: Device) -> None:
     "accept",
     ["", "*/*", "application/*", "application/json", f"{MEDIA_TYPE};q=0", f"{MEDIA_TYPE}; q=0.000"],
 )
-async def test_only_who_names_it_gets_one(device: Device, accept: str) -> None:
+async def test_a_client_that_accepts_no_problem_gets_a_plain_error(
+    device: Device, accept: str
+) -> None:
     answer = await device.client.put("/ops/settings", json=SETTINGS, headers={"accept": accept})
     assert answer.json().keys() == {"error"}
 
 
 @pytest.mark.parametrize("accept", [MEDIA_TYPE, f"text/html, {MEDIA_TYPE.upper()};q=0.5"])
-async def test_who_names_it_gets_one(device: Device, accept: str) -> None:
+async def test_a_client_that_accepts_problems_gets_one(device: Device, accept: str) -> None:
     answer = await device.client.put("/ops/settings", json=SETTINGS, headers={"accept": accept})
     assert answer.headers["content-type"] == MEDIA_TYPE
 
@@ -145,7 +147,7 @@ async def test_programs_get_the_one_shape_of_v1_whatever_they_accept(device: Dev
     assert (gone.status_code, gone.json()) == (200, {"error": "there is no rule with the id 7"})
 
 
-async def test_the_page_is_told_field_and_code_by_v1_too(device: Device) -> None:
+async def test_the_page_gets_field_and_code_from_v1_too(device: Device) -> None:
     page = device.client_at("192.0.2.11", None)
     path = "/svc/api/v1/rules"
     answer = await page.post(path, json=RULE, headers=SESSION)

@@ -125,7 +125,7 @@ def test_traffic_continues_while_a_process_is_dead(lab: Lab, part: str) -> None:
         send(lab, 4, "REJECT")  # the API answers and netd applies
 
 
-def test_p2_an_api_that_starts_after_netds_socket_was_removed_reaches_netd(lab: Lab) -> None:
+def test_p2_an_api_that_starts_without_netds_socket_reaches_netd(lab: Lab) -> None:
     (lab.folder / "egressd" / "run" / "netd.sock").unlink()
     with watched(lab):
         kill(lab, "egressd.app api")

@@ -294,7 +294,7 @@ def test_a_callback_that_changes_routes_is_not_called_endlessly(namespace: Names
     assert 1 <= namespace.run(lambda: asyncio.run(body())) <= 10
 
 
-def test_p2_foreign_kernel_settings_are_reported_and_restored_in_few_calls(
+def test_p2_foreign_sysctls_are_reported_and_restored_in_few_calls(
     namespace: Namespace,
 ) -> None:
     # The slow look alone would see the changes up to 10 s later.

@@ -114,7 +114,7 @@ def test_a_disabled_line_blocks_while_its_interface_still_exists(lab: Lab) -> No
     eventually(lambda: carried(lab))  # once the interface dialled before is gone
 
 
-def test_a_rename_renames_the_target_and_blocks_until_the_interface_exists(
+def test_a_rename_renames_the_target_and_blocks_without_the_interface(
     lab: Lab,
 ) -> None:
     up(lab)

@@ -50,7 +50,7 @@ def test_a_fault_is_moved_to_another_field_and_into_what_holds_it() -> None:
     assert made.inside("config_json").code == "http-path"
 
 
-def test_lists_are_told_with_commas_and_braces_as_they_are() -> None:
+def test_lists_are_written_with_commas_and_braces_as_they_are() -> None:
     assert str(fault("type", "one-of", choices=("{a}", "b"))) == "type must be one of {a}, b"
 
 
@@ -61,7 +61,7 @@ def test_an_error_has_all_faults_and_one_text() -> None:
     assert hash(error.faults[0]) == hash(fault("ip", "ipv4-or-cidr"))
 
 
-def test_what_a_field_takes_is_the_end_of_the_sentence() -> None:
+def test_the_values_that_a_field_takes_end_the_sentence() -> None:
     assert takes("whole-number", least=1, most=9) == "a whole number from 1 to 9"
 
 

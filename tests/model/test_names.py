@@ -134,7 +134,7 @@ def test_a_skeleton_is_its_own_skeleton(name: str) -> None:
     assert skeleton(unicodedata.normalize("NFD", name)) == skeleton(name)
 
 
-def test_the_skeleton_of_each_character_with_a_prototype_is_its_own_skeleton() -> None:
+def test_the_skeleton_of_each_skeleton_is_itself() -> None:
     """The prototype of U+FEF5 decomposes into characters that have prototypes themselves."""
     looks = [
         skeleton(chr(point)) for point in range(sys.maxunicode + 1) if chr(point).isprintable()

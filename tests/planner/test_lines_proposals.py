@@ -71,7 +71,7 @@ IKE = {
 CHILD = {"encr-alg": b"AES_GCM_16", "encr-keysize": b"128"}
 
 
-def test_what_is_in_use_is_named() -> None:
+def test_algorithms_in_use_are_named() -> None:
     ike = "IKE AES_CBC_256/HMAC_SHA2_256_128/MODP_2048"
     assert in_use(IKE, CHILD, is_forced=False) == f"{ike}, ESP AES_GCM_16_128"
     in_udp = CHILD | {"encap": b"yes"}
@@ -81,7 +81,7 @@ def test_what_is_in_use_is_named() -> None:
     assert in_use(IKE, CHILD, is_forced=True) == f"{ike}, ESP AES_GCM_16_128", "it takes no UDP"
 
 
-def test_what_is_weak_is_told() -> None:
+def test_weak_algorithms_are_named() -> None:
     ike = IKE | {"encr-alg": b"3DES_CBC", "integ-alg": b"HMAC_MD5_96", "dh-group": b"MODP_1024"}
     del ike["encr-keysize"]
     child = {"encr-alg": b"3DES_CBC", "integ-alg": b"HMAC_SHA1_96"}
@@ -91,7 +91,7 @@ def test_what_is_weak_is_told() -> None:
     )
 
 
-def test_what_is_in_use_has_a_code_and_values() -> None:
+def test_algorithms_in_use_have_a_code_and_values() -> None:
     found = in_use(IKE, CHILD, is_forced=False)
     ike = ("AES_CBC_256", "HMAC_SHA2_256_128", "MODP_2048")
     assert (found.code, found.values) == ("ipsec", {"ike": ike, "esp": ("AES_GCM_16_128",)})

@@ -151,7 +151,7 @@ def test_narrow_zones_come_first_and_servers_in_order() -> None:
     assert rules[0]["action"] == "predefined"
 
 
-def test_each_target_but_reject_has_local_names_and_unruled_clients_do_not() -> None:
+def test_each_target_but_reject_has_local_names_and_the_unruled_do_not() -> None:
     found = plan(unmanaged="tokyo")
     assert asks_locally(found) == {"dns:0", "dns:1", "dns:2", "node:1"}
     marks = {

@@ -211,7 +211,7 @@ def test_networks_inside_another_are_omitted() -> None:
     ]
 
 
-def test_answers_to_inbound_flows_leave_by_their_wan_named_by_rules_or_not() -> None:
+def test_answers_to_inbound_flows_leave_by_their_wan_even_without_rules() -> None:
     for egresses in ({}, {"wan1": Egress(number=1)}):
         elements = nft.elements(Plan(egresses=egresses), TWO_LANS, {})
         assert elements["inmark"] == {'"wan1"': "0x20007000"}
@@ -229,7 +229,7 @@ def test_a_lan_is_an_egress_if_it_is_routable() -> None:
     }
 
 
-def test_a_line_that_is_not_wanted_is_no_egress_while_its_interface_exists() -> None:
+def test_an_unwanted_line_with_an_interface_is_no_egress() -> None:
     elements = by_line(egress=Egress(number=2), is_wanted=False)
     assert LINE_A not in elements["alive"]
     assert not [pair for pair in elements["pairs"] if "l2tp_a" in pair]

@@ -247,7 +247,7 @@ def test_ech_configuration_becomes_pem() -> None:
     }
 
 
-def test_the_name_of_the_ech_query() -> None:
+def test_the_ech_query_has_the_sni_or_the_configured_name() -> None:
     def name(**ech: Any) -> str:
         fields = {"server": "a.example", "password": "p", "ech-opts": {"enable": True, **ech}}
         return ech_name(build(node("trojan", {**fields, "sni": "b.example"})))

@@ -44,7 +44,7 @@ def test_a_wrong_password_waits_longer_from_the_first_attempt(cause: Cause) -> N
     assert delays == [60, 120, 240, 480, REFUSED_MAX_S, REFUSED_MAX_S]
 
 
-def test_an_account_in_use_is_asked_for_every_few_seconds_for_some_minutes() -> None:
+def test_an_account_in_use_is_tried_every_few_seconds_for_minutes() -> None:
     backoff = Backoff()
     backoff.delay(Cause.UNREACHABLE, 0)
     delays = [

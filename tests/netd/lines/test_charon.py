@@ -165,7 +165,7 @@ def test_a_server_that_takes_one_proposal_is_asked_for_it_at_once(
 
 @pytest.mark.lab
 @pytest.mark.parametrize(("secret", "tried"), [("late", [0, 1, 0]), ("deaf", [0, 1, 0, 1])])
-def test_a_server_that_was_down_is_asked_for_the_first_offer_once_it_is_there(
+def test_a_server_that_was_down_gets_the_first_offer_on_its_return(
     secret: str, tried: list[int], run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is silent about that offer keeps the other one."""
@@ -241,7 +241,7 @@ def test_lines_leave_an_ike_association_that_the_server_has_forgotten(
 
 
 @pytest.mark.lab
-def test_where_nothing_comes_by_esp_it_goes_in_udp_next(
+def test_a_line_without_an_answer_by_esp_uses_udp_next(
     run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(run_dir, monkeypatch)

@@ -203,7 +203,7 @@ def test_pppd_messages_become_a_cause_and_a_reason(ppp: str, cause: Cause, reaso
         ),
     ],
 )
-def test_pppd_tells_of_a_pptp_line(ppp: str, cause: Cause, reason: str) -> None:
+def test_pppds_log_gives_the_reason_of_a_pptp_line(ppp: str, cause: Cause, reason: str) -> None:
     assert verdict(BEGINNING + ppp, dial=PPTP) == (cause, reason)
 
 
@@ -330,7 +330,7 @@ def test_a_server_may_say_that_an_account_is_in_use(said: str, is_in_use: bool) 
         assert isinstance(found, AccountInUse) is is_in_use
 
 
-def test_what_has_worked_is_not_wrong() -> None:
+def test_a_password_that_has_worked_is_not_called_wrong() -> None:
     def found(failure: Failure) -> tuple[Cause, str]:
         made = diagnosis.reconsidered(failure, "203.0.113.9", is_proven=True)
         return made.cause, str(made)
@@ -431,7 +431,7 @@ def test_messages_of_a_server_are_sanitised() -> None:
         f'rcvd [LCP TermReq id=0x2 "no {"x" * 223}\nxx"]\nLCP terminated by peer (no {"x" * 225}',
     ],
 )
-def test_long_words_are_told_though_pppd_cuts_them(log: str) -> None:
+def test_long_words_are_reported_though_pppd_cuts_them(log: str) -> None:
     assert verdict(log) == (Cause.REFUSED, f"the server ended the line: no {'x' * 117}")
 
 
@@ -502,7 +502,9 @@ def test_the_end_of_a_line_is_recognised_while_pppd_continues(log: str, is_over:
         (f"{BEGINNING}CHAP authentication succeeded\n", "", "the server gave no IP address"),
     ],
 )
-def test_how_far_a_line_came_is_told(ppp: str, daemon: str, reason: str) -> None:
+def test_the_reason_names_the_last_step_that_a_line_reached(
+    ppp: str, daemon: str, reason: str
+) -> None:
     found = diagnosis.unfinished(DIAL, ppp, XL2TPD + daemon)
     assert (found.cause, str(found)) == (Cause.UNREACHABLE, reason)
 
@@ -659,7 +661,7 @@ def test_ike_messages_become_a_cause_and_a_reason(
         (True, True, ", neither by ESP nor by ESP in UDP"),
     ],
 )
-def test_what_does_not_come_through_an_association_is_told(
+def test_silence_of_l2tp_through_ipsec_names_the_encapsulation(
     in_udp: bool, was_tried: bool, end: str
 ) -> None:
     found = diagnosis.unheard(DIAL, in_udp=in_udp, was_tried=was_tried)

@@ -156,7 +156,7 @@ def test_p1_packets_of_a_line_do_not_leave_by_another_interface(
         assert not arrives(raw(namespace, OWN), tunnel, PPTP)
 
 
-def test_p1_a_pptp_server_that_is_called_by_a_line_is_heard_there_and_nobody_else(
+def test_p1_only_the_pptp_server_of_a_line_is_heard_on_its_carrier(
     namespace: Namespace,
 ) -> None:
     with Namespace() as far, ExitStack() as opened:

@@ -540,7 +540,7 @@ def test_a_line_is_not_dialled_by_the_wrong_wan(run_dir: Path, inside: Inside) -
     inside(body)
 
 
-def test_a_line_whose_packets_went_astray_tells_so(
+def test_a_line_whose_packets_went_astray_gives_that_reason(
     run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two lines may have one address, for which the kernel uses one of them. The reason names that,

@@ -53,7 +53,7 @@ def test_lines_that_try_the_same_at_once_try_it_once() -> None:
     assert manners.of(DIAL).is_in_udp
 
 
-def test_a_server_that_is_silent_is_offered_other_things_unless_one_has_worked() -> None:
+def test_a_silent_server_gets_the_next_offer_unless_one_has_worked() -> None:
     manners = Manners()
     manners.unanswered(DIAL, manners.of(DIAL), IkeStage.IKE)
     assert manners.of(DIAL).ike == 1
@@ -64,7 +64,7 @@ def test_a_server_that_is_silent_is_offered_other_things_unless_one_has_worked()
     assert manners.of(DIAL).ike == 2, "it was changed"
 
 
-def test_what_follows_on_silence_is_a_guess_until_the_first_offer_was_asked_for_again() -> None:
+def test_an_offer_after_silence_is_a_guess_until_the_first_is_repeated() -> None:
     manners = Manners()
     assert not manners.is_guess(DIAL)
     manners.refused(DIAL, manners.of(DIAL), IkeStage.IKE)
@@ -99,7 +99,7 @@ def test_a_later_netd_goes_on_in_the_manner_of_what_is_up() -> None:
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=300, max_size=400))
-def test_what_is_remembered_is_bounded(servers: list[int]) -> None:
+def test_the_number_of_remembered_servers_is_bounded(servers: list[int]) -> None:
     manners = Manners()
     for number in servers:
         dial = msgspec.structs.replace(DIAL, server=IPv4Address(number))

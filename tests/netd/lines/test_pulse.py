@@ -50,7 +50,7 @@ def test_an_idle_line_to_a_server_that_answers_no_echoes_is_kept() -> None:
 @pytest.mark.parametrize(
     ("idle_s", "missed_s"), [(0.0, SILENT_S), (5.0, 9.5), (30.0, 34.5), (3600.0, 3604.5)]
 )
-def test_a_server_that_answers_no_echoes_is_missed_when_it_does_not_answer_what_is_sent(
+def test_a_server_without_echoes_is_missed_if_traffic_stays_unanswered(
     idle_s: float, missed_s: float
 ) -> None:
     """Also where nothing was sent for a while before: the first packet has its time."""
@@ -61,7 +61,7 @@ def test_a_server_that_answers_no_echoes_is_missed_when_it_does_not_answer_what_
     assert silent_after(received, sent, [ASKED] * looks) == last * LOOK_S + missed_s
 
 
-def test_it_is_pinged_before() -> None:
+def test_a_doubtful_server_is_pinged_before_it_counts_as_silent() -> None:
     pulse = SignsOfLife(0)
     pulse.look(0, Packets(1, 1), b"")
     assert not pulse.is_doubtful(5)

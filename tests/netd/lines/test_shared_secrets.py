@@ -64,7 +64,7 @@ def test_one_secret_is_used_at_a_time() -> None:
     asyncio.run(body())
 
 
-def test_who_waits_is_not_passed_by_those_that_come_later() -> None:
+def test_a_waiting_line_is_not_passed_by_later_ones() -> None:
     async def body() -> None:
         users = Users()
         await users.come("a", "one")
@@ -82,7 +82,7 @@ def test_who_waits_is_not_passed_by_those_that_come_later() -> None:
     asyncio.run(body())
 
 
-def test_who_waits_no_longer_is_in_nobodys_way() -> None:
+def test_a_line_that_has_given_up_waiting_delays_no_other() -> None:
     async def body() -> None:
         users = Users()
         await users.come("a", "one")

@@ -50,7 +50,7 @@ def live(checks: Checks, body: Callable[[], Awaitable[None]]) -> list[float]:
     return [round(time - began, 3) for time in checks.times]
 
 
-def test_a_call_follows_after_the_period_or_the_time_that_the_last_one_returned() -> None:
+def test_a_call_follows_after_the_period_or_the_delay_last_returned() -> None:
     checks = Checks()
     checks.answers = [None, 3.0, None]
     assert live(checks, lambda: asyncio.sleep(25)) == [0, 10, 13, 23]
