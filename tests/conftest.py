@@ -6,6 +6,7 @@ Tests that need network namespaces are skipped without root on a developer's mac
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,6 +73,24 @@ def namespace() -> Iterator[Namespace]:
     """Yield a network with nothing but a loopback."""
     with Namespace() as made:
         yield made
+
+
+@pytest.fixture
+def inside(namespace: Namespace) -> None:
+    """Run the test in the namespace, in a process of its own, if it is asynchronous."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an asynchronous test that uses `inside`. Anyio's plugin runs all others."""
+    test = pyfuncitem.obj
+    if "inside" not in pyfuncitem.fixturenames or not inspect.iscoroutinefunction(test):
+        return None
+    namespace = pyfuncitem.funcargs["namespace"]
+    assert isinstance(namespace, Namespace)
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
+    namespace.run_async(test, **arguments)
+    return True
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from tests.support.api_device import Device
 
-pytestmark = pytest.mark.anyio
 
 BACKUP = "http://device/ops/backup"
 RESTORE = "http://device/ops/restore"

@@ -13,7 +13,6 @@ from egressd.api.app import ROUTERS
 if TYPE_CHECKING:
     from tests.support.api_device import Device
 
-pytestmark = pytest.mark.anyio
 
 PREFIX = "/svc/api/v1"
 

@@ -15,7 +15,6 @@ from egressd.api.gate import TOKEN_INVALID, TOKEN_UNREADABLE
 if TYPE_CHECKING:
     from tests.support.api_device import Device
 
-pytestmark = pytest.mark.anyio
 
 PREFIX = "/svc/api/v1"
 

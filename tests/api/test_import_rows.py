@@ -9,7 +9,6 @@ import pytest
 if TYPE_CHECKING:
     from tests.support.api_device import Device
 
-pytestmark = pytest.mark.anyio
 
 IMPORTS: Final[dict[str, tuple[str, dict[str, Any], str]]] = {
     "rules": ("/rules/import", {}, "10.0.0.{n},DIRECT,tv"),

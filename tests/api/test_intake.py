@@ -152,24 +152,24 @@ async def read(receive: Receive, headers: dict[str, str], **bounds: Any) -> byte
     return body
 
 
-def test_a_body_within_the_size_limit_is_read() -> None:
-    assert asyncio.run(read(chunks(b"abc", b"def"), {}, size_max=6)) == b"abcdef"
+async def test_a_body_within_the_size_limit_is_read() -> None:
+    assert await read(chunks(b"abc", b"def"), {}, size_max=6) == b"abcdef"
 
 
-def test_a_body_with_a_too_large_content_length_is_not_read() -> None:
+async def test_a_body_with_a_too_large_content_length_is_not_read() -> None:
     async def never() -> Message:
         raise AssertionError("the body was read")
 
     for length in ("7", "9" * 400):
         with pytest.raises(UnreadableBody, match="larger than 6 bytes"):
-            asyncio.run(read(never, {"content-length": length}, size_max=6))
+            await read(never, {"content-length": length}, size_max=6)
 
 
-def test_a_body_that_grows_too_large_is_refused() -> None:
+async def test_a_body_that_grows_too_large_is_refused() -> None:
     with pytest.raises(UnreadableBody, match="larger than 6 bytes"):
-        asyncio.run(read(chunks(b"abc", b"defg", b"never read"), {}, size_max=6))
+        await read(chunks(b"abc", b"defg", b"never read"), {}, size_max=6)
 
 
-def test_a_slow_body_times_out() -> None:
+async def test_a_slow_body_times_out() -> None:
     with pytest.raises(UnreadableBody, match=r"within 0\.1 seconds"):
-        asyncio.run(read(chunks(*[b"a"] * 9, pause_s=0.04), {}, size_max=99, timeout_s=0.1))
+        await read(chunks(*[b"a"] * 9, pause_s=0.04), {}, size_max=99, timeout_s=0.1)

@@ -9,7 +9,6 @@ from egressd.model.messages import LineStatus, Status
 if TYPE_CHECKING:
     from tests.support.api_device import Device
 
-pytestmark = pytest.mark.anyio
 
 NEEDED = {
     "type": "l2tp",

@@ -20,7 +20,6 @@ from tests.support.hostile_text import PIECES
 if TYPE_CHECKING:
     from tests.support.api_device import Device
 
-pytestmark = pytest.mark.anyio
 
 WHOLE: Final = {
     "type": "l2tp",

@@ -5,14 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from egressd.api.bounds import CallBounds, CallerShare
 from egressd.api.metrics import of_connections
 from egressd.netd.kernel import refused
 from tests.support.api_device import Device
-
-pytestmark = pytest.mark.anyio
 
 TEXT = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text("utf-8")
 NAMED = set(re.findall(r"`(egressd_\w+)", TEXT))

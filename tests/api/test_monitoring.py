@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     Logged = list[MutableMapping[str, Any]]
 
-pytestmark = pytest.mark.anyio
-
 
 async def metrics(device: Device) -> dict[str, float]:
     """Return samples by name and labels: ``name{a=b}``."""

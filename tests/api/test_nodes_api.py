@@ -12,7 +12,6 @@ from egressd.model.wording import as_sentence
 if TYPE_CHECKING:
     from tests.support.api_device import Device
 
-pytestmark = pytest.mark.anyio
 
 WHOLE = {
     "name": "hk-01",

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from tests.support.api_device import Device
 
-pytestmark = pytest.mark.anyio
 
 OPS = "http://device/ops"
 SOCKS = {"server": "203.0.113.7", "port": 1080}

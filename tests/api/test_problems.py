@@ -10,7 +10,6 @@ import pytest
 if TYPE_CHECKING:
     from tests.support.api_device import Device
 
-pytestmark = pytest.mark.anyio
 
 MEDIA_TYPE = "application/problem+json"
 ASKS = {"accept": f"application/json, {MEDIA_TYPE}"}

@@ -7,7 +7,6 @@ import pytest
 if TYPE_CHECKING:
     from tests.support.api_device import Device
 
-pytestmark = pytest.mark.anyio
 
 WHOLE = {
     "name": "scraper",

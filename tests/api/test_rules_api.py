@@ -8,7 +8,6 @@ import pytest
 if TYPE_CHECKING:
     from tests.support.api_device import Device
 
-pytestmark = pytest.mark.anyio
 
 WHOLE = {
     "ip": "10.0.0.5",

@@ -7,14 +7,13 @@ import socket
 import ssl
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import uvloop
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -32,6 +31,7 @@ from egressd.api.protocol import CONNECTION, vouch_for
 from egressd.api.server import ApiListener, serve
 from egressd.api.strict import HEAD_MAX
 from egressd.model.source import Source
+from tests.support.loops import Backend
 
 CHUNKED = "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n"
 
@@ -139,39 +139,33 @@ class Served:
         return True
 
 
+@pytest.fixture
+def anyio_backend() -> Backend:
+    """Return the event loop that the api runs on."""
+    return "asyncio", {"use_uvloop": True}
+
+
 @asynccontextmanager
 async def served(
-    tls: ssl.SSLContext | None,
-    address: str = "127.0.0.1",
-    app: ASGIApp = echo,
-    bounds: CallBounds | None = None,
-) -> AsyncIterator[Served]:
-    bound = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
-    bound.bind((address, 0))
-    bound.listen()
-    stop = asyncio.Event()
-    task = asyncio.create_task(serve(app, [ApiListener(bound, tls)], stop, bounds))
-    try:
-        yield Served(bound.getsockname()[1], stop, task)
-    finally:
-        stop.set()
-        await asyncio.wait_for(task, 10)
-
-
-def run(
-    scenario: Callable[[Served], Awaitable[None]],
     tls: Tls | None = None,
     address: str = "127.0.0.1",
     app: ASGIApp = echo,
     bounds: CallBounds | None = None,
-) -> None:
-    async def main() -> None:
-        async with served(tls and tls.serving, address, app, bounds) as server_:
-            server_.trusting = tls and tls.trusting
-            await asyncio.wait_for(scenario(server_), 20)
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main())
+) -> AsyncIterator[Served]:
+    """Serve `app` until the end of the block."""
+    bound = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    bound.bind((address, 0))
+    bound.listen()
+    stop = asyncio.Event()
+    listener = ApiListener(bound, tls and tls.serving)
+    task = asyncio.create_task(serve(app, [listener], stop, bounds))
+    server_ = Served(bound.getsockname()[1], stop, task)
+    server_.trusting = tls and tls.trusting
+    try:
+        yield server_
+    finally:
+        stop.set()
+        await asyncio.wait_for(task, 10)
 
 
 def request(target: str = "/", *headers: str, connection: str = "close") -> bytes:
@@ -179,51 +173,45 @@ def request(target: str = "/", *headers: str, connection: str = "close") -> byte
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def test_a_request_is_answered_without_naming_the_server() -> None:
-    async def scenario(server_: Served) -> None:
+async def test_a_request_is_answered_without_naming_the_server() -> None:
+    async with served() as server_:
         answer = await server_.ask(request("/", "Content-Length: 3") + b"abc")
         assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
         assert answer.endswith(b"3 bytes")
         assert b"uvicorn" not in answer
 
-    run(scenario)
-
 
 @pytest.mark.parametrize("cut", [0, 1])
-def test_a_too_large_head_is_refused(cut: int) -> None:
+async def test_a_too_large_head_is_refused(cut: int) -> None:
     """The head arrives at once, or never comes to an end."""
 
-    async def scenario(server_: Served) -> None:
+    async with served() as server_:
         head = request("/", "X-Filler: " + "a" * HEAD_MAX)
         answer = await server_.ask(head[:-4] if cut else head)
         assert answer.startswith(b"HTTP/1.1 400 ")
 
-    run(scenario)
 
-
-def test_a_malformed_request_line_is_400_in_json() -> None:
+async def test_a_malformed_request_line_is_400_in_json() -> None:
     """curl sends a name in a URL as it is typed."""
 
-    async def scenario(server_: Served) -> None:
+    async with served() as server_:
         answer = await server_.ask("GET /delay?name=香港 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         head, _, body = answer.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 400 ")
         assert b"content-type: application/json" in head
         assert "percent-encoded" in json.loads(body)["error"]
 
-    run(scenario)
-
 
 @pytest.mark.parametrize("size", [1, 1000])
 @pytest.mark.parametrize("body", ["Content-Length: 5\r\n\r\nabcde", CHUNKED])
 @pytest.mark.parametrize("last", ["Upgrade, close", "close"])
-def test_an_upgrade_to_another_protocol_is_ignored(size: int, body: str, last: str) -> None:
+async def test_an_upgrade_to_another_protocol_is_ignored(size: int, body: str, last: str) -> None:
     # Found by an audit: Java's client asks for HTTP/2 with its first request, and lost its body.
     def asking(connection: str) -> bytes:
         head = request("/", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAA", connection=connection)
         return head[:-2] + body.encode()
 
-    async def scenario(server_: Served) -> None:
+    async with served() as server_:
         sent = asking("Upgrade, HTTP2-Settings") * 2 + asking(last)
         reader, writer = await server_.connect()
         for start in range(0, len(sent), size):
@@ -234,25 +222,21 @@ def test_an_upgrade_to_another_protocol_is_ignored(size: int, body: str, last: s
         assert answers.count(b"HTTP/1.1 200 OK\r\n") == 3
         assert answers.count(b"5 bytes") == 3
 
-    run(scenario)
-
 
 BAD_CHUNK = "Transfer-Encoding: chunked\r\n\r\n5 \r\nhello\r\n0\r\n\r\n"
 
 
-def test_a_malformed_body_is_400_and_closes_the_connection() -> None:
-    async def scenario(server_: Served) -> None:
+async def test_a_malformed_body_is_400_and_closes_the_connection() -> None:
+    async with served() as server_:
         head = request("/", connection="keep-alive")[:-2]
         answers = await server_.ask(head + BAD_CHUNK.encode() + request())
         assert answers.startswith(b"HTTP/1.1 400 ")
         assert b"connection: close" in answers
         assert answers.count(b"\r\n\r\n") == 1
 
-    run(scenario)
 
-
-def test_a_started_answer_is_not_followed_by_an_error() -> None:
-    async def scenario(server_: Served) -> None:
+async def test_a_started_answer_is_not_followed_by_an_error() -> None:
+    async with served() as server_:
         reader, writer = await server_.connect()
         writer.write(request("/hasty", "Transfer-Encoding: chunked", connection="keep-alive"))
         await asyncio.wait_for(reader.readuntil(b"hasty"), 5)
@@ -260,45 +244,37 @@ def test_a_started_answer_is_not_followed_by_an_error() -> None:
         assert b"HTTP/1.1" not in await asyncio.wait_for(reader.read(), 5)
         writer.close()
 
-    run(scenario)
 
-
-def test_connect_is_not_supported() -> None:
-    async def scenario(server_: Served) -> None:
+async def test_connect_is_not_supported() -> None:
+    async with served() as server_:
         head = request("/", connection="keep-alive").replace(b"POST", b"CONNECT")
         answers = await server_.ask(head + request("/", "Content-Length: 3") + b"abc")
         assert answers.startswith(b"HTTP/1.1 405 ")
         assert answers.count(b"HTTP/1.1 200 OK\r\n") == 1
         assert answers.endswith(b"3 bytes")
 
-    run(scenario)
 
-
-def test_a_head_within_the_limit_is_accepted() -> None:
-    async def scenario(server_: Served) -> None:
+async def test_a_head_within_the_limit_is_accepted() -> None:
+    async with served() as server_:
         answer = await server_.ask(request("/", "X-Filler: " + "a" * (HEAD_MAX - 200)))
         assert answer.startswith(b"HTTP/1.1 200 ")
 
-    run(scenario)
 
-
-def test_an_unfinished_head_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unfinished_head_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.2)
 
-    async def scenario(server_: Served) -> None:
+    async with served() as server_:
         for beginning in (b"", b"POST / HT", b"POST / HTTP/1.1\r\nHost: x\r\nX-Slow: "):
             started = asyncio.get_running_loop().time()
             with suppress(ConnectionResetError):
                 assert await server_.ask(beginning) == b""
             assert 0.1 < asyncio.get_running_loop().time() - started < 3
 
-    run(scenario)
 
-
-def test_the_second_head_of_a_connection_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_second_head_of_a_connection_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.3)
 
-    async def scenario(server_: Served) -> None:
+    async with served() as server_:
         reader, writer = await server_.connect()
         writer.write(request("/", "Content-Length: 0", connection="keep-alive"))
         assert (await reader.readuntil(b"0 bytes")).startswith(b"HTTP/1.1 200 ")
@@ -311,11 +287,9 @@ def test_the_second_head_of_a_connection_times_out(monkeypatch: pytest.MonkeyPat
             assert await asyncio.wait_for(reader.read(), 5) == b""
         writer.close()
 
-    run(scenario)
 
-
-def test_a_request_in_progress_is_answered_when_the_server_stops() -> None:
-    async def scenario(server_: Served) -> None:
+async def test_a_request_in_progress_is_answered_when_the_server_stops() -> None:
+    async with served() as server_:
         answer = asyncio.create_task(server_.ask(request("/slow", "Content-Length: 0")))
         await asyncio.sleep(0.1)
         server_.stop.set()
@@ -323,8 +297,6 @@ def test_a_request_in_progress_is_answered_when_the_server_stops() -> None:
         await asyncio.wait_for(server_.task, 5)
         with pytest.raises(ConnectionRefusedError):
             await server_.connect()
-
-    run(scenario)
 
 
 def places(address: str) -> Source:
@@ -367,10 +339,12 @@ SMALL = request("/", "Content-Length: 0", connection="keep-alive")
 @pytest.mark.parametrize(
     "held_by", ["127.0.0.1", "127.0.0.{}", "127.0.{}.1"], ids=["address", "network", "strangers"]
 )
-def test_idle_connections_are_ended_for_new_ones(tls: Tls, encrypted: bool, held_by: str) -> None:
+async def test_idle_connections_are_ended_for_new_ones(
+    tls: Tls, encrypted: bool, held_by: str
+) -> None:
     bounds = few(address=4, network=8, shares=(12, 20, 20, 20))
 
-    async def scenario(server_: Served) -> None:
+    async with served(tls if encrypted else None, bounds=bounds) as server_:
         held = [await server_.connect(held_by.format(n), silent=True) for n in range(1, 30)]
         newcomer = held_by.format(40)
         for _ in range(10):
@@ -381,12 +355,12 @@ def test_idle_connections_are_ended_for_new_ones(tls: Tls, encrypted: bool, held
         for _, writer in held:
             writer.close()
 
-    run(scenario, tls if encrypted else None, bounds=bounds)
-
 
 @pytest.mark.usefixtures("lan")
 @pytest.mark.parametrize("encrypted", [False, True])
-def test_strangers_of_one_network_lock_out_no_other_network(tls: Tls, encrypted: bool) -> None:
+async def test_strangers_of_one_network_lock_out_no_other_network(
+    tls: Tls, encrypted: bool
+) -> None:
     """The device works on the strangers' requests, so that none of their connections
     can be ended.
     """
@@ -403,7 +377,7 @@ def test_strangers_of_one_network_lock_out_no_other_network(tls: Tls, encrypted:
             await going_on.wait()
         await PlainTextResponse("done")(scope, receive, send)
 
-    async def scenario(server_: Served) -> None:
+    async with served(tls if encrypted else None, app=app, bounds=bounds) as server_:
         wait, sign_in = (b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % p for p in (b"/wait", b"/sign-in"))
         _, known = await server_.connect("127.0.0.200")
         known.write(sign_in)
@@ -426,14 +400,12 @@ def test_strangers_of_one_network_lock_out_no_other_network(tls: Tls, encrypted:
         await eventually(lambda: bounds.count(CallerShare.STRANGERS) == 0)
         assert bounds.ended.total() == 0
 
-    run(scenario, tls if encrypted else None, app=app, bounds=bounds)
-
 
 @pytest.mark.usefixtures("lan")
-def test_slow_requests_and_slow_readers_are_ended_for_new_ones() -> None:
+async def test_slow_requests_and_slow_readers_are_ended_for_new_ones() -> None:
     bounds = few(address=100, network=8)
 
-    async def scenario(server_: Served) -> None:
+    async with served(bounds=bounds) as server_:
         slow = [await server_.connect(f"127.0.0.{n}") for n in range(1, 5)]
         for _, writer in slow:
             writer.write(SLOW)
@@ -455,51 +427,43 @@ def test_slow_requests_and_slow_readers_are_ended_for_new_ones() -> None:
         for _, writer in slow:
             writer.close()
 
-    run(scenario, bounds=bounds)
-
 
 @pytest.mark.usefixtures("lan")
-def test_the_user_of_a_unix_socket_is_that_of_the_kernel(open_folder: Path) -> None:
+async def test_the_user_of_a_unix_socket_is_that_of_the_kernel(open_folder: Path) -> None:
     """No local user is root, and root is not shut out by any number of LAN hosts."""
     bounds = few(address=4, shares=(2, 3, 4, 5))
     path = str(open_folder / "socket")
 
-    async def main() -> None:
-        tcp, local = socket.socket(), socket.socket(socket.AF_UNIX)
-        tcp.bind(("127.0.0.1", 0))
-        local.bind(path)
-        Path(path).chmod(0o666)
-        tcp.listen()
-        local.listen()
-        stop = asyncio.Event()
-        task = asyncio.create_task(
-            serve(echo, [ApiListener(tcp), ApiListener(local)], stop, bounds)
-        )
-        server_ = Served(tcp.getsockname()[1], stop, task)
-        held = [await server_.connect(f"127.0.{n}.1") for n in range(9)]
-        for _, writer in held:
-            writer.write(SLOW)
-        await eventually(lambda: bounds.count(CallerShare.STRANGERS) == 2)
-        asked = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", AS_NOBODY, path, "4"), stdout=asyncio.subprocess.PIPE
-        )
-        assert asked.stdout is not None
-        assert await asked.stdout.readline() == b"connected\n"
-        await eventually(lambda: bounds.count(CallerShare.LOCAL) == 4)
-        reader, writer = await asyncio.open_unix_connection(path)
-        writer.write(request("/from", "Content-Length: 0"))
-        assert (await reader.read()).endswith(b"local")
-        asked.terminate()
-        await asked.wait()
-        writer.close()
-        await eventually(lambda: bounds.count(CallerShare.ROOT) == 0)
-        for _, other in held:
-            other.close()
-        stop.set()
-        await task
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main())
+    tcp, local = socket.socket(), socket.socket(socket.AF_UNIX)
+    tcp.bind(("127.0.0.1", 0))
+    local.bind(path)
+    Path(path).chmod(0o666)
+    tcp.listen()
+    local.listen()
+    stop = asyncio.Event()
+    task = asyncio.create_task(serve(echo, [ApiListener(tcp), ApiListener(local)], stop, bounds))
+    server_ = Served(tcp.getsockname()[1], stop, task)
+    held = [await server_.connect(f"127.0.{n}.1") for n in range(9)]
+    for _, writer in held:
+        writer.write(SLOW)
+    await eventually(lambda: bounds.count(CallerShare.STRANGERS) == 2)
+    asked = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", AS_NOBODY, path, "4"), stdout=asyncio.subprocess.PIPE
+    )
+    assert asked.stdout is not None
+    assert await asked.stdout.readline() == b"connected\n"
+    await eventually(lambda: bounds.count(CallerShare.LOCAL) == 4)
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(request("/from", "Content-Length: 0"))
+    assert (await reader.read()).endswith(b"local")
+    asked.terminate()
+    await asked.wait()
+    writer.close()
+    await eventually(lambda: bounds.count(CallerShare.ROOT) == 0)
+    for _, other in held:
+        other.close()
+    stop.set()
+    await task
 
 
 AS_NOBODY = """
@@ -519,7 +483,7 @@ time.sleep(60)
 """A local user without rights, who holds connections."""
 
 
-def test_the_unread_rest_of_an_answered_body_times_out(
+async def test_the_unread_rest_of_an_answered_body_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(protocol, "LEFT_OVER_S", 0.5)
@@ -527,7 +491,7 @@ def test_the_unread_rest_of_an_answered_body_times_out(
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await PlainTextResponse("no")(scope, receive, send)
 
-    async def scenario(server_: Served) -> None:
+    async with served(app=app) as server_:
         reader, writer = await server_.connect()
         writer.write(request("/", "Content-Length: 1000", connection="keep-alive"))
         await asyncio.wait_for(reader.readuntil(b"no"), 5)
@@ -540,16 +504,14 @@ def test_the_unread_rest_of_an_answered_body_times_out(
             assert await ended == b""
         writer.close()
 
-    run(scenario, app=app)
 
-
-def test_a_slow_reader_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_reader_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that reads a little now and then would hold a connection for any length of time."""
     monkeypatch.setattr(protocol, "STALL_TIMEOUT_S", 1)
     monkeypatch.setattr(protocol, "RATE_MIN", 50_000_000)
     bounds = CallBounds()
 
-    async def scenario(server_: Served) -> None:
+    async with served(bounds=bounds) as server_:
         loop = asyncio.get_running_loop()
         with socket.create_connection(("127.0.0.1", server_.port)) as slow:
             slow.setblocking(False)
@@ -562,18 +524,16 @@ def test_a_slow_reader_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
                     await asyncio.sleep(0.01)
             assert 0 < taken < 10_000_000
 
-    run(scenario, bounds=bounds)
-
 
 @pytest.mark.parametrize("sent", [HEAD_MAX, 1_000_000])
-def test_an_answer_reaches_a_client_that_is_still_sending(sent: int) -> None:
+async def test_an_answer_reaches_a_client_that_is_still_sending(sent: int) -> None:
     """A socket that is closed with bytes unread resets the connection."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         refusal = PlainTextResponse("no", 401, {"connection": "close"})
         await refusal(scope, receive, send)
 
-    async def scenario(server_: Served) -> None:
+    async with served(app=app) as server_:
         for head in (request("/", f"Content-Length: {sent}"), b""):
             reader, writer = await server_.connect()
             writer.write(head + b"a" * sent)
@@ -582,11 +542,9 @@ def test_an_answer_reaches_a_client_that_is_still_sending(sent: int) -> None:
             assert answer.startswith(b"HTTP/1.1 401 " if head else b"HTTP/1.1 400 ")
             writer.close()
 
-    run(scenario, app=app)
-
 
 @pytest.mark.parametrize("encrypted", [False, True])
-def test_little_is_read_at_once_so_that_others_have_their_turn(
+async def test_little_is_read_at_once_so_that_others_have_their_turn(
     tls: Tls, monkeypatch: pytest.MonkeyPatch, encrypted: bool
 ) -> None:
     """h11 takes some microseconds for each chunk: 250 KiB of tiny ones would hold all
@@ -601,77 +559,67 @@ def test_little_is_read_at_once_so_that_others_have_their_turn(
 
     monkeypatch.setattr(protocol.BoundedProtocol, "data_received", note)
 
-    async def scenario(server_: Served) -> None:
+    async with served(tls if encrypted else None) as server_:
         head = request("/", "Transfer-Encoding: chunked")
         answer = await server_.ask(head + b"1\r\na\r\n" * 50_000 + b"0\r\n\r\n")
         assert answer.endswith(b"50000 bytes")
         assert max(read) == protocol.READ_MAX
 
-    run(scenario, tls if encrypted else None)
 
-
-def test_signal_handlers_are_unchanged() -> None:
+async def test_signal_handlers_are_unchanged() -> None:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
-    async def scenario(server_: Served) -> None:
+    async with served() as server_:
         await server_.ask(request())
         for number, handler in handlers.items():
             if number is not signal.SIGINT:  # the runner's own
                 assert signal.getsignal(number) is handler
-
-    run(scenario)
     assert {number: signal.getsignal(number) for number in handlers} == handlers
 
 
-def test_several_listeners_serve_and_stop_together() -> None:
-    async def main() -> None:
-        listeners = []
-        for _ in range(2):
-            bound = socket.socket()
-            bound.bind(("127.0.0.1", 0))
-            bound.listen()
-            listeners.append(ApiListener(bound))
-        ports = [listener.socket.getsockname()[1] for listener in listeners]
-        stop = asyncio.Event()
-        task = asyncio.create_task(serve(echo, listeners, stop))
-        for port in ports:
-            answer = await Served(port, stop, task).ask(request("/", "Content-Length: 0"))
-            assert answer.endswith(b"0 bytes")
-        stop.set()
-        await asyncio.wait_for(task, 5)
-
-    asyncio.run(main())
+async def test_several_listeners_serve_and_stop_together() -> None:
+    listeners = []
+    for _ in range(2):
+        bound = socket.socket()
+        bound.bind(("127.0.0.1", 0))
+        bound.listen()
+        listeners.append(ApiListener(bound))
+    ports = [listener.socket.getsockname()[1] for listener in listeners]
+    stop = asyncio.Event()
+    task = asyncio.create_task(serve(echo, listeners, stop))
+    for port in ports:
+        answer = await Served(port, stop, task).ask(request("/", "Content-Length: 0"))
+        assert answer.endswith(b"0 bytes")
+    stop.set()
+    await asyncio.wait_for(task, 5)
 
 
-def test_a_listener_with_a_context_serves_tls(tls: Tls) -> None:
-    async def scenario(server_: Served) -> None:
+async def test_a_listener_with_a_context_serves_tls(tls: Tls) -> None:
+    async with served(tls) as server_:
         answer = await server_.ask(request("/", "Content-Length: 2") + b"ab")
         assert answer.endswith(b"2 bytes")
 
-    run(scenario, tls)
+
+async def test_a_shut_listener_closes_connections_although_its_socket_is_shared() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as kept:
+        stop, shut = asyncio.Event(), ApiListener(kept.dup(), is_shut=True)
+        task = asyncio.create_task(serve(echo, [shut], stop))
+        reader, writer = await asyncio.open_connection(*kept.getsockname())
+        writer.write(request("/", "Content-Length: 0"))
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+        stop.set()
+        await task
 
 
-def test_a_shut_listener_closes_connections_although_its_socket_is_shared() -> None:
-    async def main() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as kept:
-            stop, shut = asyncio.Event(), ApiListener(kept.dup(), is_shut=True)
-            task = asyncio.create_task(serve(echo, [shut], stop))
-            reader, writer = await asyncio.open_connection(*kept.getsockname())
-            writer.write(request("/", "Content-Length: 0"))
-            with suppress(ConnectionError):
-                assert await asyncio.wait_for(reader.read(), 5) == b""
-            writer.close()
-            stop.set()
-            await task
-
-    asyncio.run(main())
-
-
-def test_an_unfinished_tls_handshake_times_out(tls: Tls, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unfinished_tls_handshake_times_out(
+    tls: Tls, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "HANDSHAKE_TIMEOUT_S", 0.2)
     bounds = few(address=1)
 
-    async def scenario(server_: Served) -> None:
+    async with served(tls, bounds=bounds) as server_:
         started = asyncio.get_running_loop().time()
         assert await server_.is_shut(silent=True)
         assert asyncio.get_running_loop().time() - started > 0.1
@@ -680,43 +628,35 @@ def test_an_unfinished_tls_handshake_times_out(tls: Tls, monkeypatch: pytest.Mon
         answer = await server_.ask(request("/", "Content-Length: 0"))
         assert answer.startswith(b"HTTP/1.1 200 ")
 
-    run(scenario, tls, bounds=bounds)
 
-
-def test_a_client_that_reads_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_reads_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     """This holds for a complete answer, too: the server would wait until such a client reads it."""
     monkeypatch.setattr(server, "STALL_TIMEOUT_S", 1)
     bounds = CallBounds()
 
-    async def scenario(server_: Served) -> None:
+    async with served(bounds=bounds) as server_:
         with socket.create_connection(("127.0.0.1", server_.port)) as stalled:
             stalled.sendall(request("/much", "Content-Length: 0"))
             await eventually(lambda: bounds.count(CallerShare.LOCAL) == 1)
             await eventually(lambda: bounds.count(CallerShare.LOCAL) == 0)
 
-    run(scenario, bounds=bounds)
 
-
-def test_a_connection_is_aborted_with_unsent_data() -> None:
-    async def scenario(server_: Served) -> None:
+async def test_a_connection_is_aborted_with_unsent_data() -> None:
+    async with served() as server_:
         with socket.create_connection(("127.0.0.1", server_.port)) as stalled:
             stalled.sendall(request("/abort", "Content-Length: 0"))
             await asyncio.sleep(0.5)
             server_.stop.set()
             await asyncio.wait_for(server_.task, server.SHUTDOWN_S - 1)
 
-    run(scenario)
 
-
-def test_an_ipv4_client_on_an_ipv6_socket_has_its_ipv4_address() -> None:
-    async def scenario(server_: Served) -> None:
+async def test_an_ipv4_client_on_an_ipv6_socket_has_its_ipv4_address() -> None:
+    async with served(address="::ffff:127.0.0.1") as server_:
         answer = await server_.ask(request("/from", "Content-Length: 0"))
         assert answer.endswith(b"\r\n\r\n127.0.0.1")
 
-    run(scenario, address="::ffff:127.0.0.1")
 
-
-def test_p4_a_request_in_progress_at_a_stop_gets_no_error_answer(
+async def test_p4_a_request_in_progress_at_a_stop_gets_no_error_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Past fault: a change under way at a stop was answered with 500 and in force afterwards. The
@@ -729,12 +669,10 @@ def test_p4_a_request_in_progress_at_a_stop_gets_no_error_answer(
         begun.set()
         await asyncio.Event().wait()
 
-    async def scenario(server_: Served) -> None:
+    async with served(app=Observe(endless, RequestMetrics(CollectorRegistry()))) as server_:
         asked = asyncio.create_task(server_.ask(request()))
         await begun.wait()
         server_.stop.set()
         with suppress(ConnectionError):
             assert await asked == b""
         await server_.task
-
-    run(scenario, app=Observe(endless, RequestMetrics(CollectorRegistry())))

@@ -11,8 +11,6 @@ from egressd.model.messages import InterfaceStatus, Status
 if TYPE_CHECKING:
     from tests.support.api_device import Device
 
-pytestmark = pytest.mark.anyio
-
 
 def show(device: Device, *interfaces: tuple[str, str]) -> None:
     device.bench.netd.shown = Status(

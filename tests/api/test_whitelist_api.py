@@ -8,7 +8,6 @@ import pytest
 if TYPE_CHECKING:
     from tests.support.api_device import Device
 
-pytestmark = pytest.mark.anyio
 
 WHOLE = {
     "domains": "example.com\nhttps://intranet.example.com:9443, *.example.org",

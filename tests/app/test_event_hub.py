@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from egressd.app.events import BEHIND_MAX, MISSED, EventHub
 from egressd.model.messages import Event
-
-pytestmark = pytest.mark.anyio
 
 
 def event(number: int) -> Event:

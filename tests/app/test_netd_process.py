@@ -30,22 +30,18 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(netd_process, "_PREDECESSOR_S", 0.5)
 
 
-def hold(folder: Path, seconds: float) -> str:
+async def hold(folder: Path, seconds: float) -> str:
     """Run as netd for `seconds`. Return the reason if it could not begin, else an empty string."""
-
-    async def body() -> str:
-        nft = Nft()
-        try:
-            held = await netd_process._be_the_only_one(folder, nft)
-        except Failed as error:
-            return error.cause
-        folder.with_suffix(".held").touch()
-        await asyncio.sleep(seconds)
-        held.close()
-        nft.close()
-        return ""
-
-    return asyncio.run(body())
+    nft = Nft()
+    try:
+        held = await netd_process._be_the_only_one(folder, nft)
+    except Failed as error:
+        return error.cause
+    folder.with_suffix(".held").touch()
+    await asyncio.sleep(seconds)
+    held.close()
+    nft.close()
+    return ""
 
 
 def until_held(folder: Path) -> None:
@@ -56,18 +52,20 @@ def test_one_netd_runs_in_a_network_namespace(tmp_path: Path) -> None:
     # Found by an audit: each undid the other's work, endlessly.
     first, second = tmp_path / "first", tmp_path / "second"
     with Namespace() as network, Namespace() as other_network:
-        network.start(hold, first, 60)
+        network.start_async(hold, first, 60)
         until_held(first)
-        assert network.run(hold, second, 0) == "another egressd runs in this network namespace"
-        assert other_network.run(hold, second, 0) == ""
+        assert (
+            network.run_async(hold, second, 0) == "another egressd runs in this network namespace"
+        )
+        assert other_network.run_async(hold, second, 0) == ""
 
 
 def test_one_netd_runs_with_a_run_directory(tmp_path: Path) -> None:
     folder = tmp_path / "netd"
     with Namespace() as network, Namespace() as other_network:
-        network.start(hold, folder, 60)
+        network.start_async(hold, folder, 60)
         until_held(folder)
-        assert other_network.run(hold, folder, 0) == f"another one works with {folder}"
+        assert other_network.run_async(hold, folder, 0) == f"another one works with {folder}"
 
 
 def test_an_unprivileged_user_cannot_block_the_start() -> None:
@@ -75,7 +73,7 @@ def test_an_unprivileged_user_cannot_block_the_start() -> None:
     with TemporaryDirectory() as name, Namespace() as network:
         run_dir = Path(name)
         run_dir.chmod(0o755)
-        earlier = network.start(hold, run_dir / "netd", 60)
+        earlier = network.start_async(hold, run_dir / "netd", 60)
         until_held(run_dir / "netd")
         names = network.run(abstract_names)
         earlier.kill()
@@ -83,7 +81,7 @@ def test_an_unprivileged_user_cannot_block_the_start() -> None:
         (run_dir / "taken").chmod(0o666)
         taker = network.start(take_all, run_dir, names)
         eventually(lambda: (run_dir / "taken").read_text() != "")
-        assert network.run(hold, run_dir / "netd", 0) == ""
+        assert network.run_async(hold, run_dir / "netd", 0) == ""
         taker.kill()
 
 
@@ -121,7 +119,7 @@ def test_a_surviving_daemon_does_not_hold_the_lock(tmp_path: Path) -> None:
     with Namespace() as network:
         daemon = network.run(end_beside_a_daemon, folder)
         try:
-            assert network.run(hold, folder, 0) == ""
+            assert network.run_async(hold, folder, 0) == ""
             os.kill(daemon, 0)  # it still lives
         finally:
             os.kill(daemon, signal.SIGKILL)
@@ -148,7 +146,7 @@ def end_beside_a_daemon(folder: Path) -> int:
 @pytest.mark.parametrize("successor", ["first", "second"])
 def test_a_successor_waits_for_the_end_of_its_predecessor(tmp_path: Path, successor: str) -> None:
     with Namespace() as network:
-        predecessor = network.start(hold, tmp_path / "first", 0.2)
+        predecessor = network.start_async(hold, tmp_path / "first", 0.2)
         until_held(tmp_path / "first")
-        assert network.run(hold, tmp_path / successor, 0) == ""
+        assert network.run_async(hold, tmp_path / successor, 0) == ""
         assert predecessor.result() == ""

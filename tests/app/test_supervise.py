@@ -136,19 +136,16 @@ def test_p6_no_module_is_imported_from_the_working_directory(tmp_path: Path) -> 
     assert not (tmp_path / "loaded").exists()
 
 
-def test_a_child_that_is_to_end_is_not_restarted(tmp_path: Path) -> None:
+async def test_a_child_that_is_to_end_is_not_restarted(tmp_path: Path) -> None:
     starts = tmp_path / "starts"
 
-    async def body() -> None:
-        script = f"echo >> {starts}; exec cat"
-        child = Child("child", ["/bin/sh", "-c", script], restart_signal=signal.SIGKILL)
-        running = asyncio.create_task(child.run())
-        while child._process is None or not starts.exists():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        child.let_end()
-        child.restart()  # ends it, as Ctrl-C would
-        await asyncio.wait_for(running, 10)
-        assert await child.stop() is False
-
-    asyncio.run(body())
+    script = f"echo >> {starts}; exec cat"
+    child = Child("child", ["/bin/sh", "-c", script], restart_signal=signal.SIGKILL)
+    running = asyncio.create_task(child.run())
+    while child._process is None or not starts.exists():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    child.let_end()
+    child.restart()  # ends it, as Ctrl-C would
+    await asyncio.wait_for(running, 10)
+    assert await child.stop() is False
     assert starts.read_text() == "\n"

@@ -28,8 +28,6 @@ from tests.support.netd_double import NetdDouble
 from tests.support.netns import eventually
 from tests.support.use_cases import RESOLVERS
 
-pytestmark = pytest.mark.anyio
-
 
 class Device:
     """An api without its sockets, with a double of netd."""

@@ -15,7 +15,6 @@ from tests.console.device import HOST, ORIGIN, OWN, PASSWORD, Device
 if TYPE_CHECKING:
     from tests.console.device import Browser
 
-pytestmark = pytest.mark.anyio
 
 FOREIGN_PAGES = [
     {},

@@ -9,8 +9,6 @@ import pytest
 if TYPE_CHECKING:
     from tests.console.device import Browser, Device
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_the_token_is_masked_shown_and_reset(device: Device, browser: Browser) -> None:
     token = device.token.token()

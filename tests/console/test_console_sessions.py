@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tests.console.device import Browser
     from tests.support.needs import Need
 
-pytestmark = pytest.mark.anyio
-
 
 def said(text: str, code: str, **values: int) -> dict[str, object]:
     """Return the answer that has this sentence."""

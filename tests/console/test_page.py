@@ -14,7 +14,6 @@ from tests.console.device import Device
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-pytestmark = pytest.mark.anyio
 
 INDEX = b"<!doctype html><title>egressd</title>"
 SCRIPT = b"console.log('hello')\n" * 100

@@ -11,8 +11,6 @@ from argon2 import extract_parameters
 
 from egressd.console.passwords import Passwords, same_code
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(autouse=True)
 def _cheap_hashes() -> None:

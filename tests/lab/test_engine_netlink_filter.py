@@ -143,22 +143,18 @@ def filters(pid: int) -> list[int]:
     return found
 
 
-def test_the_filter_is_attached_to_every_instance_of_a_worker(
-    namespace: Namespace, tmp_path: Path
-) -> None:
-    async def body() -> None:
-        async with opened(tmp_path / "run") as pool:
-            await asyncio.gather(*(pool.start(target(f"node:{n}")) for n in range(20)))
-            pid = pool.pids()[0]
-            assert len(filters(pid)) >= 20
-            await eventually(lambda: all(filters(pid)))
-            await pool.start(target("node:late"))
-            await eventually(lambda: len(filters(pid)) >= 21 and all(filters(pid)))
-
-    namespace.run(lambda: asyncio.run(body()))
+@pytest.mark.usefixtures("inside")
+async def test_the_filter_is_attached_to_every_instance_of_a_worker(tmp_path: Path) -> None:
+    async with opened(tmp_path / "run") as pool:
+        await asyncio.gather(*(pool.start(target(f"node:{n}")) for n in range(20)))
+        pid = pool.pids()[0]
+        assert len(filters(pid)) >= 20
+        await eventually(lambda: all(filters(pid)))
+        await pool.start(target("node:late"))
+        await eventually(lambda: len(filters(pid)) >= 21 and all(filters(pid)))
 
 
-def test_a_worker_answers_while_its_sockets_are_searched(
+async def test_a_worker_answers_while_its_sockets_are_searched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With 100,000 sockets the search takes seconds, and after two seconds netd takes a worker for
@@ -174,18 +170,15 @@ def test_a_worker_answers_while_its_sockets_are_searched(
     monkeypatch.setattr(netlink_filter, "attach_filters", attach_filters)
     monkeypatch.setattr(netlink_filter, "_GATHER_S", 0.01)
 
-    async def body() -> None:
-        narrowing = netlink_filter.FilterAttacher()
-        narrowing.soon()
-        await eventually(lambda: looked.acquire(blocking=False))
-        narrowing.soon()  # may be too late for this search
-        go_on.release()
-        await eventually(lambda: looked.acquire(blocking=False))
-        go_on.release()
-        await asyncio.sleep(0.05)
-        assert not looked.acquire(blocking=False)
-        narrowing.soon()
-        go_on.release()
-        await eventually(lambda: looked.acquire(blocking=False))
-
-    asyncio.run(body())
+    narrowing = netlink_filter.FilterAttacher()
+    narrowing.soon()
+    await eventually(lambda: looked.acquire(blocking=False))
+    narrowing.soon()  # may be too late for this search
+    go_on.release()
+    await eventually(lambda: looked.acquire(blocking=False))
+    go_on.release()
+    await asyncio.sleep(0.05)
+    assert not looked.acquire(blocking=False)
+    narrowing.soon()
+    go_on.release()
+    await eventually(lambda: looked.acquire(blocking=False))

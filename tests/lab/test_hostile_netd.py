@@ -67,25 +67,21 @@ def called(lab: Lab) -> Iterator[Called]:
         server.program.stop(10)
 
 
-def measured(lab: Lab, path: NodePath | KernelPath, url: str) -> Delay | Refused:
+async def measured(lab: Lab, path: NodePath | KernelPath, url: str) -> Delay | Refused:
     """Return netd's answer to a request to measure the delay of the page."""
-
-    async def ask() -> Delay | Refused:
-        socket = lab.device.config.parent / "run" / "netd.sock"
-        reader, writer = await asyncio.open_unix_connection(socket)
-        probe = Probe(name="a", path=path, read_max=64)
-        asked = MeasureDelay(probes=(probe,), url=url, timeout_ms=1500)
-        try:
-            writer.write(framing.pack(Request(number=1, body=asked)))
-            reply = await framing.read(reader, framing.decoder_of(Reply))
-        finally:
-            writer.close()
-        if isinstance(reply.body, Refused):
-            return reply.body
-        assert isinstance(reply.body, Delays)
-        return reply.body.results["a"]
-
-    return asyncio.run(ask())
+    socket = lab.device.config.parent / "run" / "netd.sock"
+    reader, writer = await asyncio.open_unix_connection(socket)
+    probe = Probe(name="a", path=path, read_max=64)
+    asked = MeasureDelay(probes=(probe,), url=url, timeout_ms=1500)
+    try:
+        writer.write(framing.pack(Request(number=1, body=asked)))
+        reply = await framing.read(reader, framing.decoder_of(Reply))
+    finally:
+        writer.close()
+    if isinstance(reply.body, Refused):
+        return reply.body
+    assert isinstance(reply.body, Delays)
+    return reply.body.results["a"]
 
 
 def routed(mark: int) -> KernelPath:
@@ -98,9 +94,9 @@ def through(server: str, mark: int) -> NodePath:
     return NodePath(hops=(Hop(node=1, outbound=proxy),), mark=mark, resolver=RESOLVER)
 
 
-def test_control_a_measurement_of_a_server_outside_succeeds(lab: Lab) -> None:
+async def test_control_a_measurement_of_a_server_outside_succeeds(lab: Lab) -> None:
     for mark in (MARK_DIRECT, egress_mark(1)):
-        found = measured(lab, routed(mark), f"http://{SERVER}/")
+        found = await measured(lab, routed(mark), f"http://{SERVER}/")
         assert isinstance(found, Delay)
         assert found.page, found
 
@@ -114,14 +110,14 @@ def test_control_the_local_service_answers_local_requests(lab: Lab, called: Call
 
 @pytest.mark.parametrize("mark", [MARK_DIRECT, egress_mark(1)], ids=hex)
 @pytest.mark.parametrize("host", HERE)
-def test_no_egress_reaches_services_of_this_machine(
+async def test_no_egress_reaches_services_of_this_machine(
     lab: Lab, called: Called, mark: int, host: str
 ) -> None:
     before = called.number
-    found = measured(lab, routed(mark), f"http://{host}:{PORT}/")
+    found = await measured(lab, routed(mark), f"http://{host}:{PORT}/")
     assert isinstance(found, Delay), found
     assert (found.delay, found.page) == (-1, b"")
-    found = measured(lab, through(host.strip("[]"), mark), f"http://{SERVER}/")
+    found = await measured(lab, through(host.strip("[]"), mark), f"http://{SERVER}/")
     assert isinstance(found, Delay), found
     assert found.delay == -1
     assert called.number == before
@@ -132,10 +128,12 @@ def test_no_egress_reaches_services_of_this_machine(
     [0, 1, 51_820, MARK_ENGINE | 1, MARK_LISTED, MARK_LOCAL, MARK_ANSWER, MARK_ASKED_LOCALLY],
     ids=hex,
 )
-def test_measurements_with_other_marks_are_refused(lab: Lab, called: Called, mark: int) -> None:
+async def test_measurements_with_other_marks_are_refused(
+    lab: Lab, called: Called, mark: int
+) -> None:
     before = called.number
     for path in (routed(mark), through("127.0.0.1", mark)):
-        found = measured(lab, path, f"http://127.0.0.1:{PORT}/")
+        found = await measured(lab, path, f"http://127.0.0.1:{PORT}/")
         assert isinstance(found, Refused), found
         assert "probes[0].path.mark" in found.cause
     assert called.number == before

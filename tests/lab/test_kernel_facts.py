@@ -15,7 +15,7 @@ from egressd.netd.kernel.machine_facts import FactsWatcher
 from egressd.netd.kernel.netlink import NetlinkError
 from tests.support.netns import Namespace, eventually
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("inside")]
 
 SYS = Path("/proc/sys")
 
@@ -142,7 +142,7 @@ def test_routes_are_read(namespace: Namespace) -> None:
     }
 
 
-def test_ipv6_routes_are_read_and_watched(namespace: Namespace) -> None:
+async def test_ipv6_routes_are_read_and_watched(namespace: Namespace) -> None:
     namespace.shell("""
         ip link add wan0 type veth peer name wan0-end
         for i in wan0 wan0-end; do ip link set $i up; done
@@ -158,13 +158,10 @@ def test_ipv6_routes_are_read_and_watched(namespace: Namespace) -> None:
     read = set(namespace.run(machine_facts.read).routes6)
     assert read == {route("2001:db8::/64"), route("::/0", "fe80::1", 512)}
 
-    async def body() -> None:
-        seen = Seen()
-        async with FactsWatcher(seen.look):
-            shell("ip -6 route delete default")
-            await eventually(lambda: set(seen.facts.routes6) == {route("2001:db8::/64")})
-
-    namespace.run(lambda: asyncio.run(body()))
+    seen = Seen()
+    async with FactsWatcher(seen.look):
+        shell("ip -6 route delete default")
+        await eventually(lambda: set(seen.facts.routes6) == {route("2001:db8::/64")})
 
 
 class Seen:
@@ -183,75 +180,61 @@ class Seen:
         return 0 if interface is None else interface.index
 
 
-def test_a_recreated_interface_with_another_index_is_seen(namespace: Namespace) -> None:
-    async def body() -> None:
-        seen = Seen()
-        async with FactsWatcher(seen.look):
-            add("lan0", 100)
-            shell("ip address add 10.1.0.1/24 dev lan0")
-            await eventually(lambda: seen.index("lan0") == 100)
-            shell("ip link delete lan0")
-            await eventually(lambda: seen.index("lan0") == 0)
-            add("lan0", 200)
-            await eventually(
-                lambda: seen.index("lan0") == 200 and seen.facts.interfaces["lan0"].is_up
-            )
-            shell("ip address add 10.2.0.1/24 dev lan0")
-            await eventually(lambda: seen.facts.interfaces["lan0"].addresses != ())
-            assert seen.facts == machine_facts.read()
-
-    namespace.run(lambda: asyncio.run(body()))
-
-
-def test_a_rename_is_seen(namespace: Namespace) -> None:
-    async def body() -> None:
-        seen = Seen()
-        async with FactsWatcher(seen.look):
-            add("ppp0", 100)
-            shell("ip link set ppp0 down; ip link set ppp0 name l2tp_office")
-            await eventually(lambda: seen.index("l2tp_office") == 100)
-            shell("ip link set l2tp_office up")
-            shell("ip address add 10.0.0.2 peer 10.0.0.1 dev l2tp_office")
-            await eventually(lambda: seen.facts.interfaces["l2tp_office"].peers != ())
-            assert "ppp0" not in seen.facts.interfaces
-            assert {r.interface for r in seen.facts.routes} == {"l2tp_office"}
-
-    namespace.run(lambda: asyncio.run(body()))
-
-
-def test_events_arrive_within_100_ms_in_few_calls(namespace: Namespace) -> None:
-    async def body() -> tuple[float, int]:
-        seen = Seen()
+async def test_a_recreated_interface_with_another_index_is_seen() -> None:
+    seen = Seen()
+    async with FactsWatcher(seen.look):
         add("lan0", 100)
-        async with FactsWatcher(seen.look):
-            for number in range(100):
-                shell(f"ip address add 10.0.{number}.1/24 dev lan0")
-            began = time.monotonic()
-            await eventually(lambda: seen.calls > 0)
-            delay = time.monotonic() - began
-            assert len(seen.facts.interfaces["lan0"].addresses) == 100
-            await asyncio.sleep(0.1)
-            return delay, seen.calls
+        shell("ip address add 10.1.0.1/24 dev lan0")
+        await eventually(lambda: seen.index("lan0") == 100)
+        shell("ip link delete lan0")
+        await eventually(lambda: seen.index("lan0") == 0)
+        add("lan0", 200)
+        await eventually(lambda: seen.index("lan0") == 200 and seen.facts.interfaces["lan0"].is_up)
+        shell("ip address add 10.2.0.1/24 dev lan0")
+        await eventually(lambda: seen.facts.interfaces["lan0"].addresses != ())
+        assert seen.facts == machine_facts.read()
 
-    delay, calls = namespace.run(lambda: asyncio.run(body()))
+
+async def test_a_rename_is_seen() -> None:
+    seen = Seen()
+    async with FactsWatcher(seen.look):
+        add("ppp0", 100)
+        shell("ip link set ppp0 down; ip link set ppp0 name l2tp_office")
+        await eventually(lambda: seen.index("l2tp_office") == 100)
+        shell("ip link set l2tp_office up")
+        shell("ip address add 10.0.0.2 peer 10.0.0.1 dev l2tp_office")
+        await eventually(lambda: seen.facts.interfaces["l2tp_office"].peers != ())
+        assert "ppp0" not in seen.facts.interfaces
+        assert {r.interface for r in seen.facts.routes} == {"l2tp_office"}
+
+
+async def test_events_arrive_within_100_ms_in_few_calls() -> None:
+    seen = Seen()
+    add("lan0", 100)
+    async with FactsWatcher(seen.look):
+        for number in range(100):
+            shell(f"ip address add 10.0.{number}.1/24 dev lan0")
+        began = time.monotonic()
+        await eventually(lambda: seen.calls > 0)
+        delay = time.monotonic() - began
+        assert len(seen.facts.interfaces["lan0"].addresses) == 100
+        await asyncio.sleep(0.1)
+        calls = seen.calls
     assert delay < 0.1
     assert calls <= 2
 
 
-def test_a_busy_loop_catches_up_after_lost_events(namespace: Namespace) -> None:
-    async def body() -> None:
-        seen = Seen()
-        add("lan0", 100)
-        async with FactsWatcher(seen.look):
-            batch = "".join(f"route add 10.{n >> 8}.{n & 255}.0/24 dev lan0\n" for n in range(5000))
-            add_all(batch)
-            assert lost() > 0, "nothing was lost: the test shows nothing"
-            await eventually(lambda: len(seen.facts.routes) == 5000)
-            calls = seen.calls
-            await asyncio.sleep(0.2)
-            assert seen.calls == calls
-
-    namespace.run(lambda: asyncio.run(body()))
+async def test_a_busy_loop_catches_up_after_lost_events() -> None:
+    seen = Seen()
+    add("lan0", 100)
+    async with FactsWatcher(seen.look):
+        batch = "".join(f"route add 10.{n >> 8}.{n & 255}.0/24 dev lan0\n" for n in range(5000))
+        add_all(batch)
+        assert lost() > 0, "nothing was lost: the test shows nothing"
+        await eventually(lambda: len(seen.facts.routes) == 5000)
+        calls = seen.calls
+        await asyncio.sleep(0.2)
+        assert seen.calls == calls
 
 
 def add_all(batch: str) -> None:
@@ -266,37 +249,32 @@ def lost() -> int:
     return sum(int(row[column]) for row in rows[1:])
 
 
-def test_a_callback_that_changes_routes_is_not_called_endlessly(namespace: Namespace) -> None:
-    async def body() -> int:
-        calls = 0
+async def test_a_callback_that_changes_routes_is_not_called_endlessly() -> None:
+    calls = 0
 
-        async def converge() -> None:
-            nonlocal calls
-            calls += 1
-            known = machine_facts.read().interfaces
-            wanted = [
-                RouteEntry(table=1001, destination=IPv4Network("0.0.0.0/0"), device=name)
-                for name in ("lan0",)
-                if name in known and known[name].is_up
-            ]
-            routes.sync(wanted, [PolicyRule(priority=900, iif="lan0", action="prohibit")])
+    async def converge() -> None:
+        nonlocal calls
+        calls += 1
+        known = machine_facts.read().interfaces
+        wanted = [
+            RouteEntry(table=1001, destination=IPv4Network("0.0.0.0/0"), device=name)
+            for name in ("lan0",)
+            if name in known and known[name].is_up
+        ]
+        routes.sync(wanted, [PolicyRule(priority=900, iif="lan0", action="prohibit")])
 
-        async with FactsWatcher(converge):
-            add("lan0", 100)
-            shell("ip address add 10.1.0.1/24 dev lan0")
-            await eventually(lambda: calls > 0)
-            settled = 0
-            while settled < calls:
-                settled = calls
-                await asyncio.sleep(0.5)
-            return calls
-
-    assert 1 <= namespace.run(lambda: asyncio.run(body())) <= 10
+    async with FactsWatcher(converge):
+        add("lan0", 100)
+        shell("ip address add 10.1.0.1/24 dev lan0")
+        await eventually(lambda: calls > 0)
+        settled = 0
+        while settled < calls:
+            settled = calls
+            await asyncio.sleep(0.5)
+        assert 1 <= calls <= 10
 
 
-def test_p2_foreign_sysctls_are_reported_and_restored_in_few_calls(
-    namespace: Namespace,
-) -> None:
+async def test_p2_foreign_sysctls_are_reported_and_restored_in_few_calls() -> None:
     # The slow look alone would see the changes up to 10 s later.
     ip = "net/ipv4"
     wanted = {f"{ip}/ip_forward": "1"}
@@ -306,25 +284,22 @@ def test_p2_foreign_sysctls_are_reported_and_restored_in_few_calls(
     def is_set() -> bool:
         return all((SYS / name).read_text().strip() == value for name, value in wanted.items())
 
-    async def body() -> None:
-        calls = 0
+    calls = 0
 
-        async def converge() -> None:
-            nonlocal calls
-            calls += 1
-            sysctl.write(wanted)
-
-        add("wan0", 100)
+    async def converge() -> None:
+        nonlocal calls
+        calls += 1
         sysctl.write(wanted)
-        async with FactsWatcher(converge):
-            for name, value in foreign.items():
-                (SYS / name).write_text(value)
-                assert not is_set()
-                await eventually(is_set)
-            await asyncio.sleep(0.5)
-            assert calls <= 6, "a change, and its healing"
 
-    namespace.run(lambda: asyncio.run(body()))
+    add("wan0", 100)
+    sysctl.write(wanted)
+    async with FactsWatcher(converge):
+        for name, value in foreign.items():
+            (SYS / name).write_text(value)
+            assert not is_set()
+            await eventually(is_set)
+        await asyncio.sleep(0.5)
+        assert calls <= 6, "a change, and its healing"
 
 
 def test_interfaces_and_routes_are_read_quickly(namespace: Namespace) -> None:

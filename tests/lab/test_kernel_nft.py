@@ -1,6 +1,5 @@
 """libnftables against the kernel."""
 
-import asyncio
 import os
 import shutil
 import subprocess
@@ -156,21 +155,19 @@ def test_a_load_replaces_the_map_of_version_0_1_in_place(namespace: Namespace) -
     namespace.run(body)
 
 
-def test_a_table_with_other_set_types_is_replaced_at_once(namespace: Namespace) -> None:
-    def body() -> None:
-        nft = Nft()
-        nft.run(TABLE + "add set inet egressd pairs { type mark . ifname; }\n")
-        before = nft.chains()
-        machine = KernelState(nft, InterfaceRoles(), engine_uid=990)
-        machine.topology = ONE_LAN
-        with pytest.raises(Failed):
-            nft.run(script.load(script.elements(Plan(), ONE_LAN, {})))
-        assert nft.chains() == before
-        asyncio.run(machine.load(Plan(hosts={"10.77.0.5": MARK_DIRECT}), {}))
-        assert nft.elements("hosts") == {"10.77.0.5": hex(MARK_DIRECT)}
-        assert asyncio.run(machine.is_intact())
-
-    namespace.run(body)
+@pytest.mark.usefixtures("inside")
+async def test_a_table_with_other_set_types_is_replaced_at_once() -> None:
+    nft = Nft()
+    nft.run(TABLE + "add set inet egressd pairs { type mark . ifname; }\n")
+    before = nft.chains()
+    machine = KernelState(nft, InterfaceRoles(), engine_uid=990)
+    machine.topology = ONE_LAN
+    with pytest.raises(Failed):
+        nft.run(script.load(script.elements(Plan(), ONE_LAN, {})))
+    assert nft.chains() == before
+    await machine.load(Plan(hosts={"10.77.0.5": MARK_DIRECT}), {})
+    assert nft.elements("hosts") == {"10.77.0.5": hex(MARK_DIRECT)}
+    assert await machine.is_intact()
 
 
 def test_the_reason_of_an_error_is_short(namespace: Namespace) -> None:

@@ -13,7 +13,7 @@ from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.nft_events import ForeignChanges
 from tests.support.netns import Namespace, eventually
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("inside")]
 
 TABLE = """
 add table inet egressd
@@ -53,125 +53,105 @@ def flip(nft: Nft, times: int) -> None:
         )
 
 
-def test_a_change_by_another_process_is_reported_within_100_ms(namespace: Namespace) -> None:
-    async def body() -> tuple[list[str], float]:
-        nft = Nft()
-        nft.run(TABLE)
-        async with Watched() as watched:
-            process = await asyncio.create_subprocess_exec("nft", "flush", "ruleset")
-            await process.wait()
-            ended = time.monotonic()
-            await eventually(lambda: bool(watched.reasons))
-            assert nft.chains() is None
-            return watched.reasons, watched.told_at[0] - ended
-
-    reasons, delay = namespace.run(lambda: asyncio.run(body()))
+async def test_a_change_by_another_process_is_reported_within_100_ms() -> None:
+    nft = Nft()
+    nft.run(TABLE)
+    async with Watched() as watched:
+        process = await asyncio.create_subprocess_exec("nft", "flush", "ruleset")
+        await process.wait()
+        ended = time.monotonic()
+        await eventually(lambda: bool(watched.reasons))
+        assert nft.chains() is None
+        reasons, delay = watched.reasons, watched.told_at[0] - ended
     assert len(reasons) == 1
     assert reasons[0].startswith("nft (process ")
     assert delay < 0.1
 
 
-def test_our_own_changes_are_not_reported_and_cause_no_wake_up(namespace: Namespace) -> None:
-    async def body() -> tuple[list[str], int]:
-        first = Nft()
-        first.run(TABLE)
-        async with Watched() as watched:
-            flip(first, 1000)
-            second = Nft()  # created after the watcher
-            flip(second, 1)
-            await asyncio.sleep(0.02)  # it learns the new socket
-            flip(second, 1000)
-            many = ", ".join(f"10.0.{i >> 8}.{i & 255} : 7" for i in range(10_000))
-            second.run(f"add element inet egressd hosts {{ {many} }}")
-            thread = threading.Thread(target=flip, args=(first, 1000))
-            thread.start()
-            thread.join()
-            await asyncio.sleep(0.1)
-            change()
-            await eventually(lambda: bool(watched.reasons))  # it does report
-            return watched.reasons, watched.woken
-
-    reasons, woken = namespace.run(lambda: asyncio.run(body()))
+async def test_our_own_changes_are_not_reported_and_cause_no_wake_up() -> None:
+    first = Nft()
+    first.run(TABLE)
+    async with Watched() as watched:
+        flip(first, 1000)
+        second = Nft()  # created after the watcher
+        flip(second, 1)
+        await asyncio.sleep(0.02)  # it learns the new socket
+        flip(second, 1000)
+        many = ", ".join(f"10.0.{i >> 8}.{i & 255} : 7" for i in range(10_000))
+        second.run(f"add element inet egressd hosts {{ {many} }}")
+        thread = threading.Thread(target=flip, args=(first, 1000))
+        thread.start()
+        thread.join()
+        await asyncio.sleep(0.1)
+        change()
+        await eventually(lambda: bool(watched.reasons))  # it does report
+        reasons, woken = watched.reasons, watched.woken
     assert len(reasons) == 1
     assert reasons[0].startswith("nft (process ")
     # One for the second Nft's socket, one for the other process.
     assert woken <= 2
 
 
-def test_a_foreign_change_among_our_own_is_reported(namespace: Namespace) -> None:
-    async def body() -> list[str]:
-        nft = Nft()
-        nft.run(TABLE)
-        async with Watched() as watched:
-            thread = threading.Thread(target=flip, args=(nft, 2000))
-            thread.start()
-            await asyncio.sleep(0.02)
-            await asyncio.to_thread(change)
-            await asyncio.to_thread(thread.join)
-            await asyncio.sleep(0.1)
-            return watched.reasons
-
-    reasons = namespace.run(lambda: asyncio.run(body()))
+async def test_a_foreign_change_among_our_own_is_reported() -> None:
+    nft = Nft()
+    nft.run(TABLE)
+    async with Watched() as watched:
+        thread = threading.Thread(target=flip, args=(nft, 2000))
+        thread.start()
+        await asyncio.sleep(0.02)
+        await asyncio.to_thread(change)
+        await asyncio.to_thread(thread.join)
+        await asyncio.sleep(0.1)
+        reasons = watched.reasons
     assert len(reasons) == 1
     assert reasons[0].startswith("nft (process ")
 
 
-def test_with_a_family_given_only_changes_of_its_tables_are_reported(namespace: Namespace) -> None:
+async def test_with_a_family_given_only_changes_of_its_tables_are_reported() -> None:
     ours = "add table netdev egressd\nadd set netdev egressd s { type ipv4_addr; }\n"
 
     def shell(script: str) -> None:
         subprocess.run(["sh", "-ec", script], check=True)
 
-    async def body() -> list[int]:
-        nft = Nft()
-        nft.run(TABLE + ours)
-        async with Watched(uapi.NFPROTO_NETDEV) as watched:
-            many = ", ".join(f"10.0.{i >> 8}.{i & 255}" for i in range(10_000))
-            nft.run(f"add element netdev egressd s {{ {many} }}")
-            shell("nft add table inet other; nft flush map inet egressd hosts")
-            await asyncio.sleep(0.1)
-            told = [len(watched.reasons)]
-            for damage in ("delete element netdev egressd s { 10.0.0.7 }", "flush ruleset"):
-                shell(f"nft '{damage}'")
-                await asyncio.sleep(0.2)
-                told.append(len(watched.reasons))
-            return told
-
-    assert namespace.run(lambda: asyncio.run(body())) == [0, 1, 2]
+    nft = Nft()
+    nft.run(TABLE + ours)
+    async with Watched(uapi.NFPROTO_NETDEV) as watched:
+        many = ", ".join(f"10.0.{i >> 8}.{i & 255}" for i in range(10_000))
+        nft.run(f"add element netdev egressd s {{ {many} }}")
+        shell("nft add table inet other; nft flush map inet egressd hosts")
+        await asyncio.sleep(0.1)
+        told = [len(watched.reasons)]
+        for damage in ("delete element netdev egressd s { 10.0.0.7 }", "flush ruleset"):
+            shell(f"nft '{damage}'")
+            await asyncio.sleep(0.2)
+            told.append(len(watched.reasons))
+    assert told == [0, 1, 2]
 
 
-def test_lost_events_count_as_foreign(namespace: Namespace) -> None:
+async def test_lost_events_count_as_foreign(namespace: Namespace) -> None:
     namespace.run(lambda: Nft().run(TABLE))
 
-    async def body() -> list[str]:
-        async with Watched() as watched:
-            stranger = namespace.start(lambda: flip(Nft(), 2000))
-            stranger.result()  # blocks the loop, so that the queue overruns
-            await eventually(lambda: bool(watched.reasons))
-            return watched.reasons
-
-    reasons = namespace.run(lambda: asyncio.run(body()))
+    async with Watched() as watched:
+        stranger = namespace.start(lambda: flip(Nft(), 2000))
+        stranger.result()  # blocks the loop, so that the queue overruns
+        await eventually(lambda: bool(watched.reasons))
+        reasons = watched.reasons
     assert reasons[0] == nft_events.LOST
 
 
-def test_a_failed_callback_is_called_again(
-    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_callback_is_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("egressd.netd.kernel.debounce._RETRY_S", 0.01)
 
-    async def body() -> int:
-        calls = 0
+    calls = 0
 
-        async def on_change(_reason: str) -> None:
-            nonlocal calls
-            calls += 1
-            if calls < 3:
-                raise OSError("not now")
+    async def on_change(_reason: str) -> None:
+        nonlocal calls
+        calls += 1
+        if calls < 3:
+            raise OSError("not now")
 
-        async with ForeignChanges(on_change):
-            change()
-            await eventually(lambda: calls == 3)
-            await asyncio.sleep(0.1)
-            return calls
-
-    assert namespace.run(lambda: asyncio.run(body())) == 3
+    async with ForeignChanges(on_change):
+        change()
+        await eventually(lambda: calls == 3)
+        await asyncio.sleep(0.1)
+    assert calls == 3

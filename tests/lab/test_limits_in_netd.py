@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from ipaddress import IPv4Network
 
 import pytest
@@ -18,7 +19,7 @@ from egressd.netd.kernel.tc import Shaper
 from egressd.planner.topology import Topology
 from tests.support.netns import Namespace
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("inside")]
 
 TOPOLOGY = Topology(lans=("lan0",), lan_networks=(("lan0", IPv4Network("10.0.0.0/24")),))
 LIMITED = {"10.0.0.5": Limit(number=1, upload_kbps=500, download_kbps=0)}
@@ -26,21 +27,20 @@ FREE = {"10.0.0.6": Limit(number=2, upload_kbps=0, download_kbps=0)}
 
 
 @pytest.fixture
-def router() -> Iterator[Namespace]:
+def namespace() -> Iterator[Namespace]:
     with Namespace() as made:
         made.shell("ip link add lan0 type bridge; ip link set lan0 up")
         yield made
 
 
-def in_router(router: Namespace, work: Callable[[SpeedLimits], Awaitable[None]]) -> None:
-    async def run() -> None:
-        limits = SpeedLimits(Shaper(Nft()))
-        try:
-            await work(limits)
-        finally:
-            limits.close()
-
-    router.run(lambda: asyncio.run(run()))
+@contextmanager
+def limiting() -> Iterator[SpeedLimits]:
+    """Yield the limits of the namespace that the test runs in."""
+    limits = SpeedLimits(Shaper(Nft()))
+    try:
+        yield limits
+    finally:
+        limits.close()
 
 
 def shell(script: str) -> str:
@@ -62,8 +62,8 @@ def listed(name: str) -> bool:
     )
 
 
-def test_changes_without_limits_succeed(router: Namespace) -> None:
-    async def work(limits: SpeedLimits) -> None:
+async def test_changes_without_limits_succeed() -> None:
+    with limiting() as limits:
         assert await limits.sync({}, TOPOLOGY)
         block()
         with pytest.raises(Failed, match="not ifb"):
@@ -72,16 +72,14 @@ def test_changes_without_limits_succeed(router: Namespace) -> None:
         await limits.change(Patch(put=FREE), FREE, TOPOLOGY, strict=True)
         assert listed("sent")
 
-    in_router(router, work)
 
-
-def test_a_plan_is_put_in_force_as_far_as_the_kernel_allows(
-    router: Namespace, monkeypatch: pytest.MonkeyPatch
+async def test_a_plan_is_put_in_force_as_far_as_the_kernel_allows(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_RETRY_S", 0.0)
     both = {**LIMITED, **FREE}
 
-    async def work(limits: SpeedLimits) -> None:
+    with limiting() as limits:
         block()
         assert not await limits.sync(LIMITED, TOPOLOGY)
         assert "not ifb" in limits.problems[0]
@@ -96,11 +94,9 @@ def test_a_plan_is_put_in_force_as_far_as_the_kernel_allows(
         assert listed("sent")
         assert not await limits.refresh(both, TOPOLOGY)
 
-    in_router(router, work)
 
-
-def test_failed_attempts_are_repeated_at_intervals(router: Namespace) -> None:
-    async def work(limits: SpeedLimits) -> None:
+async def test_failed_attempts_are_repeated_at_intervals() -> None:
+    with limiting() as limits:
         block()
         await limits.sync(LIMITED, TOPOLOGY)
         unblock()
@@ -109,11 +105,9 @@ def test_failed_attempts_are_repeated_at_intervals(router: Namespace) -> None:
         assert await limits.sync(LIMITED, TOPOLOGY)
         assert not limits.problems
 
-    in_router(router, work)
 
-
-def test_many_concurrent_changes_and_reads_take_turns(router: Namespace) -> None:
-    async def work(limits: SpeedLimits) -> None:
+async def test_many_concurrent_changes_and_reads_take_turns() -> None:
+    with limiting() as limits:
         await limits.sync({}, TOPOLOGY)
         wanted: dict[str, Limit] = {}
         asked: list[Awaitable[object]] = []
@@ -130,5 +124,3 @@ def test_many_concurrent_changes_and_reads_take_turns(router: Namespace) -> None
         await asyncio.gather(*asked)
         assert not await limits.sync(wanted, TOPOLOGY), "all is as it should be"
         assert len(await limits.counters()) == len(wanted)
-
-    in_router(router, work)

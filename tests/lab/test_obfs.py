@@ -87,50 +87,45 @@ def read_answer(mode: str, data: bytes) -> bytes:
     return payload
 
 
-def received(mode: str, data: bytes, cuts: Sequence[int] = ()) -> bytes:
+async def received(mode: str, data: bytes, cuts: Sequence[int] = ()) -> bytes:
     """Return all payload that the server finds in `data`, which arrives in pieces that end at
     `cuts`.
     """
 
-    async def read() -> bytes:
-        client = asyncio.StreamReader()
+    client = asyncio.StreamReader()
 
-        async def feed() -> None:
-            for start, end in pairwise([0, *sorted(cuts), len(data)]):
-                client.feed_data(data[start:end])
-                await asyncio.sleep(0)
-            client.feed_eof()
+    async def feed() -> None:
+        for start, end in pairwise([0, *sorted(cuts), len(data)]):
+            client.feed_data(data[start:end])
+            await asyncio.sleep(0)
+        client.feed_eof()
 
-        feeding = asyncio.create_task(feed())
-        server = obfs.MODES[mode]()
-        payload = await server.open(client)
-        while more := await server.read(client):
-            payload += more
-        await feeding
-        return payload
-
-    return asyncio.run(read())
+    feeding = asyncio.create_task(feed())
+    server = obfs.MODES[mode]()
+    payload = await server.open(client)
+    while more := await server.read(client):
+        payload += more
+    await feeding
+    return payload
 
 
 @pytest.mark.parametrize("mode", obfs.MODES)
 @given(FIRST, LATER, CUTS)
-def test_messages_of_clients_are_parsed(
+async def test_messages_of_clients_are_parsed(
     mode: str, first: bytes, later: list[bytes], cuts: list[int]
 ) -> None:
-    assert received(mode, sent(mode, first, later), cuts) == first + b"".join(later)
+    assert await received(mode, sent(mode, first, later), cuts) == first + b"".join(later)
 
 
 @pytest.mark.parametrize("mode", obfs.MODES)
 @given(FIRST, LATER)
-def test_answers_are_parsed_by_clients(mode: str, first: bytes, later: list[bytes]) -> None:
-    async def answer() -> bytes:
-        client = asyncio.StreamReader()
-        client.feed_data(sent(mode, b"x", []))
-        server = obfs.MODES[mode]()
-        await server.open(client)
-        return b"".join(map(server.wrap, [first, *later]))
-
-    assert read_answer(mode, asyncio.run(answer())) == first + b"".join(later)
+async def test_answers_are_parsed_by_clients(mode: str, first: bytes, later: list[bytes]) -> None:
+    client = asyncio.StreamReader()
+    client.feed_data(sent(mode, b"x", []))
+    server = obfs.MODES[mode]()
+    await server.open(client)
+    found = b"".join(map(server.wrap, [first, *later]))
+    assert read_answer(mode, found) == first + b"".join(later)
 
 
 @pytest.mark.parametrize(
@@ -156,18 +151,18 @@ def test_answers_are_parsed_by_clients(mode: str, first: bytes, later: list[byte
         ("tls", sent("tls", b"payload", []) + record(b"more")[:2]),
     ],
 )
-def test_invalid_obfuscation_is_refused(mode: str, data: bytes) -> None:
+async def test_invalid_obfuscation_is_refused(mode: str, data: bytes) -> None:
     with pytest.raises(obfs.Refused):
-        received(mode, data)
+        await received(mode, data)
 
 
 @pytest.mark.parametrize("mode", obfs.MODES)
 @given(
     data=st.binary(min_size=4, max_size=300).filter(lambda d: d[:3] not in (b"GET", b"\x16\3\1"))
 )
-def test_data_that_is_neither_http_nor_tls_is_refused(mode: str, data: bytes) -> None:
+async def test_data_that_is_neither_http_nor_tls_is_refused(mode: str, data: bytes) -> None:
     with pytest.raises(obfs.Refused):
-        received(mode, data)
+        await received(mode, data)
 
 
 ECHO = """

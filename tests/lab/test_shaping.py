@@ -566,7 +566,9 @@ class Watched(ForeignShaping):
 def test_only_foreign_changes_of_our_queues_are_reported(site: Site) -> None:
     limits = {CLIENT: limit(1, KBPS)}
 
-    async def watch(shaper: Shaper) -> None:
+    async def watch() -> None:
+        shaper = Shaper(Nft())
+        shaper.sync(limits, site.topology)
         async with Watched(shaper) as watched:
             shaper.change(Patch(put={OTHER: limit(2, KBPS)}, drop=(CLIENT,)))
             shaper.sync(limits, TOPOLOGY)
@@ -582,7 +584,7 @@ def test_only_foreign_changes_of_our_queues_are_reported(site: Site) -> None:
             shell("tc qdisc del dev egressd-up0 root")
             await eventually(lambda: len(watched.reasons) > told)
 
-    in_router(site, lambda shaper: asyncio.run(watch(shaper)), limits)
+    site.router.run_async(watch)
 
 
 # --- Counting. -----------------------------------------------------------------------------

@@ -98,7 +98,7 @@ def crowd(namespaces: None) -> Iterator[Crowd]:
 def test_p1_each_client_leaves_by_its_own_nodes_address(crowd: Crowd) -> None:
     wanted = crowd.wanted()
     assert len(set(wanted.values())) == CLIENTS
-    assert crowd.network.run(seen_by_tcp, crowd.clients) == wanted
+    assert crowd.network.run_async(seen_by_tcp, crowd.clients) == wanted
     assert crowd.network.run(seen_by_udp, crowd.clients) == wanted
 
 
@@ -129,13 +129,13 @@ def test_p3_changes_of_some_clients_do_not_affect_the_others(crowd: Crowd, tmp_p
     assert cut == {crowd.clients[number] for number in (*MOVED, *RENEWED)}
     after = crowd.wanted()
     assert sum(after[client] != before[client] for client in before) == len(MOVED)
-    assert crowd.network.run(seen_by_tcp, crowd.clients) == after
+    assert crowd.network.run_async(seen_by_tcp, crowd.clients) == after
 
 
 # --- The clients' actions, in their own namespace. --------------------------------------------
 
 
-def seen_by_tcp(sources: Sequence[str]) -> Seen:
+async def seen_by_tcp(sources: Sequence[str]) -> Seen:
     """Connect from all sources at once."""
 
     async def one(source: str) -> str:
@@ -145,10 +145,7 @@ def seen_by_tcp(sources: Sequence[str]) -> Seen:
         finally:
             writer.close()
 
-    async def everybody() -> list[str]:
-        return await asyncio.gather(*map(one, sources))
-
-    return dict(zip(sources, asyncio.run(everybody()), strict=True))
+    return dict(zip(sources, await asyncio.gather(*map(one, sources)), strict=True))
 
 
 def seen_by_udp(sources: Sequence[str]) -> Seen:

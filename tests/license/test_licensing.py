@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -67,10 +66,10 @@ class Device:
     def install(self, license_: License) -> None:
         install(sign(license_, KEY), self.path, TRUSTED, DEVICE, self.now)
 
-    def call(self) -> str | None:
+    async def call(self) -> str | None:
         """One API call: what refuses it."""
         refusal = self.licensing.refusal()
-        if refusal is None and not asyncio.run(self.licensing.spend()):
+        if refusal is None and not await self.licensing.spend():
             return "spent"
         return refusal
 
@@ -80,43 +79,43 @@ def device(tmp_path: Path) -> Device:
     return Device(tmp_path)
 
 
-def test_a_license_is_valid_from_its_installation(device: Device) -> None:
-    assert device.call() == "API_ACCESS_REQUIRED"
+async def test_a_license_is_valid_from_its_installation(device: Device) -> None:
+    assert await device.call() == "API_ACCESS_REQUIRED"
     assert device.licensing.grants() == NOTHING
     device.install(FULL)
-    assert device.call() is None
+    assert await device.call() is None
     assert device.licensing.grants().proxy_service_quota == 7
     assert device.counts.spent == {}
 
 
-def test_a_license_is_invalid_when_expired_damaged_or_removed(device: Device) -> None:
+async def test_a_license_is_invalid_when_expired_damaged_or_removed(device: Device) -> None:
     device.install(FULL)
-    assert device.call() is None
+    assert await device.call() is None
     device.now = NOW + timedelta(days=1)
-    assert device.call() == "API_ACCESS_REQUIRED"
+    assert await device.call() == "API_ACCESS_REQUIRED"
     device.now = NOW
-    assert device.call() is None
+    assert await device.call() is None
     device.path.write_bytes(device.path.read_bytes()[:-20])
-    assert device.call() == "API_ACCESS_REQUIRED"
+    assert await device.call() == "API_ACCESS_REQUIRED"
     assert "cut short" in device.licensing.finding().reason
     device.path.unlink()
-    assert device.call() == "API_ACCESS_REQUIRED"
+    assert await device.call() == "API_ACCESS_REQUIRED"
 
 
-def test_a_trial_ends_after_its_calls_and_a_full_license_replaces_it(device: Device) -> None:
+async def test_a_trial_ends_after_its_calls_and_a_full_license_replaces_it(device: Device) -> None:
     device.install(TRIAL)
-    assert [device.call() for _ in range(3)] == [None, None, "API_TRIAL_QUOTA_EXHAUSTED"]
+    assert [await device.call() for _ in range(3)] == [None, None, "API_TRIAL_QUOTA_EXHAUSTED"]
     device.install(replace(FULL, serial="next"))
-    assert device.call() is None
+    assert await device.call() is None
 
 
-def test_access_shows_the_trial_calls_left(device: Device) -> None:
+async def test_access_shows_the_trial_calls_left(device: Device) -> None:
     assert device.licensing.access() == (ApiAccess.REQUIRED, 0)
     device.install(TRIAL)
     assert device.licensing.access() == (ApiAccess.TRIAL, 2)
-    device.call()
+    await device.call()
     assert device.licensing.access() == (ApiAccess.TRIAL, 1)
-    device.call()
+    await device.call()
     assert device.licensing.access() == (ApiAccess.EXHAUSTED, 0)
     device.install(replace(FULL, serial="full"))
     assert device.licensing.access() == (ApiAccess.OPEN, 0)
@@ -136,7 +135,7 @@ def test_a_license_is_installed_from_its_bytes(device: Device) -> None:
     assert device.path.read_bytes() == before
 
 
-def test_an_admitted_call_is_refused_if_the_last_one_was_taken_first(
+async def test_an_admitted_call_is_refused_if_the_last_one_was_taken_first(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device.install(replace(TRIAL, api_trial_calls=1))
@@ -148,12 +147,12 @@ def test_an_admitted_call_is_refused_if_the_last_one_was_taken_first(
 
     monkeypatch.setattr(device.counts, "spend", spend_after_another)
     assert device.licensing.refusal() is None
-    assert asyncio.run(device.licensing.spend()) is False
+    assert await device.licensing.spend() is False
 
 
-def test_an_unreadable_license_has_a_reason(device: Device) -> None:
+async def test_an_unreadable_license_has_a_reason(device: Device) -> None:
     device.path.mkdir()
-    assert device.call() == "API_ACCESS_REQUIRED"
+    assert await device.call() == "API_ACCESS_REQUIRED"
     assert "directory" in device.licensing.finding().reason
 
 
@@ -168,13 +167,13 @@ def test_an_invalid_license_does_not_replace_the_installed_one(device: Device) -
     assert list(device.path.parent.iterdir()) == [device.path]
 
 
-def test_a_symbolic_link_is_replaced_and_not_followed(device: Device) -> None:
+async def test_a_symbolic_link_is_replaced_and_not_followed(device: Device) -> None:
     victim = device.path.parent / "victim"
     victim.write_text("precious")
     device.path.with_name("license.json.new").symlink_to(victim)
     device.install(FULL)
     assert victim.read_text() == "precious"
-    assert device.call() is None
+    assert await device.call() is None
 
 
 def test_installing_a_license_on_an_unwritable_place_fails(tmp_path: Path) -> None:
@@ -183,12 +182,12 @@ def test_installing_a_license_on_an_unwritable_place_fails(tmp_path: Path) -> No
         install(sign(FULL, KEY), tmp_path / "file" / "license.json", TRUSTED, DEVICE, NOW)
 
 
-def test_mode_off_reads_no_file(tmp_path: Path) -> None:
+async def test_mode_off_reads_no_file(tmp_path: Path) -> None:
     licensing = Licensing(
         LicenseSettings(path=tmp_path / "none"), device=DEVICE, trial_calls=Counts()
     )
     assert licensing.refusal() is None
-    assert asyncio.run(licensing.spend())
+    assert await licensing.spend()
 
 
 def test_a_device_id_is_stable_and_does_not_reveal_the_machine_id(tmp_path: Path) -> None:

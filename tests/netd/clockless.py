@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Callable
+from typing import Final
+
+from tests.support.loops import Backend
 
 
 class Hurry(selectors.DefaultSelector):
@@ -27,6 +30,10 @@ def clockless() -> asyncio.AbstractEventLoop:
     loop = asyncio.SelectorEventLoop(selector)
     loop.time = lambda: selector.now  # type: ignore[method-assign]
     return loop
+
+
+CLOCKLESS: Final[Backend] = ("asyncio", {"loop_factory": clockless})
+"""The value of the fixture `anyio_backend` for tests in such a loop."""
 
 
 async def until(check: Callable[[], bool], seconds: float) -> float:

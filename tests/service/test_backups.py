@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 NEWEST = str(prepare().newest).encode()
 """The newest schema, as named in a backup."""
 
-pytestmark = pytest.mark.anyio
-
 
 async def in_pieces(content: bytes) -> AsyncIterator[bytes]:
     for start in range(0, len(content), 1000):

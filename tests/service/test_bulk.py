@@ -5,14 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import pytest
-
 from egressd.model.plan import Change
 
 if TYPE_CHECKING:
     from tests.support.use_cases import Bench
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_ten_thousand_rules_are_imported_as_one_change(bench: Bench) -> None:

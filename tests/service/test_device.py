@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tests.support.drafts import Make
     from tests.support.use_cases import Bench
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_the_whitelist_is_stored_unchanged(bench: Bench) -> None:
     assert bench.whitelist.get() == Whitelist()

@@ -14,8 +14,6 @@ from egressd.model.messages import Event
 from egressd.model.wording import as_sentence
 from egressd.service.journal import Journal
 
-pytestmark = pytest.mark.anyio
-
 
 class Disk:
     """A store that can be full."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tests.support.drafts import Make
     from tests.support.use_cases import Bench, OpenBench, Settle
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_calls_fail_before_the_state_is_loaded(
     tmp_path: Path, open_bench: OpenBench, make: Make

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tests.support.drafts import Make
     from tests.support.use_cases import Bench
 
-pytestmark = pytest.mark.anyio
-
 
 async def listed(bench: Bench) -> list[Line]:
     return [line for line, _ in bench.lines.list()]

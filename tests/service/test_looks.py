@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tests.support.drafts import Make
     from tests.support.use_cases import Bench
 
-pytestmark = pytest.mark.anyio
 
 CYRILLIC = "t\u043ekyo"
 TAKEN = "name must not look like another's: there is a node tokyo already"

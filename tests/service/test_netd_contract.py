@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     Both = tuple[Netd, NetdDouble]
 
-pytestmark = pytest.mark.anyio
 
 PLAN = Plan(revision=4, hosts={"10.0.0.5": MARK_DIRECT})
 CHANGE = Change(base=4, revision=5, hosts=Patch(put={"10.0.0.6": MARK_REJECT}, drop=("10.0.0.5",)))

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tests.support.drafts import Make
     from tests.support.use_cases import Bench
 
-pytestmark = pytest.mark.anyio
-
 
 def config(bench: Bench, name: str) -> dict[str, object]:
     node = bench.state.node_named(name)

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from tests.support.drafts import Make
     from tests.support.use_cases import Bench
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_a_service_is_stored(bench: Bench, make: Make) -> None:
     draft = make.service(username="u", password="p", is_enabled=False)

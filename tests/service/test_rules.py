@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tests.support.drafts import Make
     from tests.support.use_cases import Bench
 
-pytestmark = pytest.mark.anyio
-
 
 def hosts(bench: Bench) -> list[str]:
     return [rule.host for rule in bench.rules.list()]

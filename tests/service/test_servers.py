@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tests.support.drafts import Make
     from tests.support.use_cases import Bench
 
-pytestmark = pytest.mark.anyio
 
 HERE = "config_json.server must not be this device itself"
 OWN = [

@@ -22,7 +22,6 @@ from egressd.store.setup_code import SetupCode
 if TYPE_CHECKING:
     from tests.store.rig import OpenDatabase
 
-pytestmark = pytest.mark.anyio
 
 HASH = "$argon2id$the-hash"
 

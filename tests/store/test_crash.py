@@ -26,7 +26,6 @@ from tests.support.tracing import traced
 if TYPE_CHECKING:
     from tests.store.rig import CrashServer, OpenDatabase
 
-pytestmark = pytest.mark.anyio
 
 CHANGES = (
     "pwrite64,write,fsync,fdatasync,ftruncate,fallocate,openat,unlink,rename,mkdir,fchmod,fchown"

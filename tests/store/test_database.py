@@ -21,7 +21,6 @@ from egressd.store.database import Database
 if TYPE_CHECKING:
     from tests.store.rig import OpenDatabase
 
-pytestmark = pytest.mark.anyio
 
 NODE = Node(
     id=7, name="tokyo ☂", protocol="ss", config_json='{"a": "☂"}', group="asia", created_at="t"

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tests.store.rig import CrashServer, EditsOf, OpenDatabase
     from tests.support.needs import Need
 
-pytestmark = pytest.mark.anyio
 
 SYNCS = "fsync,fdatasync"
 

@@ -24,7 +24,6 @@ from egressd.store.preparation import Migrations, prepare
 if TYPE_CHECKING:
     from tests.store.rig import OpenDatabase
 
-pytestmark = pytest.mark.anyio
 
 SCRIPTS = Path(migrations.__file__).parent
 

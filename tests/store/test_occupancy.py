@@ -12,8 +12,6 @@ import pytest
 from egressd.model.errors import Failed
 from egressd.store.occupancy import occupied
 
-pytestmark = pytest.mark.anyio
-
 HOLD = """
 import asyncio, sys
 from pathlib import Path

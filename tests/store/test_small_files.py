@@ -16,8 +16,6 @@ from egressd.store.api_token import ApiToken
 from egressd.store.files import create_private, prepare_directory, replace_durably
 from egressd.store.trial_calls import TrialCalls
 
-pytestmark = pytest.mark.anyio
-
 NOBODY = 65534
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tests.store.rig import OpenDatabase
     from tests.support.needs import Need
 
-pytestmark = pytest.mark.anyio
 
 NOBODY = 65534
 

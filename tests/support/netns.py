@@ -32,8 +32,6 @@ import pytest
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Body = Callable[[], Coroutine[None, None, None]]
-Inside = Callable[[Body], None]
 
 _CLONE_NEWNET = 0x4000_0000
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -113,6 +111,18 @@ class Namespace:
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call the function inside, and return its result or raise its exception."""
         return self.start(function, *args, **kwargs).result()
+
+    def run_async(
+        self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Call the coroutine function inside, in an event loop of its own. See `run`."""
+        return self.start_async(function, *args, **kwargs).result()
+
+    def start_async(
+        self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> Running[T]:
+        """Begin to call the coroutine function inside, in an event loop of its own."""
+        return self.start(lambda: asyncio.run(function(*args, **kwargs)))
 
     def start(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Running[T]:
         """Begin to call the function inside, in a process and process group of its own."""

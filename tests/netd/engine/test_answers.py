@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -94,19 +93,15 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Pool:
     return Pool(folder, account, size=0, on_lost=print, on_trouble=print, mapped=lambda: ())
 
 
-def test_a_refusal_by_the_kernel_is_reported_with_the_ports_in_use(
+async def test_a_refusal_by_the_kernel_is_reported_with_the_ports_in_use(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("egressd.netd.engine.answers.divert", _refused)
     monkeypatch.setattr("egressd.netd.kernel.udp_ports.listened_on", lambda but: [53, 443])
 
-    async def told() -> tuple[str, ...]:
-        await pool.open()
-        found = pool.problems()
-        await pool.close()
-        return found
-
-    (problem,) = asyncio.run(told())
+    await pool.open()
+    (problem,) = pool.problems()
+    await pool.close()
     assert "(53, 443)" in problem
     assert "Operation not permitted" in problem
 

@@ -8,7 +8,6 @@ import asyncio
 import json
 import socket
 from base64 import b64encode
-from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -27,11 +26,9 @@ from egressd.planner.nodes import DialPath
 from egressd.planner.registry import MARK_DIRECT, MARK_REJECT
 from egressd.planner.whitelist_entries import listing_of
 from tests.support.engine import descriptors, document, opened
-from tests.support.netns import Body, Namespace, eventually
+from tests.support.netns import Namespace, eventually
 
-Inside = Callable[[Body], None]
-
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("inside")]
 
 NAME = "node.test"
 HERE, NOBODY = "192.0.2.1", "192.0.2.99"
@@ -130,8 +127,8 @@ async def answer(port: int) -> bytes:
 
 
 @pytest.mark.parametrize("fingerprint", ["none", "chrome"])
-def test_the_ech_query_of_a_node_does_not_go_through_the_node(
-    inside: Inside, namespace: Namespace, run_dir: Path, tmp_path: Path, fingerprint: str
+async def test_the_ech_query_of_a_node_does_not_go_through_the_node(
+    namespace: Namespace, run_dir: Path, tmp_path: Path, fingerprint: str
 ) -> None:
     namespace.shell(f"ip address add {HERE} dev lo")
     config = {
@@ -143,37 +140,29 @@ def test_the_ech_query_of_a_node_does_not_go_through_the_node(
         "ech-opts": {"enable": True},
     }
 
-    async def body() -> None:
-        keys, published = ech()
-        await asyncio.get_running_loop().create_datagram_endpoint(
-            lambda: Resolver(published), local_addr=(HERE, 53)
-        )
-        async with opened(run_dir) as pool, await asyncio.start_server(echo, HERE, ECHO):
-            await pool.start(server(tmp_path, keys))
-            await pool.start(client(config))
-            assert await answer(LISTENER) == b"ping"
-
-    inside(body)
+    keys, published = ech()
+    await asyncio.get_running_loop().create_datagram_endpoint(
+        lambda: Resolver(published), local_addr=(HERE, 53)
+    )
+    async with opened(run_dir) as pool, await asyncio.start_server(echo, HERE, ECHO):
+        await pool.start(server(tmp_path, keys))
+        await pool.start(client(config))
+        assert await answer(LISTENER) == b"ping"
 
 
 @pytest.mark.parametrize("mark", [MARK_DIRECT, MARK_REJECT])
-def test_direct_connections_to_a_sniffer_are_closed(
-    inside: Inside, run_dir: Path, mark: int
-) -> None:
+async def test_direct_connections_to_a_sniffer_are_closed(run_dir: Path, mark: int) -> None:
     listing = listing_of(Whitelist(domains="a.test", node="b"))
     listed = Listed(sets=listing.sets, is_direct=False)
     work = Sniffer(mark=mark, resolver=NOBODY, listed=listed)
     sniffer = Document(key="sniff:1", config=document_of(work))
 
-    async def body() -> None:
-        async with opened(run_dir) as pool:
-            pool.rule_sets.put(listing.rule_sets)
-            port = (await pool.start(sniffer)).port
-            (pid,) = pool.pids()
-            before = descriptors(pid)
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
-                datagrams.sendto(b"ping", ("127.0.0.1", port))
-            assert await answer(port) == b""
-            await eventually(lambda: descriptors(pid) <= before)
-
-    inside(body)
+    async with opened(run_dir) as pool:
+        pool.rule_sets.put(listing.rule_sets)
+        port = (await pool.start(sniffer)).port
+        (pid,) = pool.pids()
+        before = descriptors(pid)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
+            datagrams.sendto(b"ping", ("127.0.0.1", port))
+        assert await answer(port) == b""
+        await eventually(lambda: descriptors(pid) <= before)

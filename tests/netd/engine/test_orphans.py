@@ -6,14 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from egressd.netd.engine import launch
 from egressd.netd.engine.pool import Pool
 from egressd.netd.system import orphans
 from tests.support.engine import ACCOUNT, accepts, opened, service, unheard
-from tests.support.netns import Body, Namespace, is_alive
+from tests.support.netns import Namespace, is_alive
 
 PORT = 1080
 INBOUND = {"type": "mixed", "listen": "127.0.0.1", "listen_port": PORT}
@@ -31,48 +32,38 @@ async def leave(run_dir: Path) -> int:
     return living[0]
 
 
-def test_workers_of_another_run_directory_are_ended(
-    run_dir: Path, tmp_path: Path, inside: Callable[[Body], None]
-) -> None:
+@pytest.mark.usefixtures("inside")
+async def test_workers_of_another_run_directory_are_ended(run_dir: Path, tmp_path: Path) -> None:
     """Past fault: after `[run] dir` was changed or cleared the old workers continued beside the new
     ones. A deleted proxy service continued to serve with its old password.
     """
 
-    async def body() -> None:
-        pid = await leave(tmp_path / "before")
-        assert await accepts(PORT)
-        async with opened(run_dir):
-            assert not is_alive(pid)
-            assert not await accepts(PORT)
-
-    inside(body)
+    pid = await leave(tmp_path / "before")
+    assert await accepts(PORT)
+    async with opened(run_dir):
+        assert not is_alive(pid)
+        assert not await accepts(PORT)
 
 
-def test_workers_whose_files_are_deleted_are_ended(
-    run_dir: Path, inside: Callable[[Body], None]
+@pytest.mark.usefixtures("inside")
+async def test_workers_whose_files_are_deleted_are_ended(run_dir: Path) -> None:
+    pid = await leave(run_dir)
+    shutil.rmtree(run_dir)
+    async with opened(run_dir):
+        assert not is_alive(pid)
+
+
+@pytest.mark.usefixtures("inside")
+async def test_known_workers_and_those_of_other_namespaces_are_not_ended(
+    run_dir: Path, tmp_path: Path
 ) -> None:
-    async def body() -> None:
-        pid = await leave(run_dir)
-        shutil.rmtree(run_dir)
-        async with opened(run_dir):
-            assert not is_alive(pid)
-
-    inside(body)
-
-
-def test_known_workers_and_those_of_other_namespaces_are_not_ended(
-    run_dir: Path, tmp_path: Path, inside: Callable[[Body], None]
-) -> None:
-    async def body() -> None:
-        pid = await leave(run_dir)
-        async with opened(run_dir) as pool:
-            assert launch.holder(run_dir / "worker-1.sock") is not None
-            assert is_alive(pid)
-            assert pool.running().keys() == {"px"}
-            with Namespace() as elsewhere:
-                assert elsewhere.run(orphans.end, launch.is_worker) == []
-
-    inside(body)
+    pid = await leave(run_dir)
+    async with opened(run_dir) as pool:
+        assert launch.holder(run_dir / "worker-1.sock") is not None
+        assert is_alive(pid)
+        assert pool.running().keys() == {"px"}
+        with Namespace() as elsewhere:
+            assert elsewhere.run(orphans.end, launch.is_worker) == []
 
 
 def test_a_process_with_the_arguments_of_a_worker_is_not_ended(

@@ -9,7 +9,6 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,90 +33,70 @@ from tests.support.engine import (
     target,
     unheard,
 )
-from tests.support.netns import Body, Namespace, eventually
+from tests.support.netns import Namespace, eventually
 
-Inside = Callable[[Body], None]
-
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("inside")]
 
 
-def test_an_instance_listens_from_its_start_to_its_stop(inside: Inside, run_dir: Path) -> None:
-    async def body() -> None:
+async def test_an_instance_listens_from_its_start_to_its_stop(run_dir: Path) -> None:
+    async with opened(run_dir) as pool:
+        instance = target("node:1")
+        running = await pool.start(instance)
+        assert running.port in ENGINE_PORTS
+        assert running.digest == instance.digest
+        assert pool.running() == {"node:1": running}
+        assert await accepts(running.port)
+        await pool.stop(running)
+        assert pool.running() == {}
+        assert not await accepts(running.port)
+        await pool.stop(running)
+
+
+async def test_a_successor_runs_beside_its_predecessor(run_dir: Path) -> None:
+    async with opened(run_dir, 2) as pool:
+        old = await pool.start(target("node:1"))
+        new = await pool.start(target("node:1"))
+        assert old.port != new.port
+        assert pool.running() == {"node:1": new}
+        assert pool.superseded() == [old]
+        assert await accepts(old.port)
+        await pool.stop(old)
+        assert pool.superseded() == []
+        assert await accepts(new.port)
+
+
+async def test_stopping_a_successor_leaves_its_predecessor(run_dir: Path) -> None:
+    async with opened(run_dir) as pool:
+        old = await pool.start(target("node:1"))
+        new = await pool.start(target("node:1"))
+        await pool.stop(new)
+        assert pool.running() == {"node:1": old}
+        assert await accepts(old.port)
+
+
+async def test_instances_are_spread_evenly(run_dir: Path) -> None:
+    async with opened(run_dir, 3) as pool:
+        many = await asyncio.gather(*(pool.start(target(f"node:{n}")) for n in range(30)))
+        assert len({running.port for running in many}) == 30
+        counts = [sum(running.worker == slot for running in many) for slot in (1, 2, 3)]
+        assert counts == [10, 10, 10]
+
+
+async def test_a_port_of_another_program_is_skipped(run_dir: Path) -> None:
+    with socket.create_server(("127.0.0.1", ENGINE_PORTS[0])):
         async with opened(run_dir) as pool:
-            instance = target("node:1")
-            running = await pool.start(instance)
-            assert running.port in ENGINE_PORTS
-            assert running.digest == instance.digest
-            assert pool.running() == {"node:1": running}
-            assert await accepts(running.port)
-            await pool.stop(running)
-            assert pool.running() == {}
-            assert not await accepts(running.port)
-            await pool.stop(running)
-
-    inside(body)
+            assert (await pool.start(target("node:1"))).port == ENGINE_PORTS[1]
 
 
-def test_a_successor_runs_beside_its_predecessor(inside: Inside, run_dir: Path) -> None:
-    async def body() -> None:
-        async with opened(run_dir, 2) as pool:
-            old = await pool.start(target("node:1"))
-            new = await pool.start(target("node:1"))
-            assert old.port != new.port
-            assert pool.running() == {"node:1": new}
-            assert pool.superseded() == [old]
-            assert await accepts(old.port)
-            await pool.stop(old)
-            assert pool.superseded() == []
-            assert await accepts(new.port)
-
-    inside(body)
-
-
-def test_stopping_a_successor_leaves_its_predecessor(inside: Inside, run_dir: Path) -> None:
-    async def body() -> None:
-        async with opened(run_dir) as pool:
-            old = await pool.start(target("node:1"))
-            new = await pool.start(target("node:1"))
-            await pool.stop(new)
-            assert pool.running() == {"node:1": old}
-            assert await accepts(old.port)
-
-    inside(body)
-
-
-def test_instances_are_spread_evenly(inside: Inside, run_dir: Path) -> None:
-    async def body() -> None:
-        async with opened(run_dir, 3) as pool:
-            many = await asyncio.gather(*(pool.start(target(f"node:{n}")) for n in range(30)))
-            assert len({running.port for running in many}) == 30
-            counts = [sum(running.worker == slot for running in many) for slot in (1, 2, 3)]
-            assert counts == [10, 10, 10]
-
-    inside(body)
-
-
-def test_a_port_of_another_program_is_skipped(inside: Inside, run_dir: Path) -> None:
-    async def body() -> None:
-        with socket.create_server(("127.0.0.1", ENGINE_PORTS[0])):
-            async with opened(run_dir) as pool:
-                assert (await pool.start(target("node:1"))).port == ENGINE_PORTS[1]
-
-    inside(body)
-
-
-def test_a_service_listens_on_the_port_of_its_document(inside: Inside, run_dir: Path) -> None:
-    async def body() -> None:
-        inbound = {"type": "socks", "listen": "127.0.0.1", "listen_port": 80}
-        async with opened(run_dir) as pool:
-            running = await pool.start(service("service:1", inbound))
-            assert running.port == 80
-            assert await accepts(80)
-            with pytest.raises(Failed, match="address already in use"):
-                await pool.start(service("service:2", inbound))
-            assert list(pool.running()) == ["service:1"]
-
-    inside(body)
+async def test_a_service_listens_on_the_port_of_its_document(run_dir: Path) -> None:
+    inbound = {"type": "socks", "listen": "127.0.0.1", "listen_port": 80}
+    async with opened(run_dir) as pool:
+        running = await pool.start(service("service:1", inbound))
+        assert running.port == 80
+        assert await accepts(80)
+        with pytest.raises(Failed, match="address already in use"):
+            await pool.start(service("service:2", inbound))
+        assert list(pool.running()) == ["service:1"]
 
 
 @pytest.mark.parametrize(
@@ -129,62 +108,53 @@ def test_a_service_listens_on_the_port_of_its_document(inside: Inside, run_dir: 
         (document({"type": "direct"}, route={"final": "gone"}), "outbound not found: gone"),
     ],
 )
-def test_a_refused_configuration_has_a_reason_and_leaves_nothing(
-    inside: Inside, run_dir: Path, config: str, why: str
+async def test_a_refused_configuration_has_a_reason_and_leaves_nothing(
+    run_dir: Path, config: str, why: str
 ) -> None:
-    async def body() -> None:
-        async with opened(run_dir) as pool:
-            with pytest.raises(Failed, match=why):
-                await pool.start(Document(key="node:1", config=config))
-            assert pool.running() == {}
-            assert (await pool.start(target("node:2"))).port == ENGINE_PORTS[0]
-
-    inside(body)
+    async with opened(run_dir) as pool:
+        with pytest.raises(Failed, match=why):
+            await pool.start(Document(key="node:1", config=config))
+        assert pool.running() == {}
+        assert (await pool.start(target("node:2"))).port == ENGINE_PORTS[0]
 
 
-def test_a_cancelled_start_leaves_nothing(inside: Inside, run_dir: Path) -> None:
-    async def body() -> None:
-        async with opened(run_dir) as pool:
-            (pid,) = pool.pids()
-            await pool.stop(await pool.start(target("node:1")))
-            before = descriptors(pid)
-            for passes in range(20):  # of the event loop, before the call is given up
-                starting = asyncio.ensure_future(pool.start(target("node:2")))
-                for _ in range(passes):
-                    await asyncio.sleep(0)
-                starting.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await starting
-            for _ in range(2):  # and no instance comes later
-                await eventually(lambda: not pool.running() and descriptors(pid) == before)
-                await asyncio.sleep(0.2)
-
-    inside(body)
+async def test_a_cancelled_start_leaves_nothing(run_dir: Path) -> None:
+    async with opened(run_dir) as pool:
+        (pid,) = pool.pids()
+        await pool.stop(await pool.start(target("node:1")))
+        before = descriptors(pid)
+        for passes in range(20):  # of the event loop, before the call is given up
+            starting = asyncio.ensure_future(pool.start(target("node:2")))
+            for _ in range(passes):
+                await asyncio.sleep(0)
+            starting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+        for _ in range(2):  # and no instance comes later
+            await eventually(lambda: not pool.running() and descriptors(pid) == before)
+            await asyncio.sleep(0.2)
 
 
 # --- Loss, replacement and adoption of workers. ----------------------------------------------
 
 
-def test_a_later_pool_adopts_running_instances(inside: Inside, run_dir: Path) -> None:
-    async def body() -> None:
-        first = Pool(run_dir, ACCOUNT, 2, on_lost=unheard, on_trouble=unheard, mapped=tuple)
-        await first.open()
-        old = await first.start(target("node:1"))
-        pids = first.pids()
-        new = await first.start(target("node:1"))
-        other = await first.start(target("node:2"))
-        first.release()
-        async with opened(run_dir, 2) as pool:
-            assert pool.pids() == pids
-            assert pool.running() == {"node:1": new, "node:2": other}
-            assert pool.superseded() == [old]
-            fresh = await pool.start(target("node:3"))
-            assert fresh.port not in {old.port, new.port, other.port}
-            await pool.stop(new)
-            assert not await accepts(new.port)
-            assert await accepts(old.port)
-
-    inside(body)
+async def test_a_later_pool_adopts_running_instances(run_dir: Path) -> None:
+    first = Pool(run_dir, ACCOUNT, 2, on_lost=unheard, on_trouble=unheard, mapped=tuple)
+    await first.open()
+    old = await first.start(target("node:1"))
+    pids = first.pids()
+    new = await first.start(target("node:1"))
+    other = await first.start(target("node:2"))
+    first.release()
+    async with opened(run_dir, 2) as pool:
+        assert pool.pids() == pids
+        assert pool.running() == {"node:1": new, "node:2": other}
+        assert pool.superseded() == [old]
+        fresh = await pool.start(target("node:3"))
+        assert fresh.port not in {old.port, new.port, other.port}
+        await pool.stop(new)
+        assert not await accepts(new.port)
+        assert await accepts(old.port)
 
 
 def test_workers_survive_a_killed_netd(namespace: Namespace, run_dir: Path) -> None:
@@ -202,355 +172,284 @@ def test_workers_survive_a_killed_netd(namespace: Namespace, run_dir: Path) -> N
             assert await accepts(pool.running()["node:1"].port)
 
     with pytest.raises(RuntimeError, match="without an answer"):
-        namespace.run(lambda: asyncio.run(die()))
-    namespace.run(lambda: asyncio.run(find()))
+        namespace.run_async(die)
+    namespace.run_async(find)
 
 
-def test_closing_the_pool_ends_every_worker(inside: Inside, run_dir: Path) -> None:
-    async def body() -> None:
-        async with opened(run_dir, 2) as pool:
-            await pool.try_configs(["{}"])
-            assert len(living_workers(run_dir)) == 3
-        assert living_workers(run_dir) == []
-
-    inside(body)
+async def test_closing_the_pool_ends_every_worker(run_dir: Path) -> None:
+    async with opened(run_dir, 2) as pool:
+        await pool.try_configs(["{}"])
+        assert len(living_workers(run_dir)) == 3
+    assert living_workers(run_dir) == []
 
 
-def test_a_smaller_pool_drains_the_surplus_workers(inside: Inside, run_dir: Path) -> None:
-    async def body() -> None:
-        first = Pool(run_dir, ACCOUNT, 2, on_lost=unheard, on_trouble=unheard, mapped=tuple)
-        await first.open()
-        runs = [await first.start(target(f"node:{n}")) for n in range(2)]
-        first.release()
-        async with opened(run_dir, 1) as pool:
-            assert pool.running() == {running.key: running for running in runs}
-            assert (await pool.start(target("node:2"))).worker == 1
-            await pool.stop(next(running for running in runs if running.worker == 2))
-            await eventually(lambda: len(living_workers(run_dir)) == 1)
-            assert pool.problems() == ()
-
-    inside(body)
+async def test_a_smaller_pool_drains_the_surplus_workers(run_dir: Path) -> None:
+    first = Pool(run_dir, ACCOUNT, 2, on_lost=unheard, on_trouble=unheard, mapped=tuple)
+    await first.open()
+    runs = [await first.start(target(f"node:{n}")) for n in range(2)]
+    first.release()
+    async with opened(run_dir, 1) as pool:
+        assert pool.running() == {running.key: running for running in runs}
+        assert (await pool.start(target("node:2"))).worker == 1
+        await pool.stop(next(running for running in runs if running.worker == 2))
+        await eventually(lambda: len(living_workers(run_dir)) == 1)
+        assert pool.problems() == ()
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_lost_worker_is_reported_and_replaced(
-    inside: Inside, run_dir: Path, signal_number: signal.Signals
+async def test_a_lost_worker_is_reported_and_replaced(
+    run_dir: Path, signal_number: signal.Signals
 ) -> None:
-    async def body() -> None:
-        lost: list[list[Running]] = []
-        async with opened(run_dir, 2, lost.append) as pool:
-            runs = [await pool.start(target(f"node:{n}")) for n in range(4)]
-            victim, other = pool.pids()
-            gone = [running for running in runs if running.pid == victim]
-            os.kill(victim, signal_number)
-            await eventually(lambda: bool(lost), timeout_s=5)
-            assert lost == [gone]
-            assert set(pool.running()) == {r.key for r in runs if r.pid == other}
-            again = [await pool.start(target(running.key)) for running in gone]
-            assert all([await accepts(running.port) for running in again])
-            await eventually(lambda: len(pool.pids()) == 2)
-            assert pool.pids()[1] == other
-            assert pool.problems() == ()
-            assert (await pool.start(target("node:9"))).worker == 1
-
-    inside(body)
+    lost: list[list[Running]] = []
+    async with opened(run_dir, 2, lost.append) as pool:
+        runs = [await pool.start(target(f"node:{n}")) for n in range(4)]
+        victim, other = pool.pids()
+        gone = [running for running in runs if running.pid == victim]
+        os.kill(victim, signal_number)
+        await eventually(lambda: bool(lost), timeout_s=5)
+        assert lost == [gone]
+        assert set(pool.running()) == {r.key for r in runs if r.pid == other}
+        again = [await pool.start(target(running.key)) for running in gone]
+        assert all([await accepts(running.port) for running in again])
+        await eventually(lambda: len(pool.pids()) == 2)
+        assert pool.pids()[1] == other
+        assert pool.problems() == ()
+        assert (await pool.start(target("node:9"))).worker == 1
 
 
-def test_instances_of_a_lost_worker_start_on_its_successor(inside: Inside, run_dir: Path) -> None:
-    async def body() -> None:
-        async with opened(run_dir, 2) as pool:
-            runs = [await pool.start(target(f"node:{n}")) for n in range(20)]
-            victim, other = pool.pids()
-            gone = [running for running in runs if running.pid == victim]
-            os.kill(victim, signal.SIGKILL)
-            await eventually(lambda: len(pool.running()) == len(runs) - len(gone))
-            again = await asyncio.gather(*(pool.start(target(each.key)) for each in gone))
-            assert {running.worker for running in again} == {gone[0].worker}
-            assert other not in {running.pid for running in again}
-
-    inside(body)
+async def test_instances_of_a_lost_worker_start_on_its_successor(run_dir: Path) -> None:
+    async with opened(run_dir, 2) as pool:
+        runs = [await pool.start(target(f"node:{n}")) for n in range(20)]
+        victim, other = pool.pids()
+        gone = [running for running in runs if running.pid == victim]
+        os.kill(victim, signal.SIGKILL)
+        await eventually(lambda: len(pool.running()) == len(runs) - len(gone))
+        again = await asyncio.gather(*(pool.start(target(each.key)) for each in gone))
+        assert {running.worker for running in again} == {gone[0].worker}
+        assert other not in {running.pid for running in again}
 
 
-def test_without_a_successor_instances_start_on_another_worker(
-    inside: Inside, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+async def test_without_a_successor_instances_start_on_another_worker(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def body() -> None:
-        async with opened(run_dir, 2) as pool:
-            runs = [await pool.start(target(f"node:{n}")) for n in range(4)]
-            victim, other = pool.pids()
-            monkeypatch.setattr(launch, "spawn", no_process)
-            os.kill(victim, signal.SIGKILL)
-            await eventually(lambda: len(pool.running()) == 2)
-            gone = next(running for running in runs if running.pid == victim)
-            assert (await pool.start(target(gone.key))).pid == other
-
     def no_process(*_: object, **__: object) -> int:
         raise OSError("there is no memory")
 
-    inside(body)
+    async with opened(run_dir, 2) as pool:
+        runs = [await pool.start(target(f"node:{n}")) for n in range(4)]
+        victim, other = pool.pids()
+        monkeypatch.setattr(launch, "spawn", no_process)
+        os.kill(victim, signal.SIGKILL)
+        await eventually(lambda: len(pool.running()) == 2)
+        gone = next(running for running in runs if running.pid == victim)
+        assert (await pool.start(target(gone.key))).pid == other
 
 
-def test_proxy_services_have_a_separate_worker(inside: Inside, run_dir: Path) -> None:
-    async def body() -> None:
-        inbound = {"type": "socks", "listen": "127.0.0.1", "listen_port": 80}
-        wanted = service("service:1", inbound)
-        async with opened(run_dir, 2) as pool:
-            clients = [await pool.start(target(f"node:{n}")) for n in range(4)]
-            assert len(pool.pids()) == 2
-            running = await pool.start(wanted)
-            assert running.worker == SERVICES
-            assert running.pid not in {each.pid for each in clients}
-            assert len(pool.pids()) == 3
-            # Even if it has the fewest, it takes none of the others.
-            assert (await pool.start(target("node:9"))).worker != SERVICES
-            pool.release()
-        async with opened(run_dir, 2) as pool:
-            assert pool.running()["service:1"] == running
-
-    inside(body)
+async def test_proxy_services_have_a_separate_worker(run_dir: Path) -> None:
+    inbound = {"type": "socks", "listen": "127.0.0.1", "listen_port": 80}
+    wanted = service("service:1", inbound)
+    async with opened(run_dir, 2) as pool:
+        clients = [await pool.start(target(f"node:{n}")) for n in range(4)]
+        assert len(pool.pids()) == 2
+        running = await pool.start(wanted)
+        assert running.worker == SERVICES
+        assert running.pid not in {each.pid for each in clients}
+        assert len(pool.pids()) == 3
+        # Even if it has the fewest, it takes none of the others.
+        assert (await pool.start(target("node:9"))).worker != SERVICES
+        pool.release()
+    async with opened(run_dir, 2) as pool:
+        assert pool.running()["service:1"] == running
 
 
-def test_a_worker_that_hangs_is_not_adopted(
-    inside: Inside, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_worker_that_hangs_is_not_adopted(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("egressd.netd.engine.process._ADOPT_S", 1.0)
 
-    async def body() -> None:
-        first = Pool(run_dir, ACCOUNT, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
-        await first.open()
-        await first.start(target("node:1"))
-        (pid,) = first.pids()
-        first.release()
-        os.kill(pid, signal.SIGSTOP)
-        await eventually(lambda: is_stopped(pid))
-        async with opened(run_dir) as pool:
-            assert pool.pids() != [pid]
-            assert pool.running() == {}
-            await pool.start(target("node:1"))
-
-    inside(body)
+    first = Pool(run_dir, ACCOUNT, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
+    await first.open()
+    await first.start(target("node:1"))
+    (pid,) = first.pids()
+    first.release()
+    os.kill(pid, signal.SIGSTOP)
+    await eventually(lambda: is_stopped(pid))
+    async with opened(run_dir) as pool:
+        assert pool.pids() != [pid]
+        assert pool.running() == {}
+        await pool.start(target("node:1"))
 
 
-def test_a_worker_that_keeps_dying_is_replaced_with_growing_delays(
-    inside: Inside, run_dir: Path
-) -> None:
-    async def body() -> None:
-        async with opened(run_dir) as pool:
-            waits = []
-            for _ in range(4):
-                (pid,) = pool.pids()
-                killed = time.monotonic()
-                os.kill(pid, signal.SIGKILL)
-                await eventually(lambda dead=pid: pool.pids() not in ([], [dead]), 30)  # type: ignore[misc]
-                waits.append(time.monotonic() - killed)
-            assert all(wait >= 0.1 * 2**n for n, wait in enumerate(waits)), waits
-
-    inside(body)
+async def test_a_worker_that_keeps_dying_is_replaced_with_growing_delays(run_dir: Path) -> None:
+    async with opened(run_dir) as pool:
+        waits = []
+        for _ in range(4):
+            (pid,) = pool.pids()
+            killed = time.monotonic()
+            os.kill(pid, signal.SIGKILL)
+            await eventually(lambda dead=pid: pool.pids() not in ([], [dead]), 30)  # type: ignore[misc]
+            waits.append(time.monotonic() - killed)
+        assert all(wait >= 0.1 * 2**n for n, wait in enumerate(waits)), waits
 
 
-def test_without_a_worker_a_start_fails_with_its_reason(
-    inside: Inside, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+async def test_without_a_worker_a_start_fails_with_its_reason(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("egressd.netd.engine.pool._WORKER_WAIT_S", 0.5)
 
-    async def body() -> None:
-        # The worker itself refuses root's account.
-        pool = Pool(
-            run_dir, launch.Account(0, 0), 1, on_lost=unheard, on_trouble=unheard, mapped=tuple
-        )
-        await pool.open()
-        assert "must not be root's" in pool.problems()[0]
-        with pytest.raises(Failed, match="must not be root's"):
-            await pool.start(target("node:1"))
-        await pool.close()
-
-    inside(body)
+    # The worker itself refuses root's account.
+    pool = Pool(run_dir, launch.Account(0, 0), 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
+    await pool.open()
+    assert "must not be root's" in pool.problems()[0]
+    with pytest.raises(Failed, match="must not be root's"):
+        await pool.start(target("node:1"))
+    await pool.close()
 
 
 # --- Configurations that crash the engine. -----------------------------------------------------
 
 
-def test_a_configuration_that_crashes_the_engine_is_quarantined(
-    inside: Inside, run_dir: Path
-) -> None:
-    async def body() -> None:
-        lost: list[list[Running]] = []
-        async with opened(run_dir, 2, lost.append) as pool:
-            bystanders = [await pool.start(target(f"node:{n}")) for n in range(2)]
-            with pytest.raises(Failed, match=rf"crashes on its configuration .*{STACK_IS_FULL}"):
-                await pool.start(target("node:7", **CRASHES))
-            assert len(lost) == 1
-            survivor = next(r for r in bystanders if r not in lost[0])
-            pids = set(pool.pids())
-            with pytest.raises(Failed, match="started again when that changes"):
-                await pool.start(target("node:7", **CRASHES))
-            assert pids <= set(pool.pids())
-            assert await accepts(survivor.port)
-            await pool.start(target("node:7"))
-
-    inside(body)
+async def test_a_configuration_that_crashes_the_engine_is_quarantined(run_dir: Path) -> None:
+    lost: list[list[Running]] = []
+    async with opened(run_dir, 2, lost.append) as pool:
+        bystanders = [await pool.start(target(f"node:{n}")) for n in range(2)]
+        with pytest.raises(Failed, match=rf"crashes on its configuration .*{STACK_IS_FULL}"):
+            await pool.start(target("node:7", **CRASHES))
+        assert len(lost) == 1
+        survivor = next(r for r in bystanders if r not in lost[0])
+        pids = set(pool.pids())
+        with pytest.raises(Failed, match="started again when that changes"):
+            await pool.start(target("node:7", **CRASHES))
+        assert pids <= set(pool.pids())
+        assert await accepts(survivor.port)
+        await pool.start(target("node:7"))
 
 
-def test_a_quarantined_configuration_is_tried_before_it_starts_again(
-    inside: Inside, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_quarantined_configuration_is_tried_before_it_starts_again(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("egressd.netd.engine.quarantine._TERM_S", 0.0)
 
-    async def body() -> None:
-        async with opened(run_dir) as pool:
-            poison = target("node:7", **CRASHES)
-            with pytest.raises(Failed, match="crashes on its configuration"):
-                await pool.start(poison)
-            await pool.start(target("node:1"))
-            (worker,) = pool.pids()
-            with pytest.raises(Failed, match="crashes on its configuration"):
-                await pool.start(poison)
-            assert pool.pids() == [worker]
-            assert list(pool.running()) == ["node:1"]
-
-    inside(body)
+    async with opened(run_dir) as pool:
+        poison = target("node:7", **CRASHES)
+        with pytest.raises(Failed, match="crashes on its configuration"):
+            await pool.start(poison)
+        await pool.start(target("node:1"))
+        (worker,) = pool.pids()
+        with pytest.raises(Failed, match="crashes on its configuration"):
+            await pool.start(poison)
+        assert pool.pids() == [worker]
+        assert list(pool.running()) == ["node:1"]
 
 
-def test_a_worker_killed_from_outside_quarantines_no_configuration(
-    inside: Inside, run_dir: Path
-) -> None:
-    async def body() -> None:
-        async with opened(run_dir) as pool:
-            (victim,) = pool.pids()
-            os.kill(victim, signal.SIGSTOP)
-            await eventually(lambda: is_stopped(victim))
-            starting = asyncio.ensure_future(pool.start(target("node:1")))
-            await asyncio.sleep(0.05)
-            os.kill(victim, signal.SIGKILL)
-            assert await accepts((await starting).port)
-
-    inside(body)
+async def test_a_worker_killed_from_outside_quarantines_no_configuration(run_dir: Path) -> None:
+    async with opened(run_dir) as pool:
+        (victim,) = pool.pids()
+        os.kill(victim, signal.SIGSTOP)
+        await eventually(lambda: is_stopped(victim))
+        starting = asyncio.ensure_future(pool.start(target("node:1")))
+        await asyncio.sleep(0.05)
+        os.kill(victim, signal.SIGKILL)
+        assert await accepts((await starting).port)
 
 
-def test_instances_starting_beside_a_crash_start_on_another_worker(
-    inside: Inside, run_dir: Path
-) -> None:
-    async def body() -> None:
-        async with opened(run_dir) as pool:
-            instances = [target(f"node:{n}") for n in range(3)]
-            results = await asyncio.gather(
-                *(pool.start(i) for i in (instances[0], target("bad", **CRASHES), *instances[1:])),
-                return_exceptions=True,
-            )
-            assert isinstance(results.pop(1), Failed)
-            for running in results:
-                # An instance that was up before the crash was lost with it, and reported as lost.
-                assert isinstance(running, Running)
-                assert running.key in pool.running() or running.pid not in pool.pids()
-
-    inside(body)
+async def test_instances_starting_beside_a_crash_start_on_another_worker(run_dir: Path) -> None:
+    async with opened(run_dir) as pool:
+        instances = [target(f"node:{n}") for n in range(3)]
+        results = await asyncio.gather(
+            *(pool.start(i) for i in (instances[0], target("bad", **CRASHES), *instances[1:])),
+            return_exceptions=True,
+        )
+        assert isinstance(results.pop(1), Failed)
+        for running in results:
+            # An instance that was up before the crash was lost with it, and reported as lost.
+            assert isinstance(running, Running)
+            assert running.key in pool.running() or running.pid not in pool.pids()
 
 
-def test_trials_return_reasons_in_order_and_affect_no_instance(
-    inside: Inside, run_dir: Path
-) -> None:
-    async def body() -> None:
-        inbound = {"type": "socks", "listen": "127.0.0.1", "listen_port": 1080}
-        good = service("service:1", inbound)
-        async with opened(run_dir) as pool:
-            running = await pool.start(good)
-            found = await pool.try_configs(
-                [
-                    good.config,
-                    "nonsense",
-                    document({"type": "shadowsocks", "method": "rot13", "password": "x"}),
-                    document({"type": "direct"}, **CRASHES),
-                    target("node:1").config,
-                ]
-            )
-            assert found[0] == found[4] == ""
-            assert found[1].startswith("the configuration is not a sing-box document")
-            assert found[2] == "unknown method: rot13"
-            assert found[3].startswith("the engine crashes on it: ")
-            assert re.search(STACK_IS_FULL, found[3])
-            assert pool.running() == {"service:1": running}
-            assert running.pid in pool.pids()
-
-    inside(body)
+async def test_trials_return_reasons_in_order_and_affect_no_instance(run_dir: Path) -> None:
+    inbound = {"type": "socks", "listen": "127.0.0.1", "listen_port": 1080}
+    good = service("service:1", inbound)
+    async with opened(run_dir) as pool:
+        running = await pool.start(good)
+        found = await pool.try_configs(
+            [
+                good.config,
+                "nonsense",
+                document({"type": "shadowsocks", "method": "rot13", "password": "x"}),
+                document({"type": "direct"}, **CRASHES),
+                target("node:1").config,
+            ]
+        )
+        assert found[0] == found[4] == ""
+        assert found[1].startswith("the configuration is not a sing-box document")
+        assert found[2] == "unknown method: rot13"
+        assert found[3].startswith("the engine crashes on it: ")
+        assert re.search(STACK_IS_FULL, found[3])
+        assert pool.running() == {"service:1": running}
+        assert running.pid in pool.pids()
 
 
 # --- Nothing leaks, nothing waits. -------------------------------------------------------------
 
 
-def test_five_hundred_cycles_leak_no_descriptors_or_threads(inside: Inside, run_dir: Path) -> None:
-    async def body() -> None:
-        async with opened(run_dir) as pool:
-            (pid,) = pool.pids()
+async def test_five_hundred_cycles_leak_no_descriptors_or_threads(run_dir: Path) -> None:
+    async with opened(run_dir) as pool:
+        (pid,) = pool.pids()
 
-            async def cycle(n: int) -> None:
-                await pool.stop(await pool.start(target(f"node:{n}")))
+        async def cycle(n: int) -> None:
+            await pool.stop(await pool.start(target(f"node:{n}")))
 
-            await asyncio.gather(*(cycle(n) for n in range(20)))
-            before = descriptors(pid)
-            for first in range(0, 500, 20):
-                await asyncio.gather(*(cycle(n) for n in range(first, first + 20)))
-            await eventually(lambda: descriptors(pid) <= before)
-            assert len(list(Path(f"/proc/{pid}/task").iterdir())) < 40
-            assert pool.pids() == [pid]
-
-    inside(body)
+        await asyncio.gather(*(cycle(n) for n in range(20)))
+        before = descriptors(pid)
+        for first in range(0, 500, 20):
+            await asyncio.gather(*(cycle(n) for n in range(first, first + 20)))
+        await eventually(lambda: descriptors(pid) <= before)
+        assert len(list(Path(f"/proc/{pid}/task").iterdir())) < 40
+        assert pool.pids() == [pid]
 
 
-def test_a_stop_does_not_wait_for_a_slow_batch(inside: Inside, run_dir: Path) -> None:
-    async def body() -> None:
-        async with opened(run_dir) as pool:
-            running = await pool.start(target("node:1"))
-            batch = [asyncio.ensure_future(pool.start(target(f"node:{n}"))) for n in range(2, 150)]
-            await asyncio.sleep(0.05)
-            began = time.monotonic()
-            await pool.stop(running)
-            assert time.monotonic() - began < 2
-            assert not all(start.done() for start in batch)
-            await asyncio.gather(*batch)
-
-    inside(body)
+async def test_a_stop_does_not_wait_for_a_slow_batch(run_dir: Path) -> None:
+    async with opened(run_dir) as pool:
+        running = await pool.start(target("node:1"))
+        batch = [asyncio.ensure_future(pool.start(target(f"node:{n}"))) for n in range(2, 150)]
+        await asyncio.sleep(0.05)
+        began = time.monotonic()
+        await pool.stop(running)
+        assert time.monotonic() - began < 2
+        assert not all(start.done() for start in batch)
+        await asyncio.gather(*batch)
 
 
-def test_the_worker_log_is_readable_by_root_only(inside: Inside, run_dir: Path) -> None:
-    async def body() -> None:
-        async with opened(run_dir):
-            assert run_dir.stat().st_mode & 0o777 == 0o700
-            files = [path for path in run_dir.iterdir() if not path.is_dir()]
-            assert all(path.stat().st_mode & 0o077 == 0 for path in files)
-            assert json.loads(target("node:1").config)["inbounds"][0]["listen_port"] == 0
-
-    inside(body)
+async def test_the_worker_log_is_readable_by_root_only(run_dir: Path) -> None:
+    async with opened(run_dir):
+        assert run_dir.stat().st_mode & 0o777 == 0o700
+        files = [path for path in run_dir.iterdir() if not path.is_dir()]
+        assert all(path.stat().st_mode & 0o077 == 0 for path in files)
+        assert json.loads(target("node:1").config)["inbounds"][0]["listen_port"] == 0
 
 
-def test_ports_still_mapped_to_a_lost_instance_are_not_reused(
-    inside: Inside, run_dir: Path
-) -> None:
+async def test_ports_still_mapped_to_a_lost_instance_are_not_reused(run_dir: Path) -> None:
     """Past fault: a restarted instance could get the port of a lost one while the kernel still sent
     the lost one's clients there.
     """
 
-    async def body() -> None:
-        mapped: set[int] = set()
-        for turn in range(3):
-            async with opened(run_dir, mapped=lambda: mapped) as pool:
-                mapped.add((await pool.start(target(f"node:{turn}"))).port)
-                for pid in pool.pids():
-                    os.kill(pid, signal.SIGKILL)
-                await eventually(lambda: not pool.running())
-                mapped.add((await pool.start(target("node:9"))).port)
-                assert len(mapped) == 2 * turn + 2
-
-    inside(body)
+    mapped: set[int] = set()
+    for turn in range(3):
+        async with opened(run_dir, mapped=lambda: mapped) as pool:
+            mapped.add((await pool.start(target(f"node:{turn}"))).port)
+            for pid in pool.pids():
+                os.kill(pid, signal.SIGKILL)
+            await eventually(lambda: not pool.running())
+            mapped.add((await pool.start(target("node:9"))).port)
+            assert len(mapped) == 2 * turn + 2
 
 
-def test_a_slow_starting_worker_gets_more_time_at_each_attempt(
-    inside: Inside, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_slow_starting_worker_gets_more_time_at_each_attempt(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("egressd.netd.engine.slot.START_S", 0.02)
 
-    async def body() -> None:
-        async with opened(run_dir) as pool:
-            await eventually(lambda: bool(pool.pids()), 30)
-            assert await accepts((await pool.start(target("node:1"))).port)
-
-    inside(body)
+    async with opened(run_dir) as pool:
+        await eventually(lambda: bool(pool.pids()), 30)
+        assert await accepts((await pool.start(target("node:1"))).port)

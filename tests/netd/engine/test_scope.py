@@ -58,8 +58,8 @@ def answer(kind: str, to: Message) -> Message:
             return new_error(to, "org.freedesktop.systemd1.UnitExists", "s", ("it is there",))
 
 
-def test_the_request_for_a_scope_has_process_and_memory_limit(tmp_path: Path) -> None:
-    (message,) = asyncio.run(asked(tmp_path, "signal", "return"))
+async def test_the_request_for_a_scope_has_process_and_memory_limit(tmp_path: Path) -> None:
+    (message,) = await asked(tmp_path, "signal", "return")
     assert message.header.message_type is MessageType.method_call
     name, mode, properties, others = message.body
     assert (name, mode, others) == ("egressd-worker-1-7.scope", "fail", [])
@@ -71,16 +71,16 @@ def test_the_request_for_a_scope_has_process_and_memory_limit(tmp_path: Path) ->
     }
 
 
-def test_an_error_reply_is_raised_with_its_text(tmp_path: Path) -> None:
+async def test_an_error_reply_is_raised_with_its_text(tmp_path: Path) -> None:
     with pytest.raises(DBusErrorResponse, match="it is there"):
-        asyncio.run(asked(tmp_path, "error"))
+        await asked(tmp_path, "error")
 
 
-def test_a_closed_connection_is_an_error(tmp_path: Path) -> None:
+async def test_a_closed_connection_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="it hung up"):
-        asyncio.run(asked(tmp_path, "signal"))
+        await asked(tmp_path, "signal")
 
 
-def test_a_failed_authentication_is_an_error(tmp_path: Path) -> None:
+async def test_a_failed_authentication_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Authentication failed"):
-        asyncio.run(asked(tmp_path, is_let_in=False))
+        await asked(tmp_path, is_let_in=False)

@@ -35,7 +35,7 @@ class Worker:
         raise AssertionError("no test expects this call")
 
 
-def test_p2_a_hanging_measurement_times_out_and_the_next_has_a_new_worker(
+async def test_p2_a_hanging_measurement_times_out_and_the_next_has_a_new_worker(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Past fault: groups kept a dead node for good once the engine hung in a measurement, which had
@@ -43,18 +43,15 @@ def test_p2_a_hanging_measurement_times_out_and_the_next_has_a_new_worker(
     """
     monkeypatch.setattr(trial, "_TRY_S", 0.05)
 
-    async def body() -> None:
-        workers = [Worker(hangs=True), Worker(hangs=False)]
-        coming = iter(workers)
+    workers = [Worker(hangs=True), Worker(hangs=False)]
+    coming = iter(workers)
 
-        async def start(_path: Path, _account: Account) -> Worker:
-            return next(coming)
+    async def start(_path: Path, _account: Account) -> Worker:
+        return next(coming)
 
-        trials = Trials(tmp_path / "trial.sock", Account(uid=0, gid=0), start)
-        probe = ProbeDocument(name="a", config="{}")
-        with pytest.raises(Failed, match="the engine hangs"):
-            await trials.delays([probe], "http://site.test/", 1)
-        assert workers[0].ended.result() == "killed"
-        assert await trials.delays([probe], "http://site.test/", 1) == {"a": Delay(delay=7)}
-
-    asyncio.run(body())
+    trials = Trials(tmp_path / "trial.sock", Account(uid=0, gid=0), start)
+    probe = ProbeDocument(name="a", config="{}")
+    with pytest.raises(Failed, match="the engine hangs"):
+        await trials.delays([probe], "http://site.test/", 1)
+    assert workers[0].ended.result() == "killed"
+    assert await trials.delays([probe], "http://site.test/", 1) == {"a": Delay(delay=7)}

@@ -73,10 +73,10 @@ class Watched:
             raise Failed("load the table", "it is away")
         self.adapted += 1
 
-    def look(self, *silent: str) -> list[Resolver]:
+    async def look(self, *silent: str) -> list[Resolver]:
         """Run a check while these are silent; return the queried resolvers."""
         self.silent, self.questions = set(silent), []
-        asyncio.run(self.resolvers.check())
+        await self.resolvers.check()
         return [question for question in self.questions if question[1] != ONLY]
 
     def told(self) -> list[str]:
@@ -85,21 +85,21 @@ class Watched:
 
 
 @pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+async def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
     made = Watched(monkeypatch)
-    made.look()
+    await made.look()
     made.adapted = 0
     return made
 
 
-def test_the_next_answering_resolver_replaces_a_silent_one(watched: Watched) -> None:
-    assert watched.look() == [(WAN, FIRST)]
+async def test_the_next_answering_resolver_replaces_a_silent_one(watched: Watched) -> None:
+    assert await watched.look() == [(WAN, FIRST)]
     assert (MARK_DIRECT, ONLY) in watched.questions
-    assert watched.look(FIRST, THIRD) == [(WAN, server) for server in ALL]
+    assert await watched.look(FIRST, THIRD) == [(WAN, server) for server in ALL]
     assert watched.machine.silent == {(WAN, FIRST)}
 
 
-def test_the_kernel_is_updated_only_when_silent_resolvers_change(watched: Watched) -> None:
+async def test_the_kernel_is_updated_only_when_silent_resolvers_change(watched: Watched) -> None:
     for silent, adapted in (
         ((), 0),
         ((FIRST,), 1),
@@ -108,43 +108,43 @@ def test_the_kernel_is_updated_only_when_silent_resolvers_change(watched: Watche
         ((SECOND,), 3),
         ((), 3),
     ):
-        watched.look(*silent)
+        await watched.look(*silent)
         assert watched.adapted == adapted
     assert watched.told() == []
     # The flows to resolvers that are no longer used are deleted, once.
     assert watched.forgotten == [FIRST, SECOND, THIRD]
 
 
-def test_a_failed_update_is_repeated_by_the_next_check(watched: Watched) -> None:
+async def test_a_failed_update_is_repeated_by_the_next_check(watched: Watched) -> None:
     watched.is_broken = True
     with pytest.raises(Failed):
-        watched.look(FIRST)
+        await watched.look(FIRST)
     watched.is_broken = False
-    watched.look(FIRST)
+    await watched.look(FIRST)
     assert watched.adapted == 1
     assert watched.forgotten == [FIRST]
 
 
-def test_a_silent_resolver_of_two_equal_egresses_is_reported_once(watched: Watched) -> None:
+async def test_a_silent_resolver_of_two_equal_egresses_is_reported_once(watched: Watched) -> None:
     domestic = Egress(number=1, resolvers=ALL, is_asked_directly=True)
     watched.plan = Plan(policy=GlobalPolicy(resolvers=ALL), egresses={"l2tp_1": domestic})
-    watched.look(FIRST)
+    await watched.look(FIRST)
     assert len(watched.machine.silent) == 2
     assert len(watched.told()) == 1
 
 
-def test_an_egress_without_any_answer_keeps_its_resolvers(watched: Watched) -> None:
-    watched.look(*ALL)
+async def test_an_egress_without_any_answer_keeps_its_resolvers(watched: Watched) -> None:
+    await watched.look(*ALL)
     assert watched.adapted == 0
-    watched.look(FIRST)
-    assert watched.look(*ALL) == [(WAN, server) for server in ALL]
+    await watched.look(FIRST)
+    assert await watched.look(*ALL) == [(WAN, server) for server in ALL]
     assert watched.machine.silent == {(WAN, FIRST)}
     assert watched.told() == [
         f"resolver {FIRST} does not answer by wan1: {SECOND} is asked in its place"
     ]
 
 
-def test_egresses_without_an_answer_are_reported_by_kind(watched: Watched) -> None:
+async def test_egresses_without_an_answer_are_reported_by_kind(watched: Watched) -> None:
     names = f"no resolver answers directly ({ONLY})"
     for silent, is_dead, dead_ends, nameless, changes in (
         ((FIRST,), False, {}, {}, 0),
@@ -154,19 +154,19 @@ def test_egresses_without_an_answer_are_reported_by_kind(watched: Watched) -> No
         ((), True, {}, {}, 3),
     ):
         watched.is_dead = is_dead
-        watched.look(*silent)
+        await watched.look(*silent)
         told = (watched.resolvers.dead_ends, watched.resolvers.nameless, watched.changes)
         assert told == (dead_ends, nameless, changes)
 
 
-def test_an_egress_by_which_nothing_answers_is_a_dead_end(watched: Watched) -> None:
+async def test_an_egress_by_which_nothing_answers_is_a_dead_end(watched: Watched) -> None:
     watched.is_dead = True
-    watched.look(*ALL)
+    await watched.look(*ALL)
     reason = f"nothing that is asked by wan1 answers ({', '.join(ALL)})"
     assert watched.resolvers.dead_ends == {"wan1": reason}
 
 
-def test_a_line_whose_only_resolver_is_dead_leads_on(watched: Watched) -> None:
+async def test_a_line_whose_only_resolver_is_dead_leads_on(watched: Watched) -> None:
     """Other packets come by it, or it would not be up; and no other resolver is known."""
     watched.plan = Plan(egresses={"l2tp_1": Egress(number=1)})
     watched.machine.peer_dns = {"l2tp_1": ("10.9.0.53",)}
@@ -174,45 +174,45 @@ def test_a_line_whose_only_resolver_is_dead_leads_on(watched: Watched) -> None:
         interfaces={"l2tp_1": Interface(name="l2tp_1", index=3, is_up=True)},
     )
     watched.is_dead = True
-    watched.look("10.9.0.53")
+    await watched.look("10.9.0.53")
     assert watched.resolvers.dead_ends == {}
     reason = "no resolver answers by l2tp_1 (10.9.0.53)"
     assert watched.resolvers.nameless == {"l2tp_1": reason}
 
 
-def test_a_check_of_some_egresses_keeps_the_results_of_others(watched: Watched) -> None:
-    watched.look(FIRST, ONLY)
+async def test_a_check_of_some_egresses_keeps_the_results_of_others(watched: Watched) -> None:
+    await watched.look(FIRST, ONLY)
     watched.silent, watched.questions = {FIRST, SECOND, THIRD}, []
-    asyncio.run(watched.resolvers.check({MARK_DIRECT, 77}))
+    await watched.resolvers.check({MARK_DIRECT, 77})
     assert watched.questions == [(MARK_DIRECT, ONLY)]
     assert watched.resolvers.nameless == {}
     assert watched.machine.silent == {(WAN, FIRST)}
-    asyncio.run(watched.resolvers.check({WAN}))
+    await watched.resolvers.check({WAN})
     assert set(watched.resolvers.nameless) == {"wan1"}
 
 
-def test_no_resolver_is_queried_by_a_closed_egress(watched: Watched) -> None:
-    watched.look(FIRST)
+async def test_no_resolver_is_queried_by_a_closed_egress(watched: Watched) -> None:
+    await watched.look(FIRST)
     watched.machine.topology = Topology()
-    assert watched.look(*ALL) == []
+    assert await watched.look(*ALL) == []
     assert watched.resolvers.dead_ends == {}
     assert watched.machine.silent == {(WAN, FIRST)}
 
 
-def test_a_wan_without_a_rule_is_checked_too(watched: Watched) -> None:
+async def test_a_wan_without_a_rule_is_checked_too(watched: Watched) -> None:
     watched.plan = Plan(policy=GlobalPolicy(resolvers=(FIRST,)))
     answers = interface_mark("wan1", inbound(watched.machine.topology)["wan1"].number)
-    assert sorted(watched.look()) == [(answers, FIRST), (MARK_DIRECT, FIRST)]
+    assert sorted(await watched.look()) == [(answers, FIRST), (MARK_DIRECT, FIRST)]
     watched.is_dead = True
-    watched.look(FIRST)
+    await watched.look(FIRST)
     assert set(watched.resolvers.dead_ends) == {"DIRECT", "wan1"}
 
 
-def test_resolvers_removed_from_the_plan_are_forgotten(watched: Watched) -> None:
-    watched.look(FIRST)
+async def test_resolvers_removed_from_the_plan_are_forgotten(watched: Watched) -> None:
+    await watched.look(FIRST)
     watched.plan = Plan(policy=GlobalPolicy(resolvers=(FIRST, SECOND)))
     assert watched.told() == []
-    asked = watched.look(FIRST)
+    asked = await watched.look(FIRST)
     assert [each for each in asked if each[0] == MARK_DIRECT] == [
         (MARK_DIRECT, FIRST),
         (MARK_DIRECT, SECOND),
@@ -249,15 +249,15 @@ def test_only_a_reply_usable_by_clients_counts_as_an_answer(kind: str) -> None:
     says, helps = REPLIES[kind]
     with Namespace() as network:
         network.shell("ip link set lo up")
-        assert network.run(lambda: asyncio.run(_ask(says))) is helps
+        assert network.run_async(_ask, says) is helps
 
 
 @pytest.mark.lab
 def test_an_unreachable_or_closed_resolver_does_not_answer() -> None:
     with Namespace() as network:
-        assert network.run(lambda: asyncio.run(answers(FIRST, 0))) is False
+        assert network.run_async(answers, FIRST, 0) is False
         network.shell("ip link set lo up")
-        assert network.run(lambda: asyncio.run(answers("127.0.0.1", 0))) is False
+        assert network.run_async(answers, "127.0.0.1", 0) is False
 
 
 @pytest.mark.lab
@@ -276,7 +276,7 @@ def test_a_lost_query_is_repeated_by_the_same_egress() -> None:
             lost.append(asked)
             return reply(0)(asked) if len(lost) == 2 else []
 
-        assert network.run(lambda: asyncio.run(_ask(second, mark)))
+        assert network.run_async(_ask, second, mark)
         assert "counter packets 2 " in network.shell("nft list table ip t")
 
 

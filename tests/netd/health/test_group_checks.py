@@ -5,7 +5,8 @@ as dead.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,8 @@ from egressd.netd.engine.protocol import ProbeDocument
 from egressd.netd.health.group_checks import GroupChecks
 from egressd.netd.health.groups import Groups
 from egressd.planner.groups import DEAD, Choice
-from tests.netd.clockless import clockless, until
+from tests.netd.clockless import CLOCKLESS, until
+from tests.support.loops import Backend
 from tests.support.nodes.instances import node_instance
 
 KEYS = ("node:1", "node:2", "node:3")
@@ -75,44 +77,42 @@ class Network:
         }
 
 
-def live(
-    body: Callable[[Network, Groups, GroupChecks], Awaitable[None]], keys: Sequence[str]
-) -> None:
-    """Run a test's body beside a health check of a group of `keys`."""
-
-    async def run() -> None:
-        network = Network(plan_of(keys))
-        groups = Groups(Path("/nonexistent/groups.json"))
-
-        async def changed() -> None:
-            change = Change(base=0, revision=0)
-            groups.choices = groups.decide(network.plan, change)
-
-        await changed()
-        health = GroupChecks(network, groups, lambda: network.plan, changed)
-        health.start()
-        try:
-            await body(network, groups, health)
-        finally:
-            await health.close()
-
-    with asyncio.Runner(loop_factory=clockless) as runner:
-        runner.run(run())
+@pytest.fixture
+def anyio_backend() -> Backend:
+    """Return an event loop whose time passes at once."""
+    return CLOCKLESS
 
 
-def test_members_are_checked_once_an_interval_and_serving_ones_twice() -> None:
-    async def body(network: Network, groups: Groups, health: GroupChecks) -> None:
+@asynccontextmanager
+async def checked(keys: Sequence[str]) -> AsyncIterator[tuple[Network, Groups, GroupChecks]]:
+    """Yield a network with a group of `keys`, whose nodes are checked."""
+    network = Network(plan_of(keys))
+    groups = Groups(Path("/nonexistent/groups.json"))
+
+    async def changed() -> None:
+        change = Change(base=0, revision=0)
+        groups.choices = groups.decide(network.plan, change)
+
+    await changed()
+    health = GroupChecks(network, groups, lambda: network.plan, changed)
+    health.start()
+    try:
+        yield network, groups, health
+    finally:
+        await health.close()
+
+
+async def test_members_are_checked_once_an_interval_and_serving_ones_twice() -> None:
+    async with checked(KEYS) as (network, groups, _):
         await asyncio.sleep(1.8 * INTERVAL_S)
         names = [names for _, names in network.asked]
         assert names.count(("node:1",)) == 4
         assert names.count(("node:2", "node:3")) == 2
         assert groups.delays == dict.fromkeys(KEYS, 9)
 
-    live(body, KEYS)
 
-
-def test_a_silent_node_is_replaced_within_the_interval_after_retries() -> None:
-    async def body(network: Network, groups: Groups, health: GroupChecks) -> None:
+async def test_a_silent_node_is_replaced_within_the_interval_after_retries() -> None:
+    async with checked(KEYS) as (network, groups, _):
         await until(lambda: len(network.asked) == 2, 1)
         await asyncio.sleep(0.01)
         network.silent = {"node:1"}  # the worst moment: it has just answered
@@ -121,22 +121,18 @@ def test_a_silent_node_is_replaced_within_the_interval_after_retries() -> None:
         asked_alone = [names for _, names in network.asked if names == ("node:1",)]
         assert len(asked_alone) == 3
 
-    live(body, KEYS)
 
-
-def test_a_single_failure_does_not_replace_a_node() -> None:
-    async def body(network: Network, groups: Groups, health: GroupChecks) -> None:
+async def test_a_single_failure_does_not_replace_a_node() -> None:
+    async with checked(KEYS) as (network, groups, _):
         await until(lambda: len(network.asked) == 2, 1)
         network.dead_once = {"node:1"}
         await until(lambda: len(network.asked) == 4, 1)
         await asyncio.sleep(0.05)
         assert groups.choices["group:1"].elected == "node:1"
 
-    live(body, KEYS)
 
-
-def test_a_suspect_is_checked_at_once_and_then_all_members() -> None:
-    async def body(network: Network, groups: Groups, health: GroupChecks) -> None:
+async def test_a_suspect_is_checked_at_once_and_then_all_members() -> None:
+    async with checked(KEYS) as (network, groups, health):
         await until(lambda: len(network.asked) == 2, 1)
         network.dead = {"node:1", "node:2"}
         health.suspect(["node:1", "node:9"])
@@ -144,27 +140,23 @@ def test_a_suspect_is_checked_at_once_and_then_all_members() -> None:
         assert network.asked[2][1] == network.asked[3][1] == ("node:1",)
         assert network.asked[4][1] == KEYS
 
-    live(body, KEYS)
 
-
-def test_a_suspect_that_answers_is_not_checked_repeatedly() -> None:
-    async def body(network: Network, groups: Groups, health: GroupChecks) -> None:
+async def test_a_suspect_that_answers_is_not_checked_repeatedly() -> None:
+    async with checked(KEYS) as (network, _, health):
         await until(lambda: len(network.asked) == 2, 1)
         for _ in range(20):
             health.suspect(["node:1"])
             await asyncio.sleep(0.01)
         assert len(network.asked) == 3
 
-    live(body, KEYS)
-
 
 @pytest.mark.parametrize("failure", [Failed("start it", "it is away"), RuntimeError("no thread")])
-def test_a_missing_engine_makes_no_node_dead(failure: Exception) -> None:
+async def test_a_missing_engine_makes_no_node_dead(failure: Exception) -> None:
     """Past fault: one unforeseen exception ended all measurements, and groups kept a dead node for
     good.
     """
 
-    async def body(network: Network, groups: Groups, health: GroupChecks) -> None:
+    async with checked(KEYS) as (network, groups, health):
         await until(lambda: len(network.asked) == 2, 1)
         network.failure = failure
         health.refresh()
@@ -174,19 +166,15 @@ def test_a_missing_engine_makes_no_node_dead(failure: Exception) -> None:
         network.dead = {"node:1"}
         await until(lambda: groups.choices["group:1"].elected == "node:2", 2)
 
-    live(body, KEYS)
 
-
-def test_groups_that_are_added_later_are_checked() -> None:
-    async def body(network: Network, groups: Groups, health: GroupChecks) -> None:
+async def test_groups_that_are_added_later_are_checked() -> None:
+    async with checked(()) as (network, _, health):
         await asyncio.sleep(0.05)
         assert network.asked == []
         network.plan = plan_of()
         health.refresh()
         await until(lambda: len(network.asked) == 1, 1)
         assert network.asked[0][1] == KEYS
-
-    live(body, ())
 
 
 def test_an_edited_node_has_no_known_delay(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -14,7 +15,8 @@ from egressd.model.plan import Plan
 from egressd.model.wording import Sentence, as_sentence
 from egressd.netd.engine.protocol import ProbeDocument
 from egressd.netd.health.node_failures import PATIENCE_MAX_S, PATIENCE_S, PERIOD_S, NodeFailures
-from tests.netd.clockless import clockless, until
+from tests.netd.clockless import CLOCKLESS, until
+from tests.support.loops import Backend
 from tests.support.nodes.instances import node_instance, service_instance
 
 URL = "http://site.test/"
@@ -52,32 +54,32 @@ class Network:
         self.told.append(self.failures.reasons)
 
 
-def live(body: Callable[[Network, NodeFailures], Awaitable[None]]) -> None:
-    """Run a test's body in a network whose nodes are checked."""
-
-    async def run() -> None:
-        network = Network()
-        network.failures.start()
-        try:
-            await body(network, network.failures)
-        finally:
-            await network.failures.close()
-
-    with asyncio.Runner(loop_factory=clockless) as runner:
-        runner.run(run())
+@pytest.fixture
+def anyio_backend() -> Backend:
+    """Return an event loop whose time passes at once."""
+    return CLOCKLESS
 
 
-def test_no_node_is_checked_while_none_fails() -> None:
-    async def body(network: Network, failures: NodeFailures) -> None:
+@asynccontextmanager
+async def checked() -> AsyncIterator[tuple[Network, NodeFailures]]:
+    """Yield a network whose nodes are checked."""
+    network = Network()
+    network.failures.start()
+    try:
+        yield network, network.failures
+    finally:
+        await network.failures.close()
+
+
+async def test_no_node_is_checked_while_none_fails() -> None:
+    async with checked() as (network, failures):
         await asyncio.sleep(10 * PERIOD_S)
         assert network.asked == []
         assert failures.reasons == {}
 
-    live(body)
 
-
-def test_a_failing_node_is_reported_until_it_answers_again() -> None:
-    async def body(network: Network, failures: NodeFailures) -> None:
+async def test_a_failing_node_is_reported_until_it_answers_again() -> None:
+    async with checked() as (network, failures):
         network.dead = {"node:1"}
         failures.suspect(["node:1"])
         await until(lambda: bool(failures.reasons), 1)
@@ -90,11 +92,9 @@ def test_a_failing_node_is_reported_until_it_answers_again() -> None:
         assert len(network.asked) == 4
         assert network.told == [{"node:1": "connection refused"}, {}]
 
-    live(body)
 
-
-def test_an_answering_suspect_is_checked_at_growing_intervals() -> None:
-    async def body(network: Network, failures: NodeFailures) -> None:
+async def test_an_answering_suspect_is_checked_at_growing_intervals() -> None:
+    async with checked() as (network, failures):
         for _ in range(10 * int(PATIENCE_MAX_S)):
             failures.suspect(["node:1", "service:1", "node:999", "direct"])
             await asyncio.sleep(0.5)
@@ -103,11 +103,9 @@ def test_an_answering_suspect_is_checked_at_growing_intervals() -> None:
         assert times == [0, 5, 15, 35, 75, 135, 195, 255]
         assert network.told == []
 
-    live(body)
 
-
-def test_a_node_that_dies_right_after_a_check_is_detected() -> None:
-    async def body(network: Network, failures: NodeFailures) -> None:
+async def test_a_node_that_dies_right_after_a_check_is_detected() -> None:
+    async with checked() as (network, failures):
         failures.suspect(["node:1"])
         await until(lambda: len(network.asked) == 1, 1)
         await asyncio.sleep(0.1)
@@ -115,11 +113,9 @@ def test_a_node_that_dies_right_after_a_check_is_detected() -> None:
         failures.suspect(["node:1"])  # and never again: its client has given up
         await until(lambda: "node:1" in failures.reasons, PATIENCE_S)
 
-    live(body)
 
-
-def test_a_suspect_does_not_wait_for_checks_of_dead_nodes() -> None:
-    async def body(network: Network, failures: NodeFailures) -> None:
+async def test_a_suspect_does_not_wait_for_checks_of_dead_nodes() -> None:
+    async with checked() as (network, failures):
         network.takes_s = 5.0
         network.dead = {f"node:{number}" for number in range(1, 200)}
         failures.suspect(sorted(network.dead))
@@ -131,11 +127,9 @@ def test_a_suspect_does_not_wait_for_checks_of_dead_nodes() -> None:
         failures.suspect(["node:200"])
         await until(lambda: "node:200" in failures.reasons, 2 * network.takes_s + 1)
 
-    live(body)
 
-
-def test_an_edited_or_deleted_node_is_no_longer_failing() -> None:
-    async def body(network: Network, failures: NodeFailures) -> None:
+async def test_an_edited_or_deleted_node_is_no_longer_failing() -> None:
+    async with checked() as (network, failures):
         network.dead = {"node:1", "node:2"}
         failures.suspect(["node:1", "node:2"])
         await until(lambda: len(failures.reasons) == 2, 1)
@@ -149,11 +143,9 @@ def test_an_edited_or_deleted_node_is_no_longer_failing() -> None:
         failures.suspect(["node:1"])  # at once, independent of the last check of the node before
         await until(lambda: "node:1" in failures.reasons, 1)
 
-    live(body)
 
-
-def test_a_result_about_a_node_edited_meanwhile_is_ignored() -> None:
-    async def body(network: Network, failures: NodeFailures) -> None:
+async def test_a_result_about_a_node_edited_meanwhile_is_ignored() -> None:
+    async with checked() as (network, failures):
         network.dead = {"node:1"}
         network.takes_s = 1.0
         failures.suspect(["node:1"])
@@ -163,12 +155,10 @@ def test_a_result_about_a_node_edited_meanwhile_is_ignored() -> None:
         assert failures.reasons == {}
         assert network.told == []
 
-    live(body)
-
 
 @pytest.mark.parametrize("failure", [Failed("start it", "it is away"), RuntimeError("no thread")])
-def test_a_missing_engine_makes_no_node_dead_or_alive(failure: Exception) -> None:
-    async def body(network: Network, failures: NodeFailures) -> None:
+async def test_a_missing_engine_makes_no_node_dead_or_alive(failure: Exception) -> None:
+    async with checked() as (network, failures):
         network.dead = {"node:1"}
         failures.suspect(["node:1"])
         await until(lambda: bool(failures.reasons), 1)
@@ -179,5 +169,3 @@ def test_a_missing_engine_makes_no_node_dead_or_alive(failure: Exception) -> Non
         network.failure = None
         network.dead = set()
         await until(lambda: not failures.reasons, PERIOD_S + 1)
-
-    live(body)

@@ -37,42 +37,39 @@ class _Busy(UnexpectedReconciler):
         await self.free.wait()
 
 
-def test_a_client_reconnects_after_a_timeout_and_sends_its_plan_again(
+async def test_a_client_reconnects_after_a_timeout_and_sends_its_plan_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def body() -> None:
-        netd = _Busy()
-        server = Server(tmp_path / "netd.sock", os.getuid(), netd)
-        await server.open()
-        connected: list[bool] = []
+    netd = _Busy()
+    server = Server(tmp_path / "netd.sock", os.getuid(), netd)
+    await server.open()
+    connected: list[bool] = []
 
-        async def on_connect() -> None:
-            connected.append(True)
+    async def on_connect() -> None:
+        connected.append(True)
 
-        client = NetdClient(tmp_path / "netd.sock", on_connect=on_connect, on_event=lambda _: None)
-        running = asyncio.create_task(client.run())
-        await eventually(lambda: len(connected) == 1)
-        monkeypatch.setattr("egressd.netd.ipc.client._ANSWER_S", 0.05)
-        with pytest.raises(Failed, match=r"no answer within 0\.05 seconds"):
-            await client.counters()
-        assert len(connected) == 1, "a question that is not answered is nobody else's matter"
-        monkeypatch.setattr("egressd.netd.ipc.client._ANSWER_S", 5.0)
-        asked = asyncio.create_task(client.counters())
-        await asyncio.sleep(0)
-        monkeypatch.setattr("egressd.netd.ipc.client._ANSWER_S", 0.05)
-        with pytest.raises(Failed, match=r"no answer within 0\.05 seconds"):
-            await client.apply(Change(base=1, revision=2))
-        monkeypatch.setattr("egressd.netd.ipc.client._ANSWER_S", 5.0)
-        with pytest.raises(Failed, match="went away"):
-            await asked
-        await eventually(lambda: len(connected) == 2)
-        netd.free.set()
-        assert await client.counters() == {}
-        running.cancel()
-        await asyncio.wait({running})
-        await server.close()
-
-    asyncio.run(body())
+    client = NetdClient(tmp_path / "netd.sock", on_connect=on_connect, on_event=lambda _: None)
+    running = asyncio.create_task(client.run())
+    await eventually(lambda: len(connected) == 1)
+    monkeypatch.setattr("egressd.netd.ipc.client._ANSWER_S", 0.05)
+    with pytest.raises(Failed, match=r"no answer within 0\.05 seconds"):
+        await client.counters()
+    assert len(connected) == 1, "a question that is not answered is nobody else's matter"
+    monkeypatch.setattr("egressd.netd.ipc.client._ANSWER_S", 5.0)
+    asked = asyncio.create_task(client.counters())
+    await asyncio.sleep(0)
+    monkeypatch.setattr("egressd.netd.ipc.client._ANSWER_S", 0.05)
+    with pytest.raises(Failed, match=r"no answer within 0\.05 seconds"):
+        await client.apply(Change(base=1, revision=2))
+    monkeypatch.setattr("egressd.netd.ipc.client._ANSWER_S", 5.0)
+    with pytest.raises(Failed, match="went away"):
+        await asked
+    await eventually(lambda: len(connected) == 2)
+    netd.free.set()
+    assert await client.counters() == {}
+    running.cancel()
+    await asyncio.wait({running})
+    await server.close()
 
 
 class _Refusing(_Busy):
@@ -92,145 +89,129 @@ class _Refusing(_Busy):
         return STATUS
 
 
-def test_a_refused_plan_is_sent_again_on_the_same_connection(
-    tmp_path: Path,
-) -> None:
-    async def body() -> None:
-        netd = _Refusing(2)
-        server = Server(tmp_path / "netd.sock", os.getuid(), netd)
-        await server.open()
-        statuses: list[Status] = []
+async def test_a_refused_plan_is_sent_again_on_the_same_connection(tmp_path: Path) -> None:
+    netd = _Refusing(2)
+    server = Server(tmp_path / "netd.sock", os.getuid(), netd)
+    await server.open()
+    statuses: list[Status] = []
 
-        async def on_connect() -> None:
-            statuses.append(await client.status())
-            await client.set_plan(Plan())
+    async def on_connect() -> None:
+        statuses.append(await client.status())
+        await client.set_plan(Plan())
 
-        client = NetdClient(tmp_path / "netd.sock", on_connect=on_connect, on_event=lambda _: None)
-        running = asyncio.create_task(client.run())
-        begun = asyncio.get_running_loop().time()
-        await eventually(lambda: netd.plans == 3)
-        assert asyncio.get_running_loop().time() - begun > 0.25, "each wait is longer"
-        await asyncio.sleep(0.5)
-        assert (netd.plans, statuses) == (3, [STATUS] * 3)
-        running.cancel()
-        await asyncio.wait({running})
-        await server.close()
-
-    asyncio.run(body())
+    client = NetdClient(tmp_path / "netd.sock", on_connect=on_connect, on_event=lambda _: None)
+    running = asyncio.create_task(client.run())
+    begun = asyncio.get_running_loop().time()
+    await eventually(lambda: netd.plans == 3)
+    assert asyncio.get_running_loop().time() - begun > 0.25, "each wait is longer"
+    await asyncio.sleep(0.5)
+    assert (netd.plans, statuses) == (3, [STATUS] * 3)
+    running.cancel()
+    await asyncio.wait({running})
+    await server.close()
 
 
 @pytest.mark.parametrize("nonsense", [b"\xff\xff\xff\xff", b"\0\0\0\1\xc1"], ids=["long", "odd"])
-def test_an_invalid_answer_makes_the_client_reconnect(tmp_path: Path, nonsense: bytes) -> None:
-    async def body() -> None:
-        connections = 0
+async def test_an_invalid_answer_makes_the_client_reconnect(
+    tmp_path: Path, nonsense: bytes
+) -> None:
+    connections = 0
 
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            nonlocal connections
-            connections += 1
-            with closing(writer):
-                writer.write(nonsense)
-                await reader.read()
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with closing(writer):
+            writer.write(nonsense)
+            await reader.read()
 
-        server = await asyncio.start_unix_server(serve, tmp_path / "netd.sock")
-        client = NetdClient(tmp_path / "netd.sock", on_connect=_nothing, on_event=lambda _: None)
-        running = asyncio.create_task(client.run())
-        await eventually(lambda: connections > 2)
-        assert not running.done()
-        running.cancel()
-        await asyncio.wait({running})
-        server.close()
-
-    asyncio.run(body())
-
-
-def test_a_cancelled_request_stays_cancelled_while_netd_goes_away(tmp_path: Path) -> None:
-    async def body() -> None:
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with closing(writer):
-                await reader.read()
-
-        server = await asyncio.start_unix_server(serve, tmp_path / "netd.sock")
-        client = NetdClient(tmp_path / "netd.sock", on_connect=_nothing, on_event=lambda _: None)
-        running = asyncio.create_task(client.run())
-        await eventually(lambda: client._writer is not None)
-        asking = asyncio.create_task(client.status())
-        await eventually(lambda: len(client._waiting) == 2)
-        client._hang_up()
-        asking.cancel()
-        running.cancel()
-        await asyncio.wait({asking, running}, timeout=5)
-        assert asking.cancelled()
-        assert running.cancelled()
-        server.close()
-
-    asyncio.run(body())
+    server = await asyncio.start_unix_server(serve, tmp_path / "netd.sock")
+    client = NetdClient(tmp_path / "netd.sock", on_connect=_nothing, on_event=lambda _: None)
+    running = asyncio.create_task(client.run())
+    await eventually(lambda: connections > 2)
+    assert not running.done()
+    running.cancel()
+    await asyncio.wait({running})
+    server.close()
 
 
-def test_a_too_large_request_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_request_stays_cancelled_while_netd_goes_away(tmp_path: Path) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer):
+            await reader.read()
+
+    server = await asyncio.start_unix_server(serve, tmp_path / "netd.sock")
+    client = NetdClient(tmp_path / "netd.sock", on_connect=_nothing, on_event=lambda _: None)
+    running = asyncio.create_task(client.run())
+    await eventually(lambda: client._writer is not None)
+    asking = asyncio.create_task(client.status())
+    await eventually(lambda: len(client._waiting) == 2)
+    client._hang_up()
+    asking.cancel()
+    running.cancel()
+    await asyncio.wait({asking, running}, timeout=5)
+    assert asking.cancelled()
+    assert running.cancelled()
+    server.close()
+
+
+async def test_a_too_large_request_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("egressd.netd.ipc.client.REQUEST_MAX", 100)
 
-    async def body() -> None:
-        server = Server(tmp_path / "netd.sock", os.getuid(), _Refusing(0))
-        await server.open()
-        client = NetdClient(tmp_path / "netd.sock", on_connect=_nothing, on_event=lambda _: None)
-        running = asyncio.create_task(client.run())
-        await eventually(lambda: client._writer is not None)
-        with pytest.raises(Failed, match="over the limit of 100"):
-            await client.halt("x" * 100)
-        running.cancel()
-        await asyncio.wait({running})
-        await server.close()
-
-    asyncio.run(body())
+    server = Server(tmp_path / "netd.sock", os.getuid(), _Refusing(0))
+    await server.open()
+    client = NetdClient(tmp_path / "netd.sock", on_connect=_nothing, on_event=lambda _: None)
+    running = asyncio.create_task(client.run())
+    await eventually(lambda: client._writer is not None)
+    with pytest.raises(Failed, match="over the limit of 100"):
+        await client.halt("x" * 100)
+    running.cancel()
+    await asyncio.wait({running})
+    await server.close()
 
 
-def test_netd_recreates_its_socket_when_its_run_directory_was_cleared(tmp_path: Path) -> None:
+async def test_netd_recreates_its_socket_when_its_run_directory_was_cleared(tmp_path: Path) -> None:
     # An api that is started later could otherwise not reach netd until netd is restarted.
-    async def body() -> None:
-        path = tmp_path / "run" / "netd.sock"
-        server = Server(path, os.getuid(), _Refusing(0))
-        await server.open()
+    path = tmp_path / "run" / "netd.sock"
+    server = Server(path, os.getuid(), _Refusing(0))
+    await server.open()
 
-        before, first = await connect(path)
-        shutil.rmtree(path.parent)
-        await server.verify()
-        after, second = await connect(path)
-        inode = path.stat().st_ino
-        await server.verify()
-        assert path.stat().st_ino == inode, "it is left alone while it is there"
-        assert await before.status() == await after.status() == STATUS
-        for running in (first, second):
-            running.cancel()
-        await asyncio.wait({first, second})
-        await server.close()
-        assert not path.exists()
-
-    asyncio.run(body())
+    before, first = await connect(path)
+    shutil.rmtree(path.parent)
+    await server.verify()
+    after, second = await connect(path)
+    inode = path.stat().st_ino
+    await server.verify()
+    assert path.stat().st_ino == inode, "it is left alone while it is there"
+    assert await before.status() == await after.status() == STATUS
+    for running in (first, second):
+        running.cancel()
+    await asyncio.wait({first, second})
+    await server.close()
+    assert not path.exists()
 
 
-def test_plans_are_taken_from_one_connection_at_a_time(tmp_path: Path) -> None:
-    async def body() -> None:
-        netd = _Refusing(0)
-        server = Server(tmp_path / "netd.sock", os.getuid(), netd)
-        await server.open()
+async def test_plans_are_taken_from_one_connection_at_a_time(tmp_path: Path) -> None:
+    netd = _Refusing(0)
+    server = Server(tmp_path / "netd.sock", os.getuid(), netd)
+    await server.open()
 
-        path = tmp_path / "netd.sock"
-        (first, one), (second, other) = await connect(path), await connect(path)
-        await first.set_plan(Plan())
-        with pytest.raises(Failed, match="another api says what is wanted"):
-            await second.set_plan(Plan())
-        assert await second.status() == STATUS
-        await first.set_plan(Plan())
-        one.cancel()
-        await asyncio.wait({one})
-        await eventually(lambda: server._planner is None)
+    path = tmp_path / "netd.sock"
+    (first, one), (second, other) = await connect(path), await connect(path)
+    await first.set_plan(Plan())
+    with pytest.raises(Failed, match="another api says what is wanted"):
         await second.set_plan(Plan())
-        assert netd.plans == 3
-        other.cancel()
-        await asyncio.wait({other})
-        await server.close()
-
-    asyncio.run(body())
+    assert await second.status() == STATUS
+    await first.set_plan(Plan())
+    one.cancel()
+    await asyncio.wait({one})
+    await eventually(lambda: server._planner is None)
+    await second.set_plan(Plan())
+    assert netd.plans == 3
+    other.cancel()
+    await asyncio.wait({other})
+    await server.close()
 
 
 async def connect(path: Path) -> tuple[NetdClient, asyncio.Task[None]]:
@@ -244,23 +225,20 @@ async def _nothing() -> None:
     pass
 
 
-def test_a_watcher_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
-    async def body() -> None:
-        server = Server(tmp_path / "netd.sock", os.getuid(), _Busy())
-        await server.open()
-        reader, writer = await asyncio.open_unix_connection(str(tmp_path / "netd.sock"))
-        writer.write(framing.pack(Request(number=1, body=Watch())))
-        await framing.read(reader, msgspec.msgpack.Decoder())
-        for _ in range(200):
-            server.publish(Event(topic="line", text="x" * 100_000))
+async def test_a_watcher_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
+    server = Server(tmp_path / "netd.sock", os.getuid(), _Busy())
+    await server.open()
+    reader, writer = await asyncio.open_unix_connection(str(tmp_path / "netd.sock"))
+    writer.write(framing.pack(Request(number=1, body=Watch())))
+    await framing.read(reader, msgspec.msgpack.Decoder())
+    for _ in range(200):
+        server.publish(Event(topic="line", text="x" * 100_000))
 
-        async def read_on() -> None:
-            while True:
-                await framing.read(reader, msgspec.msgpack.Decoder())
+    async def read_on() -> None:
+        while True:
+            await framing.read(reader, msgspec.msgpack.Decoder())
 
-        with pytest.raises((OSError, EOFError)):
-            await read_on()
-        writer.close()
-        await server.close()
-
-    asyncio.run(body())
+    with pytest.raises((OSError, EOFError)):
+        await read_on()
+    writer.close()
+    await server.close()

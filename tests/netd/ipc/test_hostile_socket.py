@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -156,32 +157,28 @@ class Attacker:
 
 
 Connect = Callable[[], Awaitable[Attacker]]
-Body = Callable[[Connect, Machine, Server], Awaitable[None]]
 
 
-def attack(folder: Path, body: Body) -> None:
-    """Run a test's body beside netd's own server, socket and decoder."""
+@asynccontextmanager
+async def attacked(folder: Path) -> AsyncIterator[tuple[Connect, Machine, Server]]:
+    """Yield netd's own server, socket and decoder, and a function that connects to them."""
+    machine = Machine()
+    file = folder / "netd.sock"
+    server = Server(file, os.getuid(), machine)
+    await server.open()
+    made: list[Attacker] = []
 
-    async def run() -> None:
-        machine = Machine()
-        file = folder / "netd.sock"
-        server = Server(file, os.getuid(), machine)
-        await server.open()
-        made: list[Attacker] = []
+    async def connect() -> Attacker:
+        made.append(Attacker(*await asyncio.open_unix_connection(file)))
+        return made[-1]
 
-        async def connect() -> Attacker:
-            made.append(Attacker(*await asyncio.open_unix_connection(file)))
-            return made[-1]
-
-        try:
-            async with asyncio.timeout(60):
-                await body(connect, machine, server)
-        finally:
-            for attacker in made:
-                attacker.writer.close()
-            await server.close()
-
-    asyncio.run(run())
+    try:
+        async with asyncio.timeout(60):
+            yield connect, machine, server
+    finally:
+        for attacker in made:
+            attacker.writer.close()
+        await server.close()
 
 
 def changed(name: str, /, *place: str | int, **fields: Any) -> Json:
@@ -352,12 +349,12 @@ HOSTILE: dict[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_request_outside_the_model_is_refused_and_changes_nothing(
+async def test_a_request_outside_the_model_is_refused_and_changes_nothing(
     tmp_path: Path, what: str
 ) -> None:
     message, field = HOSTILE[what]
 
-    async def body(connect: Connect, machine: Machine, _: Server) -> None:
+    async with attacked(tmp_path) as (connect, machine, _):
         attacker = await connect()
         refused = await attacker.ask(message)
         assert isinstance(refused, Refused), refused
@@ -366,8 +363,6 @@ def test_a_request_outside_the_model_is_refused_and_changes_nothing(
         assert len(refused.cause) < 1000
         assert machine.done == []
         assert isinstance(await attacker.ask({"type": "get_status"}), Status)
-
-    attack(tmp_path, body)
 
 
 @pytest.mark.parametrize(
@@ -395,21 +390,21 @@ def test_a_request_outside_the_model_is_refused_and_changes_nothing(
     ],
     ids=hex,
 )
-def test_trials_and_measurements_with_a_foreign_mark_are_refused(
+async def test_trials_and_measurements_with_a_foreign_mark_are_refused(
     tmp_path: Path, does: str, place: tuple[str | int, ...], field: str, mark: int
 ) -> None:
-    async def body(connect: Connect, machine: Machine, _: Server) -> None:
+    async with attacked(tmp_path) as (connect, machine, _):
         refused = await (await connect()).ask(changed(does, *place, mark=mark))
         assert isinstance(refused, Refused), refused
         assert (refused.kind, field in refused.cause) == ("invalid", True), refused
         assert machine.done == []
 
-    attack(tmp_path, body)
-
 
 @pytest.mark.parametrize("mark", [MARK_DIRECT, egress_mark(1), line_mark(PLANNED_EGRESS_MAX)])
-def test_trials_and_measurements_with_an_egress_mark_are_run(tmp_path: Path, mark: int) -> None:
-    async def body(connect: Connect, machine: Machine, _: Server) -> None:
+async def test_trials_and_measurements_with_an_egress_mark_are_run(
+    tmp_path: Path, mark: int
+) -> None:
+    async with attacked(tmp_path) as (connect, machine, _):
         attacker = await connect()
         for message in (
             changed("try", "paths", 0, mark=mark),
@@ -418,11 +413,9 @@ def test_trials_and_measurements_with_an_egress_mark_are_run(tmp_path: Path, mar
             assert not isinstance(await attacker.ask(message), Refused)
         assert [what for what, *_ in machine.done] == ["tried", "measured"]
 
-    attack(tmp_path, body)
 
-
-def test_a_refusal_quotes_little_of_the_request(tmp_path: Path) -> None:
-    async def body(connect: Connect, machine: Machine, _: Server) -> None:
+async def test_a_refusal_quotes_little_of_the_request(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as (connect, _, _):
         attacker = await connect()
         for message in (
             {"type": "halt", "reason": "x", "\nnetd: all is well" * 1000: 1},
@@ -433,18 +426,14 @@ def test_a_refusal_quotes_little_of_the_request(tmp_path: Path) -> None:
             assert len(refused.cause) < 500
             assert "\n" not in refused.cause
 
-    attack(tmp_path, body)
 
-
-def test_an_internal_error_shows_no_details_to_the_api(tmp_path: Path) -> None:
-    async def body(connect: Connect, machine: Machine, _: Server) -> None:
+async def test_an_internal_error_shows_no_details_to_the_api(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as (connect, machine, _):
         machine.failure = OSError(2, "no such file", "/root/secret")
         refused = await (await connect()).ask({"type": "get_counters"})
         assert isinstance(refused, Refused)
         assert "FileNotFoundError" in refused.cause
         assert "secret" not in refused.cause
-
-    attack(tmp_path, body)
 
 
 # --- Bounds of resources. ---------------------------------------------------------------------
@@ -456,41 +445,37 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_shares_are_lent_in_order_and_within_their_total() -> None:
-    async def body() -> None:
-        share = Share(10)
-        done: list[int] = []
+async def test_shares_are_lent_in_order_and_within_their_total() -> None:
+    share = Share(10)
+    done: list[int] = []
 
-        async def take(part: int) -> None:
-            async with share.lent(part):
-                done.append(part)
-                await asyncio.sleep(0.01)
+    async def take(part: int) -> None:
+        async with share.lent(part):
+            done.append(part)
+            await asyncio.sleep(0.01)
 
-        await share.borrow(6)
-        waiting = [asyncio.create_task(take(part)) for part in (5, 1, 99)]
-        await settle()
-        assert done == [], "who asks for little does not go before who waits"
-        share.give_back(6)
-        await asyncio.wait_for(asyncio.gather(*waiting), 5)
-        assert done == [5, 1, 99]
-        waiting = [asyncio.create_task(take(10)) for _ in range(2)]
-        await settle()
-        waiting[1].cancel()
-        await asyncio.wait(waiting)
-        async with asyncio.timeout(5):
-            await share.borrow(10)
-
-    asyncio.run(body())
+    await share.borrow(6)
+    waiting = [asyncio.create_task(take(part)) for part in (5, 1, 99)]
+    await settle()
+    assert done == [], "who asks for little does not go before who waits"
+    share.give_back(6)
+    await asyncio.wait_for(asyncio.gather(*waiting), 5)
+    assert done == [5, 1, 99]
+    waiting = [asyncio.create_task(take(10)) for _ in range(2)]
+    await settle()
+    waiting[1].cancel()
+    await asyncio.wait(waiting)
+    async with asyncio.timeout(5):
+        await share.borrow(10)
 
 
-def test_connections_are_limited_and_those_of_root_separately(
+async def test_connections_are_limited_and_those_of_root_separately(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uid = os.getuid()
     monkeypatch.setattr("egressd.netd.ipc.server.peer_of", lambda _: (1, uid))
 
-    async def body(connect: Connect, machine: Machine, server: Server) -> None:
-        nonlocal uid
+    async with attacked(tmp_path) as (connect, _, server):
         uid = 990
         server._uid = uid
         held = [await connect() for _ in range(CONNECTIONS_MAX)]
@@ -506,17 +491,14 @@ def test_connections_are_limited_and_those_of_root_separately(
         while await again.hangs_up_at({"type": "get_status"}):
             again = await connect()
 
-    attack(tmp_path, body)
 
-
-def test_pending_requests_are_limited_and_root_is_still_answered(
+async def test_pending_requests_are_limited_and_root_is_still_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uid = os.getuid()
     monkeypatch.setattr("egressd.netd.ipc.server.peer_of", lambda _: (1, uid))
 
-    async def body(connect: Connect, machine: Machine, server: Server) -> None:
-        nonlocal uid
+    async with attacked(tmp_path) as (connect, machine, server):
         uid = 990
         server._uid = uid
         machine.gate.clear()
@@ -536,11 +518,9 @@ def test_pending_requests_are_limited_and_root_is_still_answered(
         answered = {(await attackers[0].reply()).number for _ in range(1000)}
         assert answered == set(range(1000))
 
-    attack(tmp_path, body)
 
-
-def test_plans_and_netds_own_work_run_one_at_a_time(tmp_path: Path) -> None:
-    async def body(connect: Connect, machine: Machine, _: Server) -> None:
+async def test_plans_and_netds_own_work_run_one_at_a_time(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as (connect, machine, _):
         machine.gate.clear()
         attacker = await connect()
         for number in range(100):
@@ -554,11 +534,9 @@ def test_plans_and_netds_own_work_run_one_at_a_time(tmp_path: Path) -> None:
         assert machine.at_once_max == 1
         assert len(machine.done) == 100
 
-    attack(tmp_path, body)
 
-
-def test_the_number_of_nodes_measured_at_once_is_limited(tmp_path: Path) -> None:
-    async def body(connect: Connect, machine: Machine, _: Server) -> None:
+async def test_the_number_of_nodes_measured_at_once_is_limited(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as (connect, machine, _):
         machine.gate.clear()
         attacker = await connect()
         probe = {**at(GOOD["measure"], ("probes", 1)), "read_max": 0}
@@ -571,8 +549,6 @@ def test_the_number_of_nodes_measured_at_once_is_limited(tmp_path: Path) -> None
         machine.gate.set()
         await eventually(lambda: len(machine.done) == 3)
 
-    attack(tmp_path, body)
-
 
 FRAMES = {
     "a length over the limit": b"\xff\xff\xff\xff",
@@ -584,33 +560,31 @@ FRAMES = {
 
 
 @pytest.mark.parametrize("what", FRAMES)
-def test_an_invalid_frame_ends_the_connection_only(tmp_path: Path, what: str) -> None:
-    async def body(connect: Connect, machine: Machine, _: Server) -> None:
+async def test_an_invalid_frame_ends_the_connection_only(tmp_path: Path, what: str) -> None:
+    async with attacked(tmp_path) as (connect, _, _):
         attacker, other = await connect(), await connect()
         attacker.writer.write(FRAMES[what])
         assert await attacker.is_dropped()
         assert isinstance(await other.ask({"type": "get_status"}), Status)
 
-    attack(tmp_path, body)
 
-
-def test_a_too_deeply_nested_body_is_refused(tmp_path: Path) -> None:
+async def test_a_too_deeply_nested_body_is_refused(tmp_path: Path) -> None:
     nested = b"\x91" * 500_000 + b"\x90"
     packed = b"\x82\xa6number\x01\xa4body\x82\xa4type\xa3try\xa5paths" + nested
 
-    async def body(connect: Connect, machine: Machine, _: Server) -> None:
+    async with attacked(tmp_path) as (connect, _, _):
         attacker, other = await connect(), await connect()
         attacker.writer.write(len(packed).to_bytes(4, "big") + packed)
         assert await attacker.is_dropped()
         assert isinstance(await other.ask({"type": "get_status"}), Status)
 
-    attack(tmp_path, body)
 
-
-def test_an_incomplete_request_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_incomplete_request_times_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("egressd.netd.ipc.server._FRAME_S", 0.05)
 
-    async def body(connect: Connect, machine: Machine, server: Server) -> None:
+    async with attacked(tmp_path) as (connect, _, _):
         # The shares of all of them are returned: other requests are answered.
         for _ in range(3):
             attackers = [await connect() for _ in range(4)]
@@ -620,11 +594,9 @@ def test_an_incomplete_request_times_out(tmp_path: Path, monkeypatch: pytest.Mon
                 assert await attacker.is_dropped()
         assert isinstance(await (await connect()).ask({"type": "get_status"}), Status)
 
-    attack(tmp_path, body)
 
-
-def test_requests_of_a_client_that_reads_no_answers_are_not_read(tmp_path: Path) -> None:
-    async def body(connect: Connect, machine: Machine, _: Server) -> None:
+async def test_requests_of_a_client_that_reads_no_answers_are_not_read(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as (connect, machine, _):
         big = Status(state="x" * (1 << 20), revision=0)
 
         machine.shown = big
@@ -636,5 +608,3 @@ def test_requests_of_a_client_that_reads_no_answers_are_not_read(tmp_path: Path)
         assert machine.status_reads <= 128 + 1
         for _number in range(1000):
             await attacker.reply()
-
-    attack(tmp_path, body)

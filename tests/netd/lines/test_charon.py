@@ -23,7 +23,7 @@ from egressd.planner.lines.dial import Dial
 from egressd.planner.lines.proposals import IKE_OFFERS
 from egressd.planner.registry import LINE_PORTS
 from tests.netd.lines.rig import SERVER, exists, line, sh
-from tests.support.netns import Inside, eventually
+from tests.support.netns import eventually
 
 STAND_IN = f"""#!{sys.executable}
 import json, socket, struct
@@ -119,210 +119,192 @@ def dial_from(port: int, secret: str) -> Dial:
 
 
 @pytest.mark.lab
-def test_p3_a_wrong_secret_of_a_line_is_not_kept_for_lines_to_its_server(
-    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("inside")
+async def test_p3_a_wrong_secret_of_a_line_is_not_kept_for_lines_to_its_server(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(run_dir, monkeypatch)
     monkeypatch.setattr("egressd.netd.lines.charon._ESTABLISH_S", 0.3)
 
-    async def body() -> None:
-        sh("ip link set lo up")
-        charon = Charon(run_dir / "charon")
-        await charon.open()
-        await charon.establish(dial_from(LINE_PORTS[0], "right"), lambda: None)
-        with pytest.raises(Failure):
-            await charon.establish(dial_from(LINE_PORTS[1], "wrong"), lambda: None)
-        (told,) = (run_dir / "charon").rglob("secret")
-        assert told.read_text() == "right"
-        await charon.close()
-
-    inside(body)
+    sh("ip link set lo up")
+    charon = Charon(run_dir / "charon")
+    await charon.open()
+    await charon.establish(dial_from(LINE_PORTS[0], "right"), lambda: None)
+    with pytest.raises(Failure):
+        await charon.establish(dial_from(LINE_PORTS[1], "wrong"), lambda: None)
+    (told,) = (run_dir / "charon").rglob("secret")
+    assert told.read_text() == "right"
+    await charon.close()
 
 
 @pytest.mark.lab
-def test_a_server_that_takes_one_proposal_is_asked_for_it_at_once(
-    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("inside")
+async def test_a_server_that_takes_one_proposal_is_asked_for_it_at_once(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(run_dir, monkeypatch)
 
-    async def body() -> None:
-        sh("ip link set lo up")
-        charon = Charon(run_dir / "charon")
-        await charon.open()
-        dials = [dial_from(port, "picky") for port in LINE_PORTS[:2]]
-        secured = await charon.establish(dials[0], lambda: None)
-        assert "aes128-sha512-modp3072" in IKE_OFFERS[secured.manner.ike]
-        told = conns(run_dir)
-        offers = [each["proposals"] for each in told]
-        assert offers == [list(offer) for offer in IKE_OFFERS[: secured.manner.ike + 1]]
-        await charon.establish(dials[1], lambda: None)
-        (last,) = conns(run_dir)[len(told) :]
-        assert last["proposals"] == offers[-1], "what worked comes first"
-        await charon.close()
-
-    inside(body)
+    sh("ip link set lo up")
+    charon = Charon(run_dir / "charon")
+    await charon.open()
+    dials = [dial_from(port, "picky") for port in LINE_PORTS[:2]]
+    secured = await charon.establish(dials[0], lambda: None)
+    assert "aes128-sha512-modp3072" in IKE_OFFERS[secured.manner.ike]
+    told = conns(run_dir)
+    offers = [each["proposals"] for each in told]
+    assert offers == [list(offer) for offer in IKE_OFFERS[: secured.manner.ike + 1]]
+    await charon.establish(dials[1], lambda: None)
+    (last,) = conns(run_dir)[len(told) :]
+    assert last["proposals"] == offers[-1], "what worked comes first"
+    await charon.close()
 
 
 @pytest.mark.lab
 @pytest.mark.parametrize(("secret", "tried"), [("late", [0, 1, 0]), ("deaf", [0, 1, 0, 1])])
-def test_a_server_that_was_down_gets_the_first_offer_on_its_return(
-    secret: str, tried: list[int], run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("inside")
+async def test_a_server_that_was_down_gets_the_first_offer_on_its_return(
+    secret: str, tried: list[int], run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is silent about that offer keeps the other one."""
     stand_in(run_dir, monkeypatch)
 
-    async def body() -> None:
-        sh("ip link set lo up")
-        charon = Charon(run_dir / "charon")
-        await charon.open()
-        dial = dial_from(LINE_PORTS[0], secret)
-        with pytest.raises(Failure, match="no IPsec server answers"):
-            await charon.establish(dial, lambda: None)
+    sh("ip link set lo up")
+    charon = Charon(run_dir / "charon")
+    await charon.open()
+    dial = dial_from(LINE_PORTS[0], secret)
+    with pytest.raises(Failure, match="no IPsec server answers"):
         await charon.establish(dial, lambda: None)
-        await charon.end(dial.local_port)
-        secured = await charon.establish(dial, lambda: None)
-        asked = [each["proposals"] for each in conns(run_dir)]
-        assert asked == [list(IKE_OFFERS[n]) for n in (*tried, tried[-1])]
-        assert secured.manner.ike == tried[-1]
-        await charon.close()
-
-    inside(body)
+    await charon.establish(dial, lambda: None)
+    await charon.end(dial.local_port)
+    secured = await charon.establish(dial, lambda: None)
+    asked = [each["proposals"] for each in conns(run_dir)]
+    assert asked == [list(IKE_OFFERS[n]) for n in (*tried, tried[-1])]
+    assert secured.manner.ike == tried[-1]
+    await charon.close()
 
 
 @pytest.mark.lab
-def test_other_lines_do_not_lose_their_association_for_a_better_offer(
-    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("inside")
+async def test_other_lines_do_not_lose_their_association_for_a_better_offer(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(run_dir, monkeypatch)
 
-    async def body() -> None:
-        sh("ip link set lo up")
-        charon = Charon(run_dir / "charon")
-        await charon.open()
-        dials = [dial_from(port, "late") for port in LINE_PORTS[:2]]
-        with pytest.raises(Failure, match="no IPsec server answers"):
-            await charon.establish(dials[0], lambda: None)
-        both = await asyncio.gather(*(charon.establish(dial, lambda: None) for dial in dials))
-        assert [secured.manner.ike for secured in both] == [1, 1]
-        for dial in dials:
-            await charon.end(dial.local_port)
-        assert (await charon.establish(dials[0], lambda: None)).manner.ike == 0
-        await charon.close()
-
-    inside(body)
+    sh("ip link set lo up")
+    charon = Charon(run_dir / "charon")
+    await charon.open()
+    dials = [dial_from(port, "late") for port in LINE_PORTS[:2]]
+    with pytest.raises(Failure, match="no IPsec server answers"):
+        await charon.establish(dials[0], lambda: None)
+    both = await asyncio.gather(*(charon.establish(dial, lambda: None) for dial in dials))
+    assert [secured.manner.ike for secured in both] == [1, 1]
+    for dial in dials:
+        await charon.end(dial.local_port)
+    assert (await charon.establish(dials[0], lambda: None)).manner.ike == 0
+    await charon.close()
 
 
 @pytest.mark.lab
 @pytest.mark.parametrize(("silence_s", "is_left"), [(5.0, True), (3.0, False)])
-def test_lines_leave_an_ike_association_that_the_server_has_forgotten(
-    silence_s: float, is_left: bool, run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("inside")
+async def test_lines_leave_an_ike_association_that_the_server_has_forgotten(
+    silence_s: float, is_left: bool, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unless the server answers one of them."""
     stand_in(run_dir, monkeypatch)
 
-    async def body() -> None:
-        sh("ip link set lo up")
-        charon = Charon(run_dir / "charon")
-        await charon.open()
-        lost: list[int] = []
-        ports = LINE_PORTS[:3]
-        for port in ports:
-            dial = dial_from(port, "right")
-            await charon.establish(dial, lambda port=port: lost.append(port))  # type: ignore[misc]
-            charon.carries(port)
-        for port, silent in zip(ports, (6.0, 5.0, silence_s), strict=True):
-            charon.feel(port, silent)
-        await charon.end(ports[0])
-        await charon.establish(dial_from(ports[0], "right"), lambda: None)
-        await eventually(lambda: sorted(lost) == (list(ports[1:]) if is_left else []))
-        await charon.close()
-
-    inside(body)
+    sh("ip link set lo up")
+    charon = Charon(run_dir / "charon")
+    await charon.open()
+    lost: list[int] = []
+    ports = LINE_PORTS[:3]
+    for port in ports:
+        dial = dial_from(port, "right")
+        await charon.establish(dial, lambda port=port: lost.append(port))  # type: ignore[misc]
+        charon.carries(port)
+    for port, silent in zip(ports, (6.0, 5.0, silence_s), strict=True):
+        charon.feel(port, silent)
+    await charon.end(ports[0])
+    await charon.establish(dial_from(ports[0], "right"), lambda: None)
+    await eventually(lambda: sorted(lost) == (list(ports[1:]) if is_left else []))
+    await charon.close()
 
 
 @pytest.mark.lab
-def test_a_line_without_an_answer_by_esp_uses_udp_next(
-    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("inside")
+async def test_a_line_without_an_answer_by_esp_uses_udp_next(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(run_dir, monkeypatch)
 
-    async def body() -> None:
-        sh("ip link set lo up")
-        charon = Charon(run_dir / "charon")
-        await charon.open()
-        dial = dial_from(LINE_PORTS[0], "right")
-        for encap, told in (
-            ("no", "may drop ESP"),
-            ("yes", "neither by ESP nor by ESP in UDP"),
-            ("no", "may drop ESP"),
-        ):
-            await charon.establish(dial, lambda: None)
-            assert conns(run_dir)[-1]["encap"] == encap
-            failure = await charon.unheard(dial.local_port)
-            assert failure is not None
-            assert told in str(failure)
-            await charon.end(dial.local_port)
-        await charon.close()
-
-    inside(body)
+    sh("ip link set lo up")
+    charon = Charon(run_dir / "charon")
+    await charon.open()
+    dial = dial_from(LINE_PORTS[0], "right")
+    for encap, told in (
+        ("no", "may drop ESP"),
+        ("yes", "neither by ESP nor by ESP in UDP"),
+        ("no", "may drop ESP"),
+    ):
+        await charon.establish(dial, lambda: None)
+        assert conns(run_dir)[-1]["encap"] == encap
+        failure = await charon.unheard(dial.local_port)
+        assert failure is not None
+        assert told in str(failure)
+        await charon.end(dial.local_port)
+    await charon.close()
 
 
 @pytest.mark.lab
-def test_lines_that_share_an_ike_association_share_a_connection(
-    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("inside")
+async def test_lines_that_share_an_ike_association_share_a_connection(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(run_dir, monkeypatch)
 
-    async def body() -> None:
-        sh("ip link set lo up")
-        charon = Charon(run_dir / "charon")
-        await charon.open()
-        dials = [dial_from(port, secret) for port, secret in zip(LINE_PORTS, "aab", strict=False)]
-        for dial in dials:
-            await charon.establish(dial, lambda: None)
-        names = [f"line-{dial.local_port}" for dial in dials]
-        told = [(each["group"], each["children"]) for each in conns(run_dir)]
-        assert told == [("group-0", names[:1]), ("group-0", names[:2]), ("group-1", names[2:])]
-        await charon.end(dials[0].local_port)
-        last = conns(run_dir)[-1]
-        assert (last["group"], last["children"]) == ("group-0", names[1:2])
-        await charon.close()
-
-    inside(body)
+    sh("ip link set lo up")
+    charon = Charon(run_dir / "charon")
+    await charon.open()
+    dials = [dial_from(port, secret) for port, secret in zip(LINE_PORTS, "aab", strict=False)]
+    for dial in dials:
+        await charon.establish(dial, lambda: None)
+    names = [f"line-{dial.local_port}" for dial in dials]
+    told = [(each["group"], each["children"]) for each in conns(run_dir)]
+    assert told == [("group-0", names[:1]), ("group-0", names[:2]), ("group-1", names[2:])]
+    await charon.end(dials[0].local_port)
+    last = conns(run_dir)[-1]
+    assert (last["group"], last["children"]) == ("group-0", names[1:2])
+    await charon.close()
 
 
 @pytest.mark.lab
-def test_a_hanging_daemon_is_replaced(
-    run_dir: Path, inside: Inside, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("inside")
+async def test_a_hanging_daemon_is_replaced(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(run_dir, monkeypatch)
     monkeypatch.setattr("egressd.netd.lines.vici._ANSWER_S", 1.0)
     dials = [dial_from(port, "s") for port in LINE_PORTS[:9]]
 
-    async def body() -> None:
-        sh("ip link set lo up")
-        loop = asyncio.get_running_loop()
-        charon = Charon(run_dir / "charon")
-        await charon.open()
-        lost: list[int] = []
-        for dial in dials[:8]:
-            port = dial.local_port
-            await charon.establish(dial, lambda port=port: lost.append(port))  # type: ignore[misc]
-        hung = charon.pid
-        assert hung is not None
-        os.kill(hung, signal.SIGSTOP)
-        began = loop.time()
-        await asyncio.gather(*(charon.end(dial.local_port) for dial in dials[:4]))
-        assert loop.time() - began < 3, "each waited for in turn takes 8 s"
-        assert lost == [dial.local_port for dial in dials[4:8]]
-        await charon.establish(dials[8], lambda: None)
-        assert not exists(hung)
-        assert charon.pid not in (None, hung)
-        # The same if a new dial is the first to notice.
-        os.kill(charon.pid or 0, signal.SIGSTOP)
-        with pytest.raises(Failure, match="the IKE daemon failed: charon does not answer"):
-            await charon.establish(dials[0], lambda: None)
+    sh("ip link set lo up")
+    loop = asyncio.get_running_loop()
+    charon = Charon(run_dir / "charon")
+    await charon.open()
+    lost: list[int] = []
+    for dial in dials[:8]:
+        port = dial.local_port
+        await charon.establish(dial, lambda port=port: lost.append(port))  # type: ignore[misc]
+    hung = charon.pid
+    assert hung is not None
+    os.kill(hung, signal.SIGSTOP)
+    began = loop.time()
+    await asyncio.gather(*(charon.end(dial.local_port) for dial in dials[:4]))
+    assert loop.time() - began < 3, "each waited for in turn takes 8 s"
+    assert lost == [dial.local_port for dial in dials[4:8]]
+    await charon.establish(dials[8], lambda: None)
+    assert not exists(hung)
+    assert charon.pid not in (None, hung)
+    # The same if a new dial is the first to notice.
+    os.kill(charon.pid or 0, signal.SIGSTOP)
+    with pytest.raises(Failure, match="the IKE daemon failed: charon does not answer"):
         await charon.establish(dials[0], lambda: None)
-        await charon.close()
-
-    inside(body)
+    await charon.establish(dials[0], lambda: None)
+    await charon.close()

@@ -87,28 +87,25 @@ class _Machine(UnexpectedReconciler):
     status_news = StatusNews(Status(state="running", revision=0))
 
 
-def test_the_api_receives_line_states_without_a_request(tmp_path: Path) -> None:
-    async def body() -> None:
-        path = tmp_path / "netd.sock"
-        server = Server(path, os.getuid(), _Machine())
-        await server.open()
-        connected = asyncio.Event()
-        events: list[Event] = []
+async def test_the_api_receives_line_states_without_a_request(tmp_path: Path) -> None:
+    path = tmp_path / "netd.sock"
+    server = Server(path, os.getuid(), _Machine())
+    await server.open()
+    connected = asyncio.Event()
+    events: list[Event] = []
 
-        async def on_connect() -> None:
-            connected.set()
+    async def on_connect() -> None:
+        connected.set()
 
-        client = NetdClient(path, on_connect=on_connect, on_event=events.append)
-        assert client.lines() == {}
-        running = asyncio.create_task(client.run())
-        await asyncio.wait_for(connected.wait(), 10)
-        assert client.lines() == {"l2tp_1": DIALING}
-        server.publish(LineNews({"l2tp_1": ONLINE}))
-        await eventually(lambda: client.lines() == {"l2tp_1": ONLINE})
-        await server.close()
-        await eventually(lambda: client.lines() == {})
-        running.cancel()
-        await asyncio.wait({running})
-        assert events == []
-
-    asyncio.run(body())
+    client = NetdClient(path, on_connect=on_connect, on_event=events.append)
+    assert client.lines() == {}
+    running = asyncio.create_task(client.run())
+    await asyncio.wait_for(connected.wait(), 10)
+    assert client.lines() == {"l2tp_1": DIALING}
+    server.publish(LineNews({"l2tp_1": ONLINE}))
+    await eventually(lambda: client.lines() == {"l2tp_1": ONLINE})
+    await server.close()
+    await eventually(lambda: client.lines() == {})
+    running.cancel()
+    await asyncio.wait({running})
+    assert events == []

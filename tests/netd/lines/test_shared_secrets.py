@@ -48,51 +48,42 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_one_secret_is_used_at_a_time() -> None:
-    async def body() -> None:
-        users = Users()
-        await users.come("a", "one")
-        await users.come("b", "one")
-        await users.come("c", "two")
-        await users.come("elsewhere", "two", OTHER)
-        assert users.using == ["a", "b", "elsewhere"]
-        await users.go("a")
-        assert users.using == ["b", "elsewhere"]
-        await users.go("b")
-        assert users.using == ["elsewhere", "c"]
-
-    asyncio.run(body())
+async def test_one_secret_is_used_at_a_time() -> None:
+    users = Users()
+    await users.come("a", "one")
+    await users.come("b", "one")
+    await users.come("c", "two")
+    await users.come("elsewhere", "two", OTHER)
+    assert users.using == ["a", "b", "elsewhere"]
+    await users.go("a")
+    assert users.using == ["b", "elsewhere"]
+    await users.go("b")
+    assert users.using == ["elsewhere", "c"]
 
 
-def test_a_waiting_line_is_not_passed_by_later_ones() -> None:
-    async def body() -> None:
-        users = Users()
-        await users.come("a", "one")
-        await users.come("waits", "two")
-        await users.come("b", "one")
-        await users.come("c", "two")
-        assert users.using == ["a"]
-        await users.go("a")
-        assert users.using == ["waits"]
-        await users.go("waits")
-        assert users.using == ["b"]
-        await users.go("b")
-        assert users.using == ["c"]
-
-    asyncio.run(body())
+async def test_a_waiting_line_is_not_passed_by_later_ones() -> None:
+    users = Users()
+    await users.come("a", "one")
+    await users.come("waits", "two")
+    await users.come("b", "one")
+    await users.come("c", "two")
+    assert users.using == ["a"]
+    await users.go("a")
+    assert users.using == ["waits"]
+    await users.go("waits")
+    assert users.using == ["b"]
+    await users.go("b")
+    assert users.using == ["c"]
 
 
-def test_a_line_that_has_given_up_waiting_delays_no_other() -> None:
-    async def body() -> None:
-        users = Users()
-        await users.come("a", "one")
-        await users.come("waits", "two")
-        await users.come("b", "one")
-        await users.give_up("waits")
-        assert users.using == ["a", "b"]
-        await users.go("a")
-        await users.go("b")
-        await users.come("c", "two")
-        assert users.using == ["c"]
-
-    asyncio.run(body())
+async def test_a_line_that_has_given_up_waiting_delays_no_other() -> None:
+    users = Users()
+    await users.come("a", "one")
+    await users.come("waits", "two")
+    await users.come("b", "one")
+    await users.give_up("waits")
+    assert users.using == ["a", "b"]
+    await users.go("a")
+    await users.go("b")
+    await users.come("c", "two")
+    assert users.using == ["c"]

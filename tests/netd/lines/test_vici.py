@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,6 @@ import pytest
 from vici.protocol import Message, Packet  # type: ignore[import-untyped]
 
 from egressd.netd.lines.vici import CharonRefusal, Connection
-
-Conversation = Callable[[Connection], Awaitable[None]]
 
 
 class StandIn:
@@ -58,27 +57,26 @@ class StandIn:
                 send(Packet.CMD_UNKNOWN, b"")
 
 
-def converse(tmp_path: Path, charon: StandIn, body: Conversation) -> list[str]:
-    """Run `body` with a connection; return the reported events, including its end."""
+@asynccontextmanager
+async def conversing(
+    tmp_path: Path, charon: StandIn
+) -> AsyncIterator[tuple[Connection, list[str]]]:
+    """Yield a connection and the reported events, with its end after the block."""
     told: list[str] = []
-
-    async def run() -> None:
-        path = tmp_path / "vici"
-        server = await asyncio.start_unix_server(charon.serve, path)
-        connection = await Connection.open(
-            path, lambda event, _: told.append(event), lambda: told.append("closed"), ()
-        )
-        await body(connection)
-        connection.close()
-        server.close()
-        await asyncio.sleep(0.05)  # until both ends have hung up
-
-    asyncio.run(run())
-    return told
+    path = tmp_path / "vici"
+    server = await asyncio.start_unix_server(charon.serve, path)
+    connection = await Connection.open(
+        path, lambda event, _: told.append(event), lambda: told.append("closed"), ()
+    )
+    yield connection, told
+    connection.close()
+    server.close()
+    await asyncio.sleep(0.05)  # until both ends have hung up
 
 
-def test_concurrent_lists_each_get_their_own_events(tmp_path: Path) -> None:
-    async def body(connection: Connection) -> None:
+async def test_concurrent_lists_each_get_their_own_events(tmp_path: Path) -> None:
+    async with conversing(tmp_path, StandIn()) as (connection, told):
+
         async def listed(of: str) -> list[Any]:
             found = await connection.collect("list-sas", "list-sa", {"of": of})
             return [(event["of"], event["number"]) for event in found]
@@ -87,53 +85,50 @@ def test_concurrent_lists_each_get_their_own_events(tmp_path: Path) -> None:
         assert a == [(b"a", b"1"), (b"a", b"2")]
         assert b == [(b"b", b"1"), (b"b", b"2")]
 
-    assert converse(tmp_path, StandIn(), body) == []
+    assert told == []
 
 
-def test_a_refusal_is_raised_with_charons_words(tmp_path: Path) -> None:
-    async def body(connection: Connection) -> None:
+async def test_a_refusal_is_raised_with_charons_words(tmp_path: Path) -> None:
+    async with conversing(tmp_path, StandIn()) as (connection, _):
         with pytest.raises(CharonRefusal, match="no such thing"):
             await connection.ask("terminate", {"ike": "x"})
         with pytest.raises(CharonRefusal, match="knows no dance"):
             await connection.ask("dance")
 
-    converse(tmp_path, StandIn(), body)
 
-
-def test_a_failed_registration_closes_the_connection(
+async def test_a_failed_registration_closes_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("egressd.netd.lines.vici._ANSWER_S", 0.1)
     told: list[str] = []
 
-    async def body() -> None:
-        charon = StandIn()
-        charon.stays_silent = True
-        hung_up = asyncio.Event()
+    charon = StandIn()
+    charon.stays_silent = True
+    hung_up = asyncio.Event()
 
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await charon.serve(reader, writer)
-            hung_up.set()
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await charon.serve(reader, writer)
+        hung_up.set()
 
-        server = await asyncio.start_unix_server(serve, tmp_path / "vici")
-        with pytest.raises(OSError, match="does not answer"):
-            await Connection.open(
-                tmp_path / "vici", lambda *_: None, lambda: told.append("closed"), ["log"]
-            )
-        async with asyncio.timeout(5):
-            await hung_up.wait()
-        server.close()
-
-    asyncio.run(body())
+    server = await asyncio.start_unix_server(serve, tmp_path / "vici")
+    with pytest.raises(OSError, match="does not answer"):
+        await Connection.open(
+            tmp_path / "vici", lambda *_: None, lambda: told.append("closed"), ["log"]
+        )
+    async with asyncio.timeout(5):
+        await hung_up.wait()
+    server.close()
     assert told == [], "a connection that never was cannot be lost"
 
 
-def test_a_missing_answer_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_answer_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All callers get their answer within the time-out of the first request."""
     monkeypatch.setattr("egressd.netd.lines.vici._ANSWER_S", 0.4)
     charon = StandIn()
 
-    async def body(connection: Connection) -> None:
+    async with conversing(tmp_path, charon) as (connection, told):
         charon.stays_silent = True
         began = asyncio.get_running_loop().time()
         asked = (connection.ask("terminate", {"ike": "x"}) for _ in range(20))
@@ -142,19 +137,19 @@ def test_a_missing_answer_is_an_error(tmp_path: Path, monkeypatch: pytest.Monkey
         assert str(answers[0]) == "charon does not answer"
         assert all(isinstance(answer, OSError) for answer in answers)
 
-    assert converse(tmp_path, charon, body) == ["closed"]
+    assert told == ["closed"]
 
 
-def test_an_answer_is_received_after_a_pause_of_this_process(
+async def test_an_answer_is_received_after_a_pause_of_this_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("egressd.netd.lines.vici._ANSWER_S", 1.0)
 
-    async def body(connection: Connection) -> None:
+    async with conversing(tmp_path, StandIn(delay_s=0.2)) as (connection, told):
         loop = asyncio.get_running_loop()
         # The answer is on its way when this process stands still for longer than it may take.
         loop.call_later(0.1, time.sleep, 1.5)
         found = await connection.collect("list-sas", "list-sa", {"of": "a"})
         assert len(found) == 2
 
-    assert converse(tmp_path, StandIn(delay_s=0.2), body) == []
+    assert told == []

@@ -8,8 +8,6 @@ import pytest
 
 from egressd.netd.reconciler.cached import Cached
 
-pytestmark = pytest.mark.anyio
-
 
 class Counted:
     """Counts its measurements; fails if set to, and takes `lasts_s` by its clock."""

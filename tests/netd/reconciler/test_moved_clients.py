@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from egressd.model.plan import Plan
@@ -15,7 +13,7 @@ from tests.support.stand_ins import UnexpectedKernel
 HERE, GONE = 0x1000_0001, 0x1000_0002
 
 
-def test_flows_are_ended_after_a_lost_instance_but_not_a_dropped_one(
+async def test_flows_are_ended_after_a_lost_instance_but_not_a_dropped_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     served = {HERE, GONE}
@@ -29,19 +27,16 @@ def test_flows_are_ended_after_a_lost_instance_but_not_a_dropped_one(
 
     kernel = Kernel()
 
-    async def body() -> None:
-        moves = MovedClients(kernel, lambda: plan)
-        monkeypatch.setattr(StaleFlows, "add", lambda _, networks: tidied.append(True))
-        for _ in range(2):
-            moves.follow_losses()
-            assert not tidied
-        served.remove(GONE)
-        for _ in range(2):
-            moves.follow_losses()
-            assert tidied == [True]
-        served.remove(HERE)
-        del plan.instances[here.key]  # the change itself ends its clients' connections
+    moves = MovedClients(kernel, lambda: plan)
+    monkeypatch.setattr(StaleFlows, "add", lambda _, networks: tidied.append(True))
+    for _ in range(2):
+        moves.follow_losses()
+        assert not tidied
+    served.remove(GONE)
+    for _ in range(2):
         moves.follow_losses()
         assert tidied == [True]
-
-    asyncio.run(body())
+    served.remove(HERE)
+    del plan.instances[here.key]  # the change itself ends its clients' connections
+    moves.follow_losses()
+    assert tidied == [True]

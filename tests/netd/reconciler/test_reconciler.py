@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager, closing
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Final
@@ -272,22 +272,21 @@ def digests(*nodes: Instance) -> dict[str, str]:
     return {each.key: Document.of(each).digest for each in nodes}
 
 
-def live(folder: Path, body: Callable[[Device], Awaitable[None]]) -> None:
-    async def run() -> None:
-        device = Device(folder)
-        with closing(device.plan_file):
-            await asyncio.wait_for(body(device), 10)
-            # No unknown instance runs.
-            assert {running.port for running in device.engine.alive.values()} == set(
-                device.reconciler.instances.ports().values()
-            )
-            await device.reconciler.release()
+@asynccontextmanager
+async def living(folder: Path) -> AsyncIterator[Device]:
+    """Yield a device. In the end it has no instance beside those that the reconciler knows."""
+    device = Device(folder)
+    with closing(device.plan_file):
+        async with asyncio.timeout(10):
+            yield device
+        assert {running.port for running in device.engine.alive.values()} == set(
+            device.reconciler.instances.ports().values()
+        )
+        await device.reconciler.release()
 
-    asyncio.run(run())
 
-
-def test_the_phase_is_that_of_the_plan_in_force_until_the_end(tmp_path: Path) -> None:
-    async def body(device: Device) -> None:
+async def test_the_phase_is_that_of_the_plan_in_force_until_the_end(tmp_path: Path) -> None:
+    async with living(tmp_path) as device:
         reconciler, phases = device.reconciler, []
         phases.append(reconciler.phase)
         for policy in (GlobalPolicy(), GlobalPolicy(opened=True), GlobalPolicy(stopped=True)):
@@ -300,15 +299,13 @@ def test_the_phase_is_that_of_the_plan_in_force_until_the_end(tmp_path: Path) ->
         reported = [phase.reported for phase in order[:-1]]
         assert reported == ["restoring", "running", "running", "stopped"]
 
-    live(tmp_path, body)
 
-
-def test_p1_clients_are_blocked_if_their_edited_node_does_not_start(tmp_path: Path) -> None:
+async def test_p1_clients_are_blocked_if_their_edited_node_does_not_start(tmp_path: Path) -> None:
     """Past fault: if an edited node did not start, its clients continued through the old instance
     and nothing was reported. They are blocked, and the start is tried again.
     """
 
-    async def body(device: Device) -> None:
+    async with living(tmp_path) as device:
         a, b, c, d = node(7, "a"), node(8, "b"), node(7, "c"), node(7, "d")
         await device.reconciler.set_plan(device.plan(a, b))
         assert device.served_by() == digests(a, b)
@@ -320,11 +317,9 @@ def test_p1_clients_are_blocked_if_their_edited_node_does_not_start(tmp_path: Pa
         assert device.served_by() == digests(d, b)
         assert not device.reconciler.instances.problems
 
-    live(tmp_path, body)
 
-
-def test_a_refused_change_leaves_everything_unchanged(tmp_path: Path) -> None:
-    async def body(device: Device) -> None:
+async def test_a_refused_change_leaves_everything_unchanged(tmp_path: Path) -> None:
+    async with living(tmp_path) as device:
         a, b = node(7, "a"), node(8, "b")
         await device.apply(a, b)
         device.engine.refused = "c"
@@ -337,8 +332,6 @@ def test_a_refused_change_leaves_everything_unchanged(tmp_path: Path) -> None:
         await device.reconciler.revive([])
         assert device.served_by() == digests(a, b)
 
-    live(tmp_path, body)
-
 
 @pytest.mark.parametrize(
     ("parts", "rules_changed"),
@@ -350,12 +343,12 @@ def test_a_refused_change_leaves_everything_unchanged(tmp_path: Path) -> None:
         ({"groups": {"group:1": group(node(7, "a"))}}, True),
     ],
 )
-def test_stale_flow_deletion_stops_before_the_kernels_rules_change(
+async def test_stale_flow_deletion_stops_before_the_kernels_rules_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: dict[str, Any], rules_changed: bool
 ) -> None:
     """Past fault: the clean-up after a save judged flows by the plan that it had begun with."""
 
-    async def body(device: Device) -> None:
+    async with living(tmp_path) as device:
         await device.reconciler.set_plan(device.plan(node(7, "a")))
         steps: list[str] = []
         monkeypatch.setattr(StaleFlows, "invalidate", lambda _: steps.append("outdated"))
@@ -364,15 +357,13 @@ def test_stale_flow_deletion_stops_before_the_kernels_rules_change(
         await device.reconciler.apply(difference(device.reconciler.plan, plan))
         assert steps == (["outdated"] if rules_changed else []) + ["kernel"]
 
-    live(tmp_path, body)
 
-
-def test_p1_a_proxy_service_ends_before_its_port_is_no_longer_guarded(tmp_path: Path) -> None:
+async def test_p1_a_proxy_service_ends_before_its_port_is_no_longer_guarded(tmp_path: Path) -> None:
     """Past fault: a proxy service without a password that was deleted or moved was open to all
     callers for milliseconds, because its port lost its guard before the service ended.
     """
 
-    async def body(device: Device) -> None:
+    async with living(tmp_path) as device:
         a, px = node(7, "a"), service(1080)
         await device.apply(a, px)
         heard: list[set[int]] = []
@@ -393,24 +384,20 @@ def test_p1_a_proxy_service_ends_before_its_port_is_no_longer_guarded(tmp_path: 
         await device.reconciler.revive([])
         assert device.served_by() == digests(a, px)
 
-    live(tmp_path, body)
 
-
-def test_p5_a_halt_ends_proxy_services(tmp_path: Path) -> None:
+async def test_p5_a_halt_ends_proxy_services(tmp_path: Path) -> None:
     """Past fault: proxy services continued while the database could not be read."""
 
-    async def body(device: Device) -> None:
+    async with living(tmp_path) as device:
         a, px = node(7, "a"), service(1080)
         await device.apply(a, px)
         await device.reconciler.halt("the database is bad")
         assert device.reconciler.plan.policy.stopped
         assert device.served_by() == digests(a)
 
-    live(tmp_path, body)
 
-
-def test_p1_a_halt_ends_a_proxy_service_that_is_being_restarted(tmp_path: Path) -> None:
-    async def body(device: Device) -> None:
+async def test_p1_a_halt_ends_a_proxy_service_that_is_being_restarted(tmp_path: Path) -> None:
+    async with living(tmp_path) as device:
         a, px = node(7, "a"), service(1080)
         await device.apply(a, px)
         (running,) = (each for each in device.engine.alive.values() if each.port == 1080)
@@ -425,11 +412,9 @@ def test_p1_a_halt_ends_a_proxy_service_that_is_being_restarted(tmp_path: Path) 
         await revival
         assert device.served_by() == digests(a)
 
-    live(tmp_path, body)
 
-
-def test_the_device_starts_although_a_proxy_service_does_not(tmp_path: Path) -> None:
-    async def body(device: Device) -> None:
+async def test_the_device_starts_although_a_proxy_service_does_not(tmp_path: Path) -> None:
+    async with living(tmp_path) as device:
         a, px = node(7, "a"), service(1080)
         await device.reconciler.set_plan(device.plan(a, policy=GlobalPolicy(stopped=True)))
         device.engine.refused = "at 1080"
@@ -439,40 +424,35 @@ def test_the_device_starts_although_a_proxy_service_does_not(tmp_path: Path) -> 
         assert "it is refused" in device.reconciler.instances.problems["service:1"]
         assert device.served_by() == digests(a)
 
-    live(tmp_path, body)
 
-
-def test_p1_no_change_follows_a_stop(tmp_path: Path) -> None:
+async def test_p1_no_change_follows_a_stop(tmp_path: Path) -> None:
     """A change that waits for an instance that is being revived must not let any client out again.
     Past fault: such a change had its turn after the table that blocks was loaded.
     """
 
-    async def body() -> None:
-        device = Device(tmp_path)
-        await device.apply(node(7, "a"))
-        lost = device.lose(7)
-        device.engine.gate.clear()
-        revival = asyncio.create_task(device.reconciler.revive(lost))
-        await asyncio.sleep(0)
-        change = asyncio.create_task(device.apply(node(7, "b")))
-        await asyncio.sleep(0)
+    device = Device(tmp_path)
+    await device.apply(node(7, "a"))
+    lost = device.lose(7)
+    device.engine.gate.clear()
+    revival = asyncio.create_task(device.reconciler.revive(lost))
+    await asyncio.sleep(0)
+    change = asyncio.create_task(device.apply(node(7, "b")))
+    await asyncio.sleep(0)
 
-        async def close() -> None:
-            device.engine.gate.set()
-            with pytest.raises(Failed, match="netd is ending"):
-                await revival
-            with pytest.raises(Failed, match="netd is ending"):
-                await change
+    async def close() -> None:
+        device.engine.gate.set()
+        with pytest.raises(Failed, match="netd is ending"):
+            await revival
+        with pytest.raises(Failed, match="netd is ending"):
+            await change
 
-        device.lines.on_close = device.engine.on_close = close
-        await device.reconciler.stop()
-        assert device.kernel.ports == {}
-
-    asyncio.run(body())
+    device.lines.on_close = device.engine.on_close = close
+    await device.reconciler.stop()
+    assert device.kernel.ports == {}
 
 
-def test_p3_other_changes_do_not_wait_for_the_restart_of_an_instance(tmp_path: Path) -> None:
-    async def body(device: Device) -> None:
+async def test_p3_other_changes_do_not_wait_for_the_restart_of_an_instance(tmp_path: Path) -> None:
+    async with living(tmp_path) as device:
         a, b = node(7, "a"), node(8, "b")
         await device.apply(a, b)
         lost = device.lose(7)
@@ -488,18 +468,16 @@ def test_p3_other_changes_do_not_wait_for_the_restart_of_an_instance(tmp_path: P
         assert device.served_by() == digests(a, b)
         assert device.engine.starts["node:7"] == 2
 
-    live(tmp_path, body)
-
 
 @pytest.mark.parametrize("after", [(), ("c",)])
-def test_a_change_of_a_restarting_instance_waits_for_the_restart(
+async def test_a_change_of_a_restarting_instance_waits_for_the_restart(
     tmp_path: Path, after: Iterable[str]
 ) -> None:
     """A deleted instance, for example a proxy service, must not come up after the deletion was
     answered.
     """
 
-    async def body(device: Device) -> None:
+    async with living(tmp_path) as device:
         b = node(8, "b")
         await device.apply(node(7, "a"), b)
         lost = device.lose(7)
@@ -514,11 +492,9 @@ def test_a_change_of_a_restarting_instance_waits_for_the_restart(
         await asyncio.gather(revival, change)
         assert device.served_by() == digests(*wanted)
 
-    live(tmp_path, body)
 
-
-def test_a_restarted_instance_is_kept_if_the_kernel_update_fails(tmp_path: Path) -> None:
-    async def body(device: Device) -> None:
+async def test_a_restarted_instance_is_kept_if_the_kernel_update_fails(tmp_path: Path) -> None:
+    async with living(tmp_path) as device:
         a = node(7, "a")
         await device.apply(a)
         device.kernel.is_full = True
@@ -529,11 +505,9 @@ def test_a_restarted_instance_is_kept_if_the_kernel_update_fails(tmp_path: Path)
         assert device.served_by() == digests(a)
         await device.apply(node(7, "b"))  # it does not wait
 
-    live(tmp_path, body)
 
-
-def test_a_groups_node_that_is_restarting_is_not_started_twice(tmp_path: Path) -> None:
-    async def body(device: Device) -> None:
+async def test_a_groups_node_that_is_restarting_is_not_started_twice(tmp_path: Path) -> None:
+    async with living(tmp_path) as device:
         a, b = node(7, "a", standby=True), node(8, "b", standby=True)
         groups = {"group:1": group(a, b)}
         await device.reconciler.set_plan(device.plan(a, b, groups=groups))
@@ -553,8 +527,6 @@ def test_a_groups_node_that_is_restarting_is_not_started_twice(tmp_path: Path) -
         assert device.served_by() == digests(a)
         assert device.engine.starts == {"node:7": 2}
 
-    live(tmp_path, body)
-
 
 def adopted(engine: Engine, instance: Instance) -> set[int]:
     serving = RunningInstances(engine)
@@ -573,23 +545,20 @@ def test_p3_the_plans_instance_is_adopted_despite_a_newer_one() -> None:
     assert adopted(engine, after) == {newer.port}
 
 
-def test_p1_a_stop_that_failed_to_block_raises_after_all_else_ended(tmp_path: Path) -> None:
+async def test_p1_a_stop_that_failed_to_block_raises_after_all_else_ended(tmp_path: Path) -> None:
     """Past fault: a stop counted as done although the kernel had refused the table that blocks.
     netd ends with an error, and its keeper blocks.
     """
 
-    async def body() -> None:
-        device = Device(tmp_path)
-        await device.apply(node(7, "a"))
-        ended = []
+    device = Device(tmp_path)
+    await device.apply(node(7, "a"))
+    ended = []
 
-        async def close() -> None:
-            ended.append(True)
+    async def close() -> None:
+        ended.append(True)
 
-        device.lines.on_close = device.engine.on_close = close
-        device.kernel.is_full = True
-        with pytest.raises(Failed, match="no memory"):
-            await device.reconciler.stop()
-        assert len(ended) == 2
-
-    asyncio.run(body())
+    device.lines.on_close = device.engine.on_close = close
+    device.kernel.is_full = True
+    with pytest.raises(Failed, match="no memory"):
+        await device.reconciler.stop()
+    assert len(ended) == 2

@@ -167,7 +167,7 @@ def test_a_flow_is_judged_as_fast_among_thousands_of_ranges() -> None:
     assert thousands < 20 * few
 
 
-def test_a_clean_up_with_an_outdated_plan_stops_and_is_repeated(
+async def test_a_clean_up_with_an_outdated_plan_stops_and_is_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Past fault: a connection that began just after a save of the whitelist or of a CIDR rule
@@ -187,22 +187,16 @@ def test_a_clean_up_with_an_outdated_plan_stops_and_is_repeated(
             stale_flows.invalidate()
         walks.append([before, is_current(client, flow)])
 
-    async def body() -> None:
-        nonlocal stale_flows
-        stale_flows = StaleFlows(lambda: lambda _client, _flow: False, lambda: LANS)
-        stale_flows.add(["10.0.0.1"])
-        await eventually(lambda: len(walks) == 2)
-        await asyncio.sleep(0.1)
-        await stale_flows.close()
-
     monkeypatch.setattr("egressd.netd.reconciler.stale_flows.conntrack.delete_stale", delete_stale)
-    asyncio.run(body())
+    stale_flows = StaleFlows(lambda: lambda _client, _flow: False, lambda: LANS)
+    stale_flows.add(["10.0.0.1"])
+    await eventually(lambda: len(walks) == 2)
+    await asyncio.sleep(0.1)
+    await stale_flows.close()
     assert walks == [[False, True], [False, False]]
 
 
-def test_a_failed_clean_up_is_repeated(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_failed_clean_up_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[set[str]] = []
 
     def delete_stale(clients: set[str], *_: object) -> None:
@@ -210,15 +204,10 @@ def test_a_failed_clean_up_is_repeated(
         if len(asked) == 1:
             raise OSError("busy")
 
-    async def body() -> None:
-        stale_flows = StaleFlows(
-            lambda: may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES), lambda: LANS
-        )
-        stale_flows.add(["10.0.0.1"])
-        await eventually(lambda: len(asked) == 2)
-        await stale_flows.close()
-
     monkeypatch.setattr("egressd.netd.reconciler.stale_flows.conntrack.delete_stale", delete_stale)
     monkeypatch.setattr("egressd.netd.kernel.debounce._RETRY_S", 0.0)
-    asyncio.run(body())
+    stale_flows = StaleFlows(lambda: may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES), lambda: LANS)
+    stale_flows.add(["10.0.0.1"])
+    await eventually(lambda: len(asked) == 2)
+    await stale_flows.close()
     assert asked == [{"10.0.0.1"}, {"10.0.0.1"}]
