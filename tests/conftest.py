@@ -6,12 +6,14 @@ Tests that need network namespaces are skipped without root on a developer's mac
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from hypothesis import settings
 
 from egressd.lab.ownership import remove_abandoned
 from egressd.planner import nodes
@@ -19,10 +21,17 @@ from egressd.planner.outbounds import engine
 from tests.support.needs import Need
 from tests.support.netns import Namespace
 
+settings.register_profile("fast", max_examples=10)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the emulated machine first: it takes longest, and other tests can run beside it."""
     items.sort(key=lambda item: item.get_closest_marker("vm") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the thousands of collected tests, which stay to the end."""
+    gc.freeze()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,7 @@ ALSO_ALLOWED = {"lab": {"singbox"}}
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """Return every module that a file imports, anywhere in it."""
     found: set[str] = set()

@@ -45,11 +45,13 @@ def programs() -> list[Path]:
 
 def blocks(tree: ast.AST) -> Iterator[list[ast.stmt]]:
     """Yield each list of statements."""
-    for node in ast.walk(tree):
-        for field in ("body", "orelse", "finalbody"):
-            block = getattr(node, field, None)
-            if isinstance(block, list):
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        block = getattr(tree, field, None)
+        if isinstance(block, list):
+            if field not in ("handlers", "cases"):
                 yield block
+            for statement in block:
+                yield from blocks(statement)
 
 
 def text_of(statement: ast.stmt) -> str:
@@ -150,6 +152,7 @@ def test_docstrings_comments_and_logs_name_what_they_mean(
     faults = [
         f"{path}:{line}: {word[0]!r} in {text.splitlines()[0][:80]!r}"
         for path, source, tree in sources
+        if PEOPLE.search(source)
         for line, text in (*docstrings(tree), *comments(source), *log_texts(tree))
         if (word := PEOPLE.search(LITERAL.sub("", text)))
     ]

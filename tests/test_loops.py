@@ -28,7 +28,7 @@ MAKERS: Final = {
 def makes_a_loop(path: Path) -> bool:
     """Return True if a module makes event loops, unless it is a program."""
     text = path.read_text()
-    if 'if __name__ == "__main__"' in text:
+    if "asyncio" not in text or 'if __name__ == "__main__"' in text:
         return False
     return any(
         isinstance(node, ast.Attribute)

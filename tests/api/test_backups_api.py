@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from tests.support.api_device import Device
 
+pytestmark = pytest.mark.slow
+
 
 BACKUP = "http://device/ops/backup"
 RESTORE = "http://device/ops/restore"

@@ -212,6 +212,7 @@ def test_a_known_address_loses_no_connection_to_strangers() -> None:
     assert known not in world.ended
 
 
+@pytest.mark.slow
 def test_a_reached_bound_is_logged_once_a_minute(
     logged: list[MutableMapping[str, Any]],
 ) -> None:

@@ -24,7 +24,10 @@ from schemathesis.specs.openapi.checks import (
 from egressd.model.desired import DesiredState
 from tests.support.api_device import TOKEN, Device, start_device
 
-pytestmark = pytest.mark.timeout(480)  # thousands of requests, on a machine that may be busy
+pytestmark = [
+    pytest.mark.timeout(480),
+    pytest.mark.slow,
+]  # thousands of requests, on a machine that may be busy
 
 EXAMPLES = 10
 EXCLUDED: list[Any] = [unsupported_method, positive_data_acceptance]

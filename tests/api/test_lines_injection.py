@@ -20,6 +20,8 @@ from tests.support.hostile_text import PIECES
 if TYPE_CHECKING:
     from tests.support.api_device import Device
 
+pytestmark = pytest.mark.slow
+
 
 WHOLE: Final = {
     "type": "l2tp",

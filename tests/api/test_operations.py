@@ -557,6 +557,7 @@ async def test_nodes_are_exported_as_links(device: Device) -> None:
     assert told["lost"] == ["interface-name"]
 
 
+@pytest.mark.slow
 async def test_a_stream_sends_overviews_and_ends_with_its_session(fresh_device: Device) -> None:
     device = fresh_device
     sent: asyncio.Queue[Any] = asyncio.Queue()

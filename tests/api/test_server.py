@@ -33,6 +33,8 @@ from egressd.api.strict import HEAD_MAX
 from egressd.model.source import Source
 from tests.support.loops import Backend
 
+pytestmark = pytest.mark.slow
+
 CHUNKED = "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n"
 
 

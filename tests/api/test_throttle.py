@@ -79,6 +79,7 @@ def test_no_address_exceeds_its_rate(tries: list[tuple[int, float]]) -> None:
             assert later - first >= ADDRESS.interval_s - 1e-6
 
 
+@pytest.mark.slow
 def test_the_memory_for_sources_is_limited() -> None:
     throttle = Throttle()
     for number in range(ACCOUNTS_MAX + 100):

@@ -26,6 +26,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 def test_the_soft_limit_of_open_files_is_raised_to_the_hard_limit(tmp_path: Path) -> None:
     missing = str(tmp_path / "none")
     ended = subprocess.run(

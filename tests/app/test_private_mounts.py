@@ -64,6 +64,7 @@ def test_the_first_closed_ancestor_is_found(tmp_path: Path) -> None:
     assert barrier in (tmp_path / "a" / "b", *tmp_path.parents, tmp_path)
 
 
+@pytest.mark.slow
 def test_every_loaded_module_is_from_a_program_directory() -> None:
     program = program_directories()
     program += [path.resolve() for path in program]

@@ -15,6 +15,8 @@ import pytest
 
 from egressd.app.supervise import COMMAND, Child
 
+pytestmark = pytest.mark.slow
+
 _CHILD = """
 import asyncio, pathlib
 from egressd.app.supervise import when_supervisor_ends

@@ -21,6 +21,8 @@ from tests.cli.shell import listed
 if TYPE_CHECKING:
     from tests.cli.shell import Shell
 
+pytestmark = pytest.mark.slow
+
 SOCKS = json.dumps({"server": "203.0.113.7", "port": 1080, "username": "u", "password": "p"})
 
 

@@ -24,6 +24,8 @@ from tests.support.api_device import TOKEN
 if TYPE_CHECKING:
     from tests.cli.shell import Shell
 
+pytestmark = pytest.mark.slow
+
 CONFIG = '{"server": "203.0.113.7", "port": 1080}'
 NOW = "2026-11-20T22:58:40Z"
 

@@ -19,6 +19,8 @@ from egressd.console.throttle import (
 )
 from egressd.model.source import HERE, Source, source_of
 
+pytestmark = pytest.mark.slow
+
 HOST, NEIGHBOUR, ELSEWHERE = map(source_of, ("10.0.0.5", "10.0.0.6", "192.168.8.5"))
 HOUR = 3600
 

@@ -128,6 +128,7 @@ def check(draft: NodeDraft) -> None:
 
 
 @pytest.mark.timeout(120 + RUNS // 100)  # a million take minutes, or an hour on a busy machine
+@pytest.mark.slow
 def test_damaged_rows_and_links_give_valid_nodes_or_reasons() -> None:
     seed = random.randrange(2**32)
     chance = random.Random(seed)

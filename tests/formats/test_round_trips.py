@@ -18,6 +18,8 @@ from egressd.model.drafts import NodeDraft
 from tests.formats.config_strategies import CONFIGS
 from tests.support.nodes.corpora import options_of
 
+pytestmark = pytest.mark.slow
+
 WRITERS = {
     "JSON": lambda entries: json.dumps({"proxies": entries}),
     "JSON, in rows": lambda entries: "\n".join(json.dumps(e, ensure_ascii=False) for e in entries),

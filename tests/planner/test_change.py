@@ -23,6 +23,7 @@ from tests.support.random_edits import LOCALLY, RESOLVERS, Author, steps
     st.lists(st.lists(steps, min_size=1, max_size=4), max_size=6),
     st.sampled_from((RESOLVERS, LOCALLY)),
 )
+@pytest.mark.slow
 def test_applying_a_change_gives_the_compiled_plan(
     changes: list[list[Any]], resolvers: Resolvers
 ) -> None:

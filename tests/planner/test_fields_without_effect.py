@@ -136,6 +136,7 @@ def test_every_field_is_generated(protocol: str) -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @settings(deadline=None)
 @given(data=st.data())
+@pytest.mark.slow
 def test_exactly_the_reported_fields_leave_the_engine_options_unchanged(
     protocol: str, data: st.DataObject
 ) -> None:

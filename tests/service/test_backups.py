@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tests.support.drafts import Make
     from tests.support.use_cases import Bench, OpenBench, Settle
 
+pytestmark = pytest.mark.slow
+
 NEWEST = str(prepare().newest).encode()
 """The newest schema, as named in a backup."""
 

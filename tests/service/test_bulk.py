@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import pytest
+
 from egressd.model.plan import Change
 
 if TYPE_CHECKING:
     from tests.support.use_cases import Bench
 
 
+@pytest.mark.slow
 async def test_ten_thousand_rules_are_imported_as_one_change(bench: Bench) -> None:
     for number in range(20):
         await bench.add_node(f"node {number}", server=f"198.51.100.{number}")
@@ -33,6 +36,7 @@ async def test_ten_thousand_rules_are_imported_as_one_change(bench: Bench) -> No
     await bench.agree()
 
 
+@pytest.mark.slow
 async def test_two_thousand_nodes_are_imported_as_one_change(bench: Bench) -> None:
     text = "\n".join(f"198.51.{n >> 8}.{n & 255},1080,u,p,node {n}" for n in range(2000))
     outcome = await bench.nodes.import_rows(
@@ -43,6 +47,7 @@ async def test_two_thousand_nodes_are_imported_as_one_change(bench: Bench) -> No
     await bench.agree()
 
 
+@pytest.mark.slow
 async def test_reads_are_served_during_a_large_import(bench: Bench) -> None:
     text = "\n".join(f"10.{n >> 8}.{n & 255}.1,DIRECT" for n in range(10_000))
     importing = asyncio.create_task(bench.rules.import_rows(text, replace=False))

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from tests.support.drafts import Make
     from tests.support.netd_double import NetdDouble
     from tests.support.use_cases import Bench, OpenBench
+
+pytestmark = pytest.mark.slow
 
 T = TypeVar("T")
 

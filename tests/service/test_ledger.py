@@ -285,6 +285,7 @@ async def test_groups_and_interfaces_keep_their_numbers(bench: Bench, make: Make
     await bench.agree()
 
 
+@pytest.mark.slow
 async def test_missing_numbers_are_given_at_the_next_start(
     tmp_path: Path, open_bench: OpenBench, make: Make
 ) -> None:

@@ -160,6 +160,7 @@ async def test_existing_confusable_names_are_kept(bench: Bench, make: Make) -> N
     await bench.agree()
 
 
+@pytest.mark.slow
 async def test_a_new_name_is_checked_quickly_among_ten_thousand(bench: Bench, make: Make) -> None:
     await start_with(bench, *(old(key, f"node {key:05}") for key in range(1, 10_001)))
     draft = make.node("n\u043ede 00077")

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from tests.support.drafts import Make
     from tests.support.use_cases import Bench, OpenBench
 
+pytestmark = pytest.mark.slow
+
 
 TABLES = (schema.nodes, schema.rules, schema.lines, schema.proxy_services)
 ONE_ROW = (schema.whitelist, schema.meta)

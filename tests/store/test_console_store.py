@@ -76,6 +76,7 @@ async def test_sessions_are_updated_and_deleted(console: ConsoleStore) -> None:
     assert (left.id, left.seen_at) == ("id2", 2000)
 
 
+@pytest.mark.slow
 async def test_only_the_latest_changes_are_kept(console: ConsoleStore) -> None:
     await console.add_changes([record(n) for n in range(CHANGES_KEPT)])
     await console.add_changes([record(n) for n in range(CHANGES_KEPT, CHANGES_KEPT + 5)])
@@ -89,6 +90,7 @@ async def test_only_the_latest_changes_are_kept(console: ConsoleStore) -> None:
     assert (found[-1].text.code, found[-1].text.values) == ("rule-deleted", {"ip": "5"})
 
 
+@pytest.mark.slow
 async def test_console_data_is_in_no_backup(tmp_path: Path, opened: OpenDatabase) -> None:
     async with opened(tmp_path / "data") as database:
         console = ConsoleStore(tmp_path / "data")

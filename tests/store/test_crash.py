@@ -26,6 +26,8 @@ from tests.support.tracing import traced
 if TYPE_CHECKING:
     from tests.store.rig import CrashServer, OpenDatabase
 
+pytestmark = pytest.mark.slow
+
 
 CHANGES = (
     "pwrite64,write,fsync,fdatasync,ftruncate,fallocate,openat,unlink,rename,mkdir,fchmod,fchown"

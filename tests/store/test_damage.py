@@ -23,6 +23,8 @@ from egressd.store.database import Database
 if TYPE_CHECKING:
     from tests.store.rig import OpenDatabase
 
+pytestmark = pytest.mark.slow
+
 
 EDITS = [
     Edit("rules", i, Rule(id=i, ip=f"10.0.{i >> 8}.{i & 255}/32", target_node=f"node {i}"))

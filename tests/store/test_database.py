@@ -21,6 +21,8 @@ from egressd.store.database import Database
 if TYPE_CHECKING:
     from tests.store.rig import OpenDatabase
 
+pytestmark = pytest.mark.slow
+
 
 NODE = Node(
     id=7, name="tokyo ☂", protocol="ss", config_json='{"a": "☂"}', group="asia", created_at="t"

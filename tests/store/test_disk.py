@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tests.store.rig import CrashServer, EditsOf, OpenDatabase
     from tests.support.needs import Need
 
+pytestmark = pytest.mark.slow
+
 
 SYNCS = "fsync,fdatasync"
 

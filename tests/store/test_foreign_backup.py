@@ -24,6 +24,8 @@ from egressd.store.schema_text import normal
 if TYPE_CHECKING:
     from tests.store.rig import OpenDatabase
 
+pytestmark = pytest.mark.slow
+
 
 EDITS = [
     Edit("rules", 1, Rule(id=1, ip="10.0.0.1/32", target_node="DIRECT")),

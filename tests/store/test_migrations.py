@@ -24,6 +24,8 @@ from egressd.store.preparation import Migrations, prepare
 if TYPE_CHECKING:
     from tests.store.rig import OpenDatabase
 
+pytestmark = pytest.mark.slow
+
 
 SCRIPTS = Path(migrations.__file__).parent
 

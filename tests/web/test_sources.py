@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.web import schemas
 from tests.web.node import WEB, node
 
 
+@pytest.mark.slow
 def test_the_page_passes_the_type_check() -> None:
     node("node_modules/svelte-check/bin/svelte-check", "--fail-on-warnings")
 
 
+@pytest.mark.slow
 def test_the_unit_tests_of_pure_modules_pass() -> None:
     node("--test", *(str(file) for file in sorted((WEB / "tests").glob("*.test.ts"))))
 

@@ -16,6 +16,8 @@ from egressd.netd.system import orphans
 from tests.support.engine import ACCOUNT, accepts, opened, service, unheard
 from tests.support.netns import Namespace, is_alive
 
+pytestmark = pytest.mark.slow
+
 PORT = 1080
 INBOUND = {"type": "mixed", "listen": "127.0.0.1", "listen_port": PORT}
 

@@ -89,6 +89,7 @@ class _Refusing(_Busy):
         return STATUS
 
 
+@pytest.mark.slow
 async def test_a_refused_plan_is_sent_again_on_the_same_connection(tmp_path: Path) -> None:
     netd = _Refusing(2)
     server = Server(tmp_path / "netd.sock", os.getuid(), netd)

@@ -595,6 +595,7 @@ async def test_an_incomplete_request_times_out(
         assert isinstance(await (await connect()).ask({"type": "get_status"}), Status)
 
 
+@pytest.mark.slow
 async def test_requests_of_a_client_that_reads_no_answers_are_not_read(tmp_path: Path) -> None:
     async with attacked(tmp_path) as (connect, machine, _):
         big = Status(state="x" * (1 << 20), revision=0)

@@ -449,6 +449,7 @@ def test_long_words_are_reported_though_pppd_cuts_them(log: str) -> None:
         "MS-CHAP authentication failed: \n",
     ],
 )
+@pytest.mark.slow
 def test_a_server_that_goes_on_and_on_does_not_hold_netd_up(line: str) -> None:
     """It can have its daemons log any of these as often as it likes."""
     log = line * (65536 // len(line))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,6 +100,7 @@ def test_a_later_netd_goes_on_in_the_manner_of_what_is_up() -> None:
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=300, max_size=400))
+@pytest.mark.slow
 def test_the_number_of_remembered_servers_is_bounded(servers: list[int]) -> None:
     manners = Manners()
     for number in servers:

@@ -140,6 +140,7 @@ async def test_a_missing_answer_is_an_error(
     assert told == ["closed"]
 
 
+@pytest.mark.slow
 async def test_an_answer_is_received_after_a_pause_of_this_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,7 @@ def test_the_engines_dangerous_keys_are_covered() -> None:
 
 
 @pytest.mark.parametrize("name", GOOD)
+@pytest.mark.slow
 def test_engine_keys_missing_in_the_model_are_not_passed_on(name: str) -> None:
     message, came_through, told = GOOD[name], set(), set()
     for place in [*objects(message)]:

@@ -34,6 +34,7 @@ class Patient:
         self.attempted.clear()
 
 
+@pytest.mark.slow
 async def test_restarts_are_tried_at_growing_intervals_until_all_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
