@@ -17,9 +17,9 @@ from typing import Any
 
 from bench.changes import Connection, address
 from bench.figures import keep, show, spread
-from egressd.lab.device import API_PREFIX
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LabSpec
+from egressd_lab.device import API_PREFIX
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LabSpec
 
 RULES = 10_000
 NODES = 2_000

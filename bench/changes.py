@@ -14,9 +14,9 @@ import time
 from typing import Any
 
 from bench.figures import keep, show, spread
-from egressd.lab.device import API_PORT, API_PREFIX, rule_body
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LAN_ADDRESS, LabSpec
+from egressd_lab.device import API_PORT, API_PREFIX, rule_body
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LAN_ADDRESS, LabSpec
 
 SAMPLES = 300
 BYSTANDERS = range(2, 22)

@@ -20,9 +20,9 @@ from bench import ends, forwarding
 from bench.figures import Tables, keep, option
 from bench.sites import SERVER, Measure, Site, compare, egressd_pids
 from bench.turns import RULES, clear
-from egressd.lab.device import COMMAND
-from egressd.lab.process import Program
-from egressd.lab.spec import LabSpec
+from egressd_lab.device import COMMAND
+from egressd_lab.process import Program
+from egressd_lab.spec import LabSpec
 
 ROUNDS = option("--rounds", 12)
 SECONDS = option("--seconds", 2)

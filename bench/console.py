@@ -20,8 +20,8 @@ from playwright.sync_api import CDPSession, Page
 from bench.api import RULES
 from bench.changes import address
 from bench.figures import keep, option, show, spread
-from egressd.lab import netns
-from egressd.lab.lab import Lab
+from egressd_lab import netns
+from egressd_lab.lab import Lab
 from tests.web.chromium import chromium, context
 from tests.web.site import URL, Site
 

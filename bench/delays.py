@@ -13,8 +13,8 @@ import time
 from statistics import median
 from typing import Any
 
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LabSpec
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LabSpec
 
 NODES = 1000
 TIMEOUT_MS = 8000

@@ -1,6 +1,6 @@
 """The two ends of measured traffic: a server on the internet, and the clients' side.
 
-Like `egressd.lab`'s own probes, but made for speed. The client speaks first and sends one letter
+Like `egressd_lab`'s own probes, but made for speed. The client speaks first and sends one letter
 that selects the service, so that a proxy on the way has something to carry:
 
 | letter | the server |

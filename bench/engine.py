@@ -18,7 +18,7 @@ import threading
 import time
 from pathlib import Path
 
-from egressd.lab.engine import started_file
+from egressd_lab.engine import started_file
 
 _ENDING = {signal.SIGTERM, signal.SIGINT}
 

@@ -20,10 +20,10 @@ from bench import ends, peers
 from bench.changes import fill
 from bench.figures import keep, option
 from bench.sites import GIGA, SERVER, Measure, Site, compare, egressd_pids
-from egressd.lab.device import rule_body
-from egressd.lab.lab import Lab
-from egressd.lab.netns import exec_argv
-from egressd.lab.spec import LabSpec
+from egressd_lab.device import rule_body
+from egressd_lab.lab import Lab
+from egressd_lab.netns import exec_argv
+from egressd_lab.spec import LabSpec
 
 ROUNDS = option("--rounds", 5)
 SECONDS = option("--seconds", 2)

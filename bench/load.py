@@ -21,10 +21,10 @@ from bench.figures import keep, show
 from bench.meter import used_s
 from bench.nodes import SOCKS5, import_nodes
 from bench.sites import egressd_pids
-from egressd.lab import netns
-from egressd.lab.lab import Lab
-from egressd.lab.spec import OWN_NAMESPACE, LabSpec
 from egressd.netd.kernel import memory
+from egressd_lab import netns
+from egressd_lab.lab import Lab
+from egressd_lab.spec import OWN_NAMESPACE, LabSpec
 from tests.support.crowd import hold, make_room
 from tests.support.netns import JoinedNamespace
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from bench.figures import keep, show
-from egressd.lab import netns
-from egressd.lab.lab import Lab
-from egressd.lab.nodes import PASSWORD, USER
-from egressd.lab.spec import OWN_NAMESPACE, LabSpec
+from egressd_lab import netns
+from egressd_lab.lab import Lab
+from egressd_lab.nodes import PASSWORD, USER
+from egressd_lab.spec import OWN_NAMESPACE, LabSpec
 from tests.support.crowd import ECHO, make_room
 from tests.support.netns import JoinedNamespace
 

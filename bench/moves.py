@@ -31,10 +31,10 @@ from bench import peers
 from bench.changes import BYSTANDERS, Connection, address, fill
 from bench.figures import compared, keep, option, show
 from bench.sites import SERVER, Site, alternate
-from egressd.lab.client import Connection as Held
-from egressd.lab.device import rule_body
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LabSpec
+from egressd_lab.client import Connection as Held
+from egressd_lab.device import rule_body
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LabSpec
 
 ROUNDS = option("--rounds", 12)
 RULES = (10, 1_000, 10_000)

@@ -18,10 +18,10 @@ from typing import Any
 from bench import ends, peers
 from bench.figures import Tables, keep, option
 from bench.sites import SERVER, Site, compare, egressd_pids
-from egressd.lab.client import Client
-from egressd.lab.lab import Lab
-from egressd.lab.nodes import PASSWORD, USER
-from egressd.lab.spec import OWN_NAMESPACE, LabSpec
+from egressd_lab.client import Client
+from egressd_lab.lab import Lab
+from egressd_lab.nodes import PASSWORD, USER
+from egressd_lab.spec import OWN_NAMESPACE, LabSpec
 
 ROUNDS = option("--rounds", 5)
 SECONDS = option("--seconds", 2)

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.engine import held_file
-from egressd.lab.engine import started_file
-from egressd.lab.lab import Lab
-from egressd.lab.nodes import PASSWORD, USER
-from egressd.lab.process import Program
+from egressd_lab.engine import started_file
+from egressd_lab.lab import Lab
+from egressd_lab.nodes import PASSWORD, USER
+from egressd_lab.process import Program
 
 Document = dict[str, Any]
 

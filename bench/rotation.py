@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import percentile
-from egressd.lab.client import Connection
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LabSpec
+from egressd_lab.client import Connection
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LabSpec
 
 TIMES = 1000
 NODES = 50

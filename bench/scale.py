@@ -20,11 +20,11 @@ from bench.api import Reader, timed
 from bench.changes import address
 from bench.figures import keep, option, percentile, show
 from bench.sites import SERVER, Site
-from egressd.lab.client import Client
-from egressd.lab.device import API_PREFIX, rule_body
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LabSpec
 from egressd.netd.kernel.memory import resident
+from egressd_lab.client import Client
+from egressd_lab.device import API_PREFIX, rule_body
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LabSpec
 
 CHANGES = option("--changes", 100)
 READS = 20

@@ -10,10 +10,10 @@ from typing import Final, ParamSpec, Self, TypeVar
 
 from bench import ends, meter
 from bench.figures import Tables, compared, show
-from egressd.lab import netns
-from egressd.lab.client import Client
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LabSpec
+from egressd_lab import netns
+from egressd_lab.client import Client
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LabSpec
 from tests.support.crowd import make_room
 from tests.support.netns import JoinedNamespace
 

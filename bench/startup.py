@@ -7,9 +7,9 @@ import time
 
 from bench.changes import address
 from bench.figures import keep, show
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LabSpec
 from egressd.netd.kernel.memory import resident
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LabSpec
 
 RULES = 10_000
 TARGETS = 200

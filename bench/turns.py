@@ -22,10 +22,10 @@ from typing import Self
 from bench import forwarding, nodes
 from bench.figures import Tables, keep, option
 from bench.sites import Measure, Site, compare, egressd_pids
-from egressd.lab.client import Client
-from egressd.lab.lab import Lab
-from egressd.lab.spec import OWN_NAMESPACE, LabSpec
 from egressd.planner.registry import TABLE_TPROXY
+from egressd_lab.client import Client
+from egressd_lab.lab import Lab
+from egressd_lab.spec import OWN_NAMESPACE, LabSpec
 
 ROUNDS = option("--rounds", 10)
 RULES = 10_000

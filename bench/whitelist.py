@@ -13,9 +13,9 @@ from statistics import median
 
 from bench.figures import keep, percentile, show
 from bench.startup import TARGETS, prepare
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LabSpec
 from egressd.netd.kernel.memory import resident
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LabSpec
 
 ENTRIES = 10_000
 ROUNDS = 4

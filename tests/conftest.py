@@ -15,9 +15,9 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import settings
 
-from egressd.lab.ownership import remove_abandoned
 from egressd.planner import nodes
 from egressd.planner.outbounds import engine
+from egressd_lab.ownership import remove_abandoned
 from tests.support.needs import Need
 from tests.support.netns import Namespace
 

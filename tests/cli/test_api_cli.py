@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from egressd.cli import cli
-from egressd.lab.authority import Authority
 from egressd.model.messages import Delay, InterfaceStatus, Status
 from egressd.model.wording import as_sentence
+from egressd_lab.authority import Authority
 from tests.cli.shell import listed
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from egressd.lab.lab import Lab
+from egressd_lab.lab import Lab
 from tests.support.device import add_nodes, clear
 
 SAID_LAST: Final = 8_000

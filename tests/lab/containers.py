@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from egressd.lab.client import Client
-from egressd.lab.host import Host
-from egressd.lab.lab import Lab
-from egressd.lab.netns import namespace, run_ip
-from egressd.lab.spec import Place
-from egressd.lab.topology import Topology
+from egressd_lab.client import Client
+from egressd_lab.host import Host
+from egressd_lab.lab import Lab
+from egressd_lab.netns import namespace, run_ip
+from egressd_lab.spec import Place
+from egressd_lab.topology import Topology
 
 BRIDGE, CONTAINER, OTHER = "172.17.0.1", "172.17.0.2", "172.17.0.3"
 

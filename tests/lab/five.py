@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from egressd.lab.device import API_PORT
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LAN_ADDRESS
+from egressd_lab.device import API_PORT
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LAN_ADDRESS
 from tests.support.device import SERVER, eventually
 
 

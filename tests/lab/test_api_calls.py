@@ -10,12 +10,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from egressd.lab.device import API_PORT
-from egressd.lab.host import Host
-from egressd.lab.lab import Lab
-from egressd.lab.netns import exec_argv
-from egressd.lab.spec import LAN6, LAN_ADDRESS
 from egressd.planner.api_guard import CALLS_PER_S
+from egressd_lab.device import API_PORT
+from egressd_lab.host import Host
+from egressd_lab.lab import Lab
+from egressd_lab.netns import exec_argv
+from egressd_lab.spec import LAN6, LAN_ADDRESS
 from tests.support.device import eventually
 
 pytestmark = pytest.mark.lab

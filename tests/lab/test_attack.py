@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from egressd.lab.attack.story import Attack
+from egressd_lab.attack.story import Attack
 
 pytestmark = [pytest.mark.lab, pytest.mark.alone, pytest.mark.timeout(240)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from egressd.lab.authority import Authority
+from egressd_lab.authority import Authority
 
 
 def shake_hands(authority: Authority, named: str, *, trusted: Path) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from egressd.lab.lab import Lab
 from egressd.model.errors import Failed
+from egressd_lab.lab import Lab
 from tests.support.device import SERVER, eventually, send
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]

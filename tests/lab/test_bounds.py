@@ -19,11 +19,11 @@ from typing import Final
 
 import pytest
 
-from egressd.lab import netns
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LabSpec
 from egressd.netd.kernel import open_files
 from egressd.planner.bounds import Bounds, bounds_of
+from egressd_lab import netns
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LabSpec
 from tests.lab.five import explained, heard, overview
 from tests.support.device import SERVER, add_nodes, elements, eventually, rule, send
 from tests.support.netns import JoinedNamespace, Running

@@ -13,8 +13,8 @@ from typing import Final
 
 import pytest
 
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LabSpec
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LabSpec
 from tests.support.device import SERVER, eventually, rule, send
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from egressd.lab.chaos.report import Trace
-from egressd.lab.chaos.story import Chaos
+from egressd_lab.chaos.report import Trace
+from egressd_lab.chaos.story import Chaos
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from egressd.lab.lab import Lab
-from egressd.lab.process import Program
-from egressd.lab.spec import LabSpec
+from egressd_lab.lab import Lab
+from egressd_lab.process import Program
+from egressd_lab.spec import LabSpec
 from tests.support.device import SERVER, add_nodes, eventually, send
 from tests.support.programs import families
 

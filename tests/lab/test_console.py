@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from egressd.app.tls import CERTIFICATE
-from egressd.lab.device import TLS_PORT
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LAN_ADDRESS
+from egressd_lab.device import TLS_PORT
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LAN_ADDRESS
 from tests.support.device import SERVER, eventually, send
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from egressd.lab.client import Client
-from egressd.lab.dnswire import encode_query
-from egressd.lab.lab import Lab
-from egressd.lab.packets import TCP, UDP, new_token
-from egressd.lab.spec import LAN_ADDRESS, LabSpec, Place
+from egressd_lab.client import Client
+from egressd_lab.dnswire import encode_query
+from egressd_lab.lab import Lab
+from egressd_lab.packets import TCP, UDP, new_token
+from egressd_lab.spec import LAN_ADDRESS, LabSpec, Place
 from tests.support.device import SERVER, add_nodes, eventually, send
 from tests.support.programs.dnsmasq import dnsmasq
 

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from egressd.lab.capture import Capture
-from egressd.lab.client import Client
-from egressd.lab.lab import Lab
-from egressd.lab.packets import new_token
-from egressd.lab.process import Program
-from egressd.lab.spec import LAN_ADDRESS, UDP_ECHO_PORTS, LabSpec, Place
 from egressd.planner.registry import ANSWER_PORT, LINE_PORTS
+from egressd_lab.capture import Capture
+from egressd_lab.client import Client
+from egressd_lab.lab import Lab
+from egressd_lab.packets import new_token
+from egressd_lab.process import Program
+from egressd_lab.spec import LAN_ADDRESS, UDP_ECHO_PORTS, LabSpec, Place
 from tests.support.device import SERVER, add_nodes, eventually, send
 from tests.support.programs import argv_of
 from tests.support.programs.dnsmasq import dnsmasq

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from egressd.lab.capture import Capture
-from egressd.lab.client import Flood
-from egressd.lab.lab import Lab
-from egressd.lab.packets import new_token
-from egressd.lab.spec import LabSpec
+from egressd_lab.capture import Capture
+from egressd_lab.client import Flood
+from egressd_lab.lab import Lab
+from egressd_lab.packets import new_token
+from egressd_lab.spec import LabSpec
 from tests.support.device import SERVER, add_nodes, configure, eventually, kill, send
 
 pytestmark = pytest.mark.lab

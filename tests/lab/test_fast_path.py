@@ -21,11 +21,6 @@ from typing import NoReturn
 import pytest
 from msgspec.structs import astuple
 
-from egressd.lab import netns
-from egressd.lab.client import Connection
-from egressd.lab.lab import Lab
-from egressd.lab.packets import TCP, TCP_RST, ipv4, new_token, tcp
-from egressd.lab.spec import LabSpec
 from egressd.model.errors import Failed
 from egressd.model.messages import RuleCount
 from egressd.model.plan import Plan
@@ -33,6 +28,11 @@ from egressd.netd.kernel.ebpf import system
 from egressd.netd.kernel.fast_path import FastPath, tracking
 from egressd.netd.kernel.fast_path import path as path_module
 from egressd.netd.kernel.fast_path.elements import COUNT, address_key
+from egressd_lab import netns
+from egressd_lab.client import Connection
+from egressd_lab.lab import Lab
+from egressd_lab.packets import TCP, TCP_RST, ipv4, new_token, tcp
+from egressd_lab.spec import LabSpec
 from tests.support.device import SERVER, clear, eventually, kill, limit, send
 from tests.support.fast_path import CLIENT, ask_again, hooked, passed, programs_here
 from tests.support.leaks import watched

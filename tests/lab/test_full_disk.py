@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LabSpec
 from egressd.model.errors import Failed
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LabSpec
 from tests.support.device import SERVER, add_nodes, eventually, send
 from tests.support.disks import fill, small_disk
 

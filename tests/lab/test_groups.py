@@ -12,12 +12,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from egressd.lab import netns
-from egressd.lab.client import TIMEOUT
-from egressd.lab.lab import Lab
-from egressd.lab.nodes import Node
-from egressd.lab.process import Program
-from egressd.lab.spec import RESOLVERS, WEB_SERVERS, LabSpec
+from egressd_lab import netns
+from egressd_lab.client import TIMEOUT
+from egressd_lab.lab import Lab
+from egressd_lab.nodes import Node
+from egressd_lab.process import Program
+from egressd_lab.spec import RESOLVERS, WEB_SERVERS, LabSpec
 from tests.support.device import SERVER, clear, configure, eventually, send
 from tests.support.programs import argv_of
 

@@ -8,10 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from egressd.lab.client import Client
-from egressd.lab.lab import Lab
-from egressd.lab.process import Program
-from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec, Place
 from egressd.model import outbounds
 from egressd.model.instances import Hop, KernelPath, NodePath
 from egressd.model.messages import Delay, Delays, MeasureDelay, Probe, Refused, Reply, Request
@@ -25,6 +21,10 @@ from egressd.planner.registry import (
     MARK_LOCAL,
     egress_mark,
 )
+from egressd_lab.client import Client
+from egressd_lab.lab import Lab
+from egressd_lab.process import Program
+from egressd_lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec, Place
 from tests.support.device import SERVER, eventually, send
 
 pytestmark = pytest.mark.lab

@@ -9,13 +9,13 @@ from functools import partial
 import msgspec
 import pytest
 
-from egressd.lab.client import Client
-from egressd.lab.dnswire import encode_query
-from egressd.lab.host import Host
-from egressd.lab.lab import Lab
-from egressd.lab.packets import TCP, UDP, new_token
-from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
 from egressd.netd.health.dns_servers import PERIOD_S
+from egressd_lab.client import Client
+from egressd_lab.dnswire import encode_query
+from egressd_lab.host import Host
+from egressd_lab.lab import Lab
+from egressd_lab.packets import TCP, UDP, new_token
+from egressd_lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
 from tests.lab.containers import CONTAINER, Containers
 from tests.support.device import SERVER, clear, eventually, rule, send
 from tests.support.programs.dnsmasq import UPSTREAM, asked_by, dnsmasq

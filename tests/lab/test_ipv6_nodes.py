@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from egressd.lab.lab import Lab
-from egressd.lab.spec import SERVERS6, WEB_SERVERS, LabSpec
+from egressd_lab.lab import Lab
+from egressd_lab.spec import SERVERS6, WEB_SERVERS, LabSpec
 from tests.support.device import SERVER, clear, eventually, send
 
 pytestmark = pytest.mark.lab

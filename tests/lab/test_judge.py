@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from egressd.lab.chaos.judge import LATE_NS, Era, Judge
-from egressd.lab.observed import Flow
+from egressd_lab.chaos.judge import LATE_NS, Era, Judge
+from egressd_lab.observed import Flow
 
 WANS = {"isp1": "198.51.100.2", "isp2": "198.51.100.6"}
 NODES = {"to-a": "192.0.2.10", "to-b": "192.0.2.11"}

@@ -18,10 +18,10 @@ from typing import Final
 
 import pytest
 
-from egressd.lab.lab import Lab
-from egressd.lab.packets import new_token
-from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec
 from egressd.netd.health.dns_servers import PERIOD_S
+from egressd_lab.lab import Lab
+from egressd_lab.packets import new_token
+from egressd_lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec
 from tests.lab.five import (
     all_is_well,
     all_tell,

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LabSpec
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LabSpec
 from tests.support.device import SERVER, add_nodes, elements, eventually, send, suspended
 
 pytestmark = pytest.mark.lab

@@ -13,14 +13,14 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from egressd.lab import netns, scenes
-from egressd.lab.commands import lab as command
-from egressd.lab.lab import Lab
-from egressd.lab.observed import Flow
-from egressd.lab.show import Show
-from egressd.lab.spec import LabSpec
-from egressd.lab.story import SPEC, Story
 from egressd.model.errors import Failed
+from egressd_lab import netns, scenes
+from egressd_lab.commands import lab as command
+from egressd_lab.lab import Lab
+from egressd_lab.observed import Flow
+from egressd_lab.show import Show
+from egressd_lab.spec import LabSpec
+from egressd_lab.story import SPEC, Story
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_labs_are_listed_entered_and_removed(namespaces: None) -> None:
 
 def _lab_command(*argv: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own, since ``exec`` does not return."""
-    program = "from egressd.lab.commands import lab; lab()"
+    program = "from egressd_lab.commands import lab; lab()"
     return subprocess.run(
         [sys.executable, "-c", program, *argv], capture_output=True, text=True, check=False
     )

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from egressd.lab.lab import Lab
-from egressd.lab.spec import WEB_SERVERS, LabSpec
 from egressd.model.errors import Failed
+from egressd_lab.lab import Lab
+from egressd_lab.spec import WEB_SERVERS, LabSpec
 
 pytestmark = pytest.mark.lab
 

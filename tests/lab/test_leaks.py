@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from egressd.lab.client import Client
-from egressd.lab.device import API_PORT, API_PREFIX, rule_body
-from egressd.lab.lab import Lab
-from egressd.lab.packets import ICMP, TCP, UDP, new_token
-from egressd.lab.spec import LAN6, LAN_ADDRESS, RESOLVERS, LabSpec, Place
+from egressd_lab.client import Client
+from egressd_lab.device import API_PORT, API_PREFIX, rule_body
+from egressd_lab.lab import Lab
+from egressd_lab.packets import ICMP, TCP, UDP, new_token
+from egressd_lab.spec import LAN6, LAN_ADDRESS, RESOLVERS, LabSpec, Place
 from tests.support.device import SERVER, add_nodes, eventually, send
 from tests.support.leaks import watched
 

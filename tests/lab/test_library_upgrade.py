@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LAN_ADDRESS, LabSpec
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LAN_ADDRESS, LabSpec
 from tests.support.device import SERVER, eventually, send
 from tests.support.programs import socks
 

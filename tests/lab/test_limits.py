@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from egressd.lab import netns
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LAN_ADDRESS, LabSpec
 from egressd.model.errors import Failed
+from egressd_lab import netns
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LAN_ADDRESS, LabSpec
 from tests.support.device import SERVER, add_nodes, eventually, port_forward
 from tests.support.netns import JoinedNamespace, Namespace, Running
 from tests.support.shaping import (

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from egressd.lab.capture import Capture
-from egressd.lab.device import API_PORT
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI
 from egressd.model.errors import Failed
+from egressd_lab.capture import Capture
+from egressd_lab.device import API_PORT
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI
 from tests.support.device import SERVER, clear, eventually, segments, send
 
 pytestmark = pytest.mark.lab

@@ -14,14 +14,14 @@ from functools import partial
 
 import pytest
 
-from egressd.lab.capture import Capture
-from egressd.lab.client import Client
-from egressd.lab.dnswire import encode_query
-from egressd.lab.lab import Lab
-from egressd.lab.packets import TCP, UDP, new_token
-from egressd.lab.process import Program
-from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
 from egressd.netd.health.dns_servers import PERIOD_S
+from egressd_lab.capture import Capture
+from egressd_lab.client import Client
+from egressd_lab.dnswire import encode_query
+from egressd_lab.lab import Lab
+from egressd_lab.packets import TCP, UDP, new_token
+from egressd_lab.process import Program
+from egressd_lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
 from tests.support.device import add_nodes, eventually, rule, send, suspended
 from tests.support.programs.dnsmasq import asked_by, dnsmasq
 

@@ -11,12 +11,12 @@ from contextlib import closing
 
 import pytest
 
-from egressd.lab.client import Client
-from egressd.lab.host import Host
-from egressd.lab.lab import Lab
-from egressd.lab.packets import UDP, ipv4, new_token, udp
-from egressd.lab.process import Program
-from egressd.lab.spec import DISCARD_PORT, LAN_ADDRESS, LabSpec, Place
+from egressd_lab.client import Client
+from egressd_lab.host import Host
+from egressd_lab.lab import Lab
+from egressd_lab.packets import UDP, ipv4, new_token, udp
+from egressd_lab.process import Program
+from egressd_lab.spec import DISCARD_PORT, LAN_ADDRESS, LabSpec, Place
 from tests.lab.containers import CONTAINER, Containers
 from tests.lab.wireguard import Peer, peer_lines, raised
 from tests.support.device import SERVER, add_nodes, clear, eventually, rule, suspended

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from egressd.lab.lab import Lab
-from egressd.lab.process import Program
-from egressd.lab.spec import LabSpec
+from egressd_lab.lab import Lab
+from egressd_lab.process import Program
+from egressd_lab.spec import LabSpec
 from tests.support.device import eventually, send
 
 pytestmark = pytest.mark.lab

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from egressd.lab import netns
-from egressd.lab.device import API_PREFIX
-from egressd.lab.lab import Lab
-from egressd.lab.process import Program
-from egressd.lab.spec import LAN_ADDRESS, LabSpec
 from egressd.model.errors import Failed
+from egressd_lab import netns
+from egressd_lab.device import API_PREFIX
+from egressd_lab.lab import Lab
+from egressd_lab.process import Program
+from egressd_lab.spec import LAN_ADDRESS, LabSpec
 from tests.support.device import eventually, send
 
 pytestmark = pytest.mark.lab

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from egressd.lab.lab import Lab
-from egressd.lab.netns import exec_argv
-from egressd.lab.spec import RESOLVERS
+from egressd_lab.lab import Lab
+from egressd_lab.netns import exec_argv
+from egressd_lab.spec import RESOLVERS
 from tests.support.device import send
 from tests.support.programs import argv_of
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from egressd.lab.lab import Lab
-from egressd.lab.netns import exec_argv
-from egressd.lab.spec import LAN_ADDRESS, LabSpec
+from egressd_lab.lab import Lab
+from egressd_lab.netns import exec_argv
+from egressd_lab.spec import LAN_ADDRESS, LabSpec
 from tests.lab.tunnel import THERE, tunnel
 from tests.support.device import SERVER, add_nodes, send
 from tests.support.nodes.served import NAME, every

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from egressd.lab import netns
-from egressd.lab.lab import Lab
-from egressd.lab.packets import new_token
-from egressd.lab.spec import RESOLVERS, WEB_SERVERS, LabSpec
+from egressd_lab import netns
+from egressd_lab.lab import Lab
+from egressd_lab.packets import new_token
+from egressd_lab.spec import RESOLVERS, WEB_SERVERS, LabSpec
 from tests.support.device import SERVER, clear, send
 from tests.support.nodes.served import NAME, PASSWORD
 from tests.support.programs import argv_of

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from egressd.lab import nodes
-from egressd.lab.process import PACKAGES
+from egressd_lab import nodes
+from egressd_lab.process import PACKAGES
 
 FOLDER = Path("/run/egressd-lab/t/node-n")
 ADDRESS = "192.0.2.10"

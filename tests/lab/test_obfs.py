@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egressd.lab.inside import obfs
+from egressd_lab.inside import obfs
 
 FIRST = st.binary(min_size=1, max_size=2000)
 LATER = st.lists(st.binary(min_size=1, max_size=2000), max_size=4)

@@ -12,11 +12,11 @@ from http.client import HTTPConnection
 
 import pytest
 
-from egressd.lab.device import API_PORT
-from egressd.lab.lab import Lab
-from egressd.lab.netns import exec_argv
-from egressd.lab.spec import LAN_ADDRESS
 from egressd.model.errors import Failed
+from egressd_lab.device import API_PORT
+from egressd_lab.lab import Lab
+from egressd_lab.netns import exec_argv
+from egressd_lab.spec import LAN_ADDRESS
 from tests.support.device import eventually
 
 pytestmark = pytest.mark.lab

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from egressd.lab.capture import Capture
-from egressd.lab.client import Client
-from egressd.lab.lab import Lab
-from egressd.lab.packets import TCP, TCP_ACK, UDP, new_token
-from egressd.lab.process import Program
-from egressd.lab.spec import SERVERS6, LabSpec, Place
+from egressd_lab.capture import Capture
+from egressd_lab.client import Client
+from egressd_lab.lab import Lab
+from egressd_lab.packets import TCP, TCP_ACK, UDP, new_token
+from egressd_lab.process import Program
+from egressd_lab.spec import SERVERS6, LabSpec, Place
 from tests.support.device import SERVER, clear, eventually, send, suspended
 from tests.support.programs import argv_of
 

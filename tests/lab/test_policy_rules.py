@@ -7,11 +7,11 @@ from contextlib import closing
 
 import pytest
 
-from egressd.lab.client import Client
-from egressd.lab.host import Host
-from egressd.lab.lab import Lab
-from egressd.lab.packets import new_token
-from egressd.lab.spec import LabSpec, Place
+from egressd_lab.client import Client
+from egressd_lab.host import Host
+from egressd_lab.lab import Lab
+from egressd_lab.packets import new_token
+from egressd_lab.spec import LabSpec, Place
 from tests.lab.wireguard import Peer, peer_lines, raised
 from tests.support.device import SERVER, add_nodes, eventually, send, suspended
 from tests.support.leaks import watched

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from egressd.lab import forgery
-from egressd.lab.host import Host
-from egressd.lab.lab import Lab
-from egressd.lab.packets import UDP, ipv4, new_token, udp
-from egressd.lab.process import Program
-from egressd.lab.spec import DISCARD_PORT, SERVERS6, LabSpec
+from egressd_lab import forgery
+from egressd_lab.host import Host
+from egressd_lab.lab import Lab
+from egressd_lab.packets import UDP, ipv4, new_token, udp
+from egressd_lab.process import Program
+from egressd_lab.spec import DISCARD_PORT, SERVERS6, LabSpec
 from tests.support.device import SERVER, add_nodes, eventually, send
 from tests.support.nodes.served import NAME, every
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from egressd.lab import netns
-from egressd.lab.lab import Lab
-from egressd.lab.process import Program
-from egressd.lab.spec import RESOLVERS, WHOAMI, LabSpec
+from egressd_lab import netns
+from egressd_lab.lab import Lab
+from egressd_lab.process import Program
+from egressd_lab.spec import RESOLVERS, WHOAMI, LabSpec
 from tests.lab.whitelisted import served as hello_servers
 from tests.lab.whitelisted import visit
 from tests.support.device import SERVER, clear, send

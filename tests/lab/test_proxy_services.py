@@ -19,15 +19,15 @@ from pathlib import Path
 
 import pytest
 
-from egressd.lab import netns
-from egressd.lab.host import Host
-from egressd.lab.lab import Lab
-from egressd.lab.netns import exec_argv
-from egressd.lab.spec import LAN_ADDRESS, LabSpec
 from egressd.model.errors import Failed
 from egressd.netd.kernel import open_files
 from egressd.planner.bounds import bounds_of
 from egressd.planner.registry import MARK_PAST, MARK_SIGNED_IN
+from egressd_lab import netns
+from egressd_lab.host import Host
+from egressd_lab.lab import Lab
+from egressd_lab.netns import exec_argv
+from egressd_lab.spec import LAN_ADDRESS, LabSpec
 from tests.lab.five import heard, overview
 from tests.support.device import SERVER, asked, clear, elements, eventually, send
 from tests.support.netns import JoinedNamespace

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from egressd.lab.dnswire import TTL
-from egressd.lab.lab import Lab
-from egressd.lab.netns import exec_argv
-from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
 from egressd.netd.health.dns_servers import PERIOD_S
+from egressd_lab.dnswire import TTL
+from egressd_lab.lab import Lab
+from egressd_lab.netns import exec_argv
+from egressd_lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
 from tests.support.device import SERVER, eventually, send
 
 pytestmark = pytest.mark.lab

@@ -16,12 +16,12 @@ from typing import Final
 
 import pytest
 
-from egressd.lab.capture import Capture
-from egressd.lab.client import Client
-from egressd.lab.lab import Lab
-from egressd.lab.netns import exec_argv
-from egressd.lab.packets import new_token
-from egressd.lab.spec import LAN_ADDRESS, LabSpec
+from egressd_lab.capture import Capture
+from egressd_lab.client import Client
+from egressd_lab.lab import Lab
+from egressd_lab.netns import exec_argv
+from egressd_lab.packets import new_token
+from egressd_lab.spec import LAN_ADDRESS, LabSpec
 from tests.support.device import SERVER, add_nodes, clear, eventually, port_forward, send
 
 pytestmark = pytest.mark.lab

@@ -22,8 +22,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LabSpec
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LabSpec
 from tests.support.device import clear
 
 pytestmark = pytest.mark.lab

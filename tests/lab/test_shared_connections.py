@@ -11,11 +11,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from egressd.lab.engine import node_document
-from egressd.lab.lab import Lab
-from egressd.lab.netns import exec_argv
-from egressd.lab.process import Program
-from egressd.lab.spec import RESOLVERS, WEB_SERVERS, WHOAMI, LabSpec
+from egressd_lab.engine import node_document
+from egressd_lab.lab import Lab
+from egressd_lab.netns import exec_argv
+from egressd_lab.process import Program
+from egressd_lab.spec import RESOLVERS, WEB_SERVERS, WHOAMI, LabSpec
 from tests.support.device import SERVER, eventually, send
 from tests.support.nodes.served import NAME, every
 from tests.support.programs import argv_of

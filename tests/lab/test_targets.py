@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
 from egressd.planner.registry import LINE_PORTS
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI, LabSpec
 from tests.support.device import SERVER, add_nodes, eventually, segments, send
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]

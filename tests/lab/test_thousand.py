@@ -16,11 +16,11 @@ from typing import Final
 
 import pytest
 
-from egressd.lab import netns
-from egressd.lab.device import rule_body
-from egressd.lab.lab import Lab
-from egressd.lab.nodes import PASSWORD, USER
-from egressd.lab.spec import OWN_NAMESPACE, LabSpec
+from egressd_lab import netns
+from egressd_lab.device import rule_body
+from egressd_lab.lab import Lab
+from egressd_lab.nodes import PASSWORD, USER
+from egressd_lab.spec import OWN_NAMESPACE, LabSpec
 from tests.support.crowd import ECHO, connected, greeting, hold_until_told, make_room
 from tests.support.device import eventually
 from tests.support.netns import JoinedNamespace

@@ -19,14 +19,14 @@ from typing import Any
 
 import pytest
 
-from egressd.lab import netns, packets
-from egressd.lab import spec as plan
-from egressd.lab.client import Client, flood_from
-from egressd.lab.lab import Lab
-from egressd.lab.nodes import PASSWORD, USER, Node
-from egressd.lab.ownership import abandoned
-from egressd.lab.spec import LabSpec, Place
 from egressd.model.errors import Failed, Invalid
+from egressd_lab import netns, packets
+from egressd_lab import spec as plan
+from egressd_lab.client import Client, flood_from
+from egressd_lab.lab import Lab
+from egressd_lab.nodes import PASSWORD, USER, Node
+from egressd_lab.ownership import abandoned
+from egressd_lab.spec import LabSpec, Place
 
 pytestmark = pytest.mark.lab
 
@@ -559,7 +559,7 @@ def test_nothing_remains_after_a_failed_build(
 
 _HOLD = """
 import signal, sys, time
-from egressd.lab.lab import Lab
+from egressd_lab.lab import Lab
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 with Lab() as lab:
     lab.client(1).flood("egt-000000000000", rate=100)

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LabSpec
 from egressd.model.messages import RuleCount
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LabSpec
 from tests.support.device import SERVER, clear, eventually, limit, send
 from tests.support.fast_path import hooked, passed
 

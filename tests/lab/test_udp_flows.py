@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from egressd.lab.lab import Lab
-from egressd.lab.netns import exec_argv
-from egressd.lab.spec import LabSpec
+from egressd_lab.lab import Lab
+from egressd_lab.netns import exec_argv
+from egressd_lab.spec import LabSpec
 from tests.lab.whitelisted import save
 from tests.support.device import SERVER, configure, eventually, send
 from tests.support.programs import talker

@@ -8,10 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from egressd.lab.device import API_PREFIX
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LabSpec
-from egressd.lab.wallclock import WallClock
+from egressd_lab.device import API_PREFIX
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LabSpec
+from egressd_lab.wallclock import WallClock
 from tests.support.device import add_nodes, eventually, send
 
 pytestmark = pytest.mark.lab

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LabSpec
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LabSpec
 from tests.support.device import add_nodes, clear, eventually, send
 
 pytestmark = pytest.mark.lab

@@ -13,10 +13,10 @@ from contextlib import ExitStack
 import pytest
 from msgspec.structs import replace
 
-from egressd.lab.lab import Lab
-from egressd.lab.packets import new_token
-from egressd.lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec
 from egressd.netd.engine.rule_sets import FOLDER
+from egressd_lab.lab import Lab
+from egressd_lab.packets import new_token
+from egressd_lab.spec import LAN_ADDRESS, RESOLVERS, LabSpec
 from tests.lab.whitelisted import save, served, set_device, visit
 from tests.support.device import SERVER, elements, eventually, send, suspended
 from tests.support.programs.hellos import ADDRESS, SECOND, Visit

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egressd.lab import dnswire, packets, pattern
+from egressd_lab import dnswire, packets, pattern
 
 LABELS = st.text(string.ascii_lowercase + string.digits + "-", min_size=1, max_size=63)
 NAMES = st.lists(LABELS, min_size=1, max_size=3).map(".".join)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from egressd.lab.host import Host
-from egressd.lab.lab import Lab
-from egressd.lab.process import Program
+from egressd_lab.host import Host
+from egressd_lab.lab import Lab
+from egressd_lab.process import Program
 from tests.support.device import SERVER, eventually
 
 PORT = 51_820

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from egressd.lab.lab import Lab
-from egressd.lab.netns import exec_argv
+from egressd_lab.lab import Lab
+from egressd_lab.netns import exec_argv
 from tests.support.programs import hellos
 from tests.support.programs.hellos import Visit
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from egressd.lab.host import Host
+from egressd_lab.host import Host
 
 USERSPACE = "WG_QUICK_USERSPACE_IMPLEMENTATION=wireguard-go"
 

@@ -37,9 +37,7 @@ def refused(text: str, depth_max: int = 8) -> tuple[str, dict[str, Any]]:
         ("{" + '"b": 1, ' * 3 + '"a": 1, "a": 2}', "key-twice", {"key": "b"}),
     ],
 )
-def test_ambiguous_json_is_refused(
-    text: str, code: str, values: dict[str, Any]
-) -> None:
+def test_ambiguous_json_is_refused(text: str, code: str, values: dict[str, Any]) -> None:
     found, given_values = refused(text)
     given_values.pop("reason", None)
     assert (found, given_values) == (code, values)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from egressd.lab.spec import WEB_SERVERS
 from egressd.netd.kernel import sysctl
 from egressd.planner import sysctls
+from egressd_lab.spec import WEB_SERVERS
 
 ECHO: Final = (WEB_SERVERS[0], 7)
 

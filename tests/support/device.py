@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from tempfile import TemporaryDirectory
 
-from egressd.lab.lab import Lab
-from egressd.lab.observed import Seen
 from egressd.model.errors import Failed
+from egressd_lab.lab import Lab
+from egressd_lab.observed import Seen
 from tests.support.engine import is_stopped
 
 SERVER = "203.0.113.10"

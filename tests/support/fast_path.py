@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from ipaddress import IPv4Address
 
-from egressd.lab.lab import Lab
 from egressd.model.device import InterfaceRoles
 from egressd.model.messages import RuleCount
 from egressd.model.plan import Egress, Limit, Plan
@@ -18,6 +17,7 @@ from egressd.netd.kernel.fast_path.hooks import Hooks
 from egressd.netd.kernel.netlink import NetlinkSocket
 from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.topology import discover
+from egressd_lab.lab import Lab
 from tests.support.netns import JoinedNamespace
 
 

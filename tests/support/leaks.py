@@ -2,7 +2,7 @@
 
 One capture sees all interfaces of the internet's side: every WAN's far end and every node's link.
 Each client's packets carry a token that stands for it and for its allowed egresses at the time;
-`egressd.lab.chaos.judge` checks each captured token against them. The capture must first show that
+`egressd_lab.chaos.judge` checks each captured token against them. The capture must first show that
 it works.
 """
 
@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from egressd.lab.capture import Capture
-from egressd.lab.chaos.cast import Sender
-from egressd.lab.chaos.judge import Era, Judge
-from egressd.lab.lab import Lab
-from egressd.lab.observed import ProbeResult
-from egressd.lab.packets import new_token
+from egressd_lab.capture import Capture
+from egressd_lab.chaos.cast import Sender
+from egressd_lab.chaos.judge import Era, Judge
+from egressd_lab.lab import Lab
+from egressd_lab.observed import ProbeResult
+from egressd_lab.packets import new_token
 from tests.support.device import eventually, send
 
 RATES: Final[Mapping[str, float]] = {"udp": 300, "icmp": 100, "tcp": 100}

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from egressd.lab import netns, ownership
-from egressd.lab.capture import Capture
-from egressd.lab.client import Client
-from egressd.lab.host import Host
-from egressd.lab.spec import Place
+from egressd_lab import netns, ownership
+from egressd_lab.capture import Capture
+from egressd_lab.client import Client
+from egressd_lab.host import Host
+from egressd_lab.spec import Place
 from tests.vm import boot
 
 LAN_MAC: Final = "52:54:00:00:00:01"

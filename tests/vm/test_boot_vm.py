@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from egressd.lab.packets import new_token
+from egressd_lab.packets import new_token
 from tests.vm import boot, machine
 
 BOOTS = int(os.environ.get("EGRESSD_BOOTS", "0"))

@@ -1,4 +1,4 @@
-"""Chaos with VPN lines, on a kernel that has PPP: see `egressd.lab.chaos`.
+"""Chaos with VPN lines, on a kernel that has PPP: see `egressd_lab.chaos`.
 
 It takes a quarter of an hour on an emulated processor, so it must be requested:
 ``EGRESSD_CHAOS=MINUTES script/test tests/vm/test_chaos_vm.py``.
@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from egressd.lab.chaos.report import Report, told
+from egressd_lab.chaos.report import Report, told
 from tests.vm import boot
 
 MINUTES = float(os.environ.get("EGRESSD_CHAOS", "0"))

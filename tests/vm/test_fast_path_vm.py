@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from egressd.lab.nodes import node_address
+from egressd_lab.nodes import node_address
 from tests.vm import boot
 from tests.vm.inside.fast_path import SIZE, Found
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from egressd.lab import netns
+from egressd_lab import netns
 
 CHROMIUM: Final = "/usr/bin/chromium"
 SCREENSHOTS: Final = Path(__file__).resolve().parents[2] / "build" / "screenshots"

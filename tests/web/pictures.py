@@ -3,7 +3,7 @@
 ``.venv/bin/python -m tests.web.pictures`` makes all of them again, as root, in two minutes.
 `tests/web/test_pictures.py` checks that documents show them, and that they can still be made.
 
-Clients, nodes and names are invented; addresses are those of `egressd.lab.spec`. The pages show
+Clients, nodes and names are invented; addresses are those of `egressd_lab.spec`. The pages show
 real traffic, real delays and a real failure: the clients exchange what the pictures show.
 """
 
@@ -18,8 +18,8 @@ from typing import Final
 
 from playwright.sync_api import Page, expect
 
-from egressd.lab.lab import Lab
-from egressd.lab.spec import WEB_SERVERS, LabSpec
+from egressd_lab.lab import Lab
+from egressd_lab.spec import WEB_SERVERS, LabSpec
 from tests.web.palette import reduced
 from tests.web.site import Site, first_start
 
@@ -39,7 +39,7 @@ NODES: Final = (
     (DOWN, "socks5", ""),
     ("frankfurt", "http", ""),
 )
-"""Each node's name, its kind (`egressd.lab.nodes`), and its group."""
+"""Each node's name, its kind (`egressd_lab.nodes`), and its group."""
 MB: Final = 1_000_000
 
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from egressd.lab import netns
-from egressd.lab.device import TLS_PORT
-from egressd.lab.lab import Lab
-from egressd.lab.spec import LAN_ADDRESS, LabSpec
+from egressd_lab import netns
+from egressd_lab.device import TLS_PORT
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LAN_ADDRESS, LabSpec
 from tests.web.chromium import chromium, context
 
 PASSWORD: Final = "correct horse battery"

@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from egressd.console.page import FOLDER
-from egressd.lab.spec import WEB_SERVERS
+from egressd_lab.spec import WEB_SERVERS
 from tests.web.chromium import screenshot
 from tests.web.site import Site
 

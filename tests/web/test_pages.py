@@ -16,10 +16,10 @@ import msgspec
 import pytest
 from playwright.sync_api import Locator, Page, Response, Route, expect
 
-from egressd.lab.client import Client
-from egressd.lab.spec import WEB_SERVERS
 from egressd.model.faults import fault
 from egressd.model.problem import problem
+from egressd_lab.client import Client
+from egressd_lab.spec import WEB_SERVERS
 from tests.support.device import eventually
 from tests.web.chromium import screenshot
 from tests.web.site import Site

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from playwright.sync_api import Route, expect
 
-from egressd.lab.spec import WEB_SERVERS
 from egressd.model.wording import as_sentence, coded, say
+from egressd_lab.spec import WEB_SERVERS
 from tests.web.chromium import context, screenshot
 from tests.web.site import URL, Site, hidden
 

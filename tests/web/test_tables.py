@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from egressd.lab.device import rule_body
+from egressd_lab.device import rule_body
 from tests.web.site import Site, hidden
 
 pytestmark = [pytest.mark.lab, pytest.mark.browser]

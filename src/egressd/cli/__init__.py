@@ -33,7 +33,7 @@ _LAZY = {
     "restore": "egressd.cli.backup:restore",
     "license": "egressd.cli.license:license_",
     "completion": "egressd.cli.completion:completion",
-    "lab": "egressd.lab.commands:lab",
+    "lab": "egressd_lab.commands:lab",
 }
 """Command -> its object, as ``module:name``."""
 

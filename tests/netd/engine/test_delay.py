@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from egressd.lab.authority import Authority
 from egressd.model.errors import Invalid
 from egressd.model.messages import Delay
 from egressd.model.wording import as_sentence
 from egressd.netd.engine.document import Document
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.protocol import ProbeDocument
+from egressd_lab.authority import Authority
 from tests.netd.engine.site import HTTP_PORT, HTTPS_PORT, SLOWNESS_S, site
 from tests.support.engine import CRASHES, MARK, UID, Entry, descriptors, document, opened
 from tests.support.netns import Namespace, eventually

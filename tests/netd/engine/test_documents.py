@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from egressd.lab.authority import Authority
 from egressd.model.device import Resolvers
 from egressd.model.instances import Listed, Sniffer
 from egressd.model.nouns import Node, Whitelist
@@ -25,6 +24,7 @@ from egressd.planner.instances import dialer
 from egressd.planner.nodes import DialPath
 from egressd.planner.registry import MARK_DIRECT, MARK_REJECT
 from egressd.planner.whitelist_entries import listing_of
+from egressd_lab.authority import Authority
 from tests.support.engine import descriptors, document, opened
 from tests.support.netns import Namespace, eventually
 

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from egressd.lab.host import Host
-from egressd.lab.lab import Lab
-from egressd.lab.process import Program
-from egressd.lab.spec import RESOLVERS
+from egressd_lab.host import Host
+from egressd_lab.lab import Lab
+from egressd_lab.process import Program
+from egressd_lab.spec import RESOLVERS
 from tests.support.device import eventually
 
 UPSTREAM = RESOLVERS["quad9"]

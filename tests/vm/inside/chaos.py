@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from egressd.lab.chaos.report import Trace, line
-from egressd.lab.chaos.story import Chaos
+from egressd_lab.chaos.report import Trace, line
+from egressd_lab.chaos.story import Chaos
 from tests.vm.boot import DONE
 from tests.vm.inside.netns import sh
 

@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from egressd.lab.lab import Lab
-from egressd.lab.process import Program
-from egressd.lab.spec import LabSpec
+from egressd_lab.lab import Lab
+from egressd_lab.process import Program
+from egressd_lab.spec import LabSpec
 from tests.support.device import SERVER, eventually, send
 from tests.support.fast_path import hooked, passed
 from tests.vm.boot import DONE

@@ -1,0 +1,214 @@
+"""Namespaces, links, addresses and routes of a lab.
+
+```
+client1 ─┐                          ┌─ wan1 ── isp1 ─┐            ┌─ node-socks5
+client2 ─┼─ lan0 (router) ──────────┤                ├─ internet ─┼─ node-http
+ crowd  ─┘                          └─ wan2 ── isp2 ─┘            └─ …
+```
+
+In one-arm use a namespace ``switch`` holds the bridge, and the router, the clients and the
+internet's ``isp1`` are all plugged into it. The internet has routes back to the LANs' own
+addresses, so a packet that leaks without NAT is answered and seen, not just lost.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+
+from egressd.model.errors import Failed
+from egressd_lab import spec as plan
+from egressd_lab.netns import ETC_DIR, exec_argv, namespace, run_ip
+from egressd_lab.spec import LabSpec, Place, WanPlan, client_places, wan_plans
+
+_QUIET_IPV6 = (
+    # Addresses are usable at once: no other host could have them (duplicate detection off).
+    "net.ipv6.conf.all.accept_dad=0",
+    "net.ipv6.conf.default.accept_dad=0",
+)
+_FORWARDING = (
+    "net.ipv4.ip_forward=1",
+    "net.ipv6.conf.all.forwarding=1",
+    "net.ipv6.conf.all.keep_addr_on_down=1",
+    "net.ipv6.conf.default.keep_addr_on_down=1",
+)
+
+
+class Topology:
+    """The network of one lab, from the outside: the work of an installer."""
+
+    def __init__(self, lab: str, spec: LabSpec) -> None:
+        self.lab = lab
+        self.spec = spec
+        self.wans = wan_plans(spec)
+        self.places = client_places(spec)
+
+    def build(self) -> None:
+        """Make everything but the nodes. Raises Failed with the error message of ``ip``."""
+        roles = ["router", "internet", *dict.fromkeys(p.role for p in self.places)]
+        if self.spec.one_arm:
+            roles.append("switch")
+        for role in roles:
+            self._add_namespace(role, _FORWARDING if role == "internet" else ())
+        self._build_internet()
+        for lan, gateway in self._lans():
+            self._build_lan(lan, gateway)
+        for wan in self.wans:
+            self.connect_wan(wan)
+
+    def ip(self, role: str, lines: Iterable[str]) -> None:
+        """Run lines of ``ip -batch`` in the namespace of `role`."""
+        run_ip("-n", namespace(self.lab, role), batch=lines)
+
+    def write_etc(self, role: str, name: str, text: str) -> None:
+        """Let the programs of a namespace see `text` as /etc/`name`; a script becomes
+        executable.
+        """
+        file = ETC_DIR / namespace(self.lab, role) / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        if text.startswith("#!"):
+            file.chmod(0o755)
+
+    def connect_wan(self, wan: WanPlan) -> None:
+        """Plug a WAN in: the link, both ends' addresses, the routes over it."""
+        if self.spec.one_arm:
+            self._link("switch", f"p-{wan.far}", "internet", wan.far)
+            self.ip("switch", [f"link set p-{wan.far} master lan0 up"])
+        else:
+            self._link("internet", wan.far, "router", wan.interface)
+        self.raise_wan(wan)
+
+    def raise_wan(self, wan: WanPlan) -> None:
+        """Bring a WAN's ends up with their addresses and routes. Safe to repeat."""
+        prefix6 = 64
+        self.ip(
+            "internet",
+            [
+                f"link set {wan.far} up",
+                f"address replace {wan.gateway}/{wan.prefix} dev {wan.far}",
+                f"address replace {wan.gateway6}/{prefix6} dev {wan.far}",
+            ],
+        )
+        if not self.spec.one_arm:
+            self.ip(
+                "router",
+                [
+                    f"link set {wan.interface} up",
+                    f"address replace {wan.address}/{wan.prefix} dev {wan.interface}",
+                    f"address replace {wan.address6}/{prefix6} dev {wan.interface}",
+                ],
+            )
+            if wan.number == 1:
+                self.ip("internet", self._ways_back(wan))
+        self.ip(
+            "router",
+            [
+                f"route replace default via {gateway} dev {wan.interface} metric {wan.metric}"
+                for gateway in (wan.gateway, wan.gateway6)
+            ],
+        )
+
+    def add_node(self, name: str, addresses: list[str], *, forwards: bool = False) -> None:
+        """Add a namespace ``node-<name>`` to the internet, with `addresses` on its ``eth0``."""
+        role = f"node-{name}"
+        self._add_namespace(role, _FORWARDING if forwards else ())
+        self.write_etc(role, "resolv.conf", f"nameserver {plan.RESOLVERS['node']}\n")
+        self._link("internet", f"to-{name}", role, "eth0")
+        self.ip(
+            "internet",
+            [
+                f"link set to-{name} up",
+                *(
+                    f"route add {address}/32 dev to-{name} src {plan.NODE_GATEWAY}"
+                    for address in addresses
+                ),
+            ],
+        )
+        self.ip(
+            role,
+            [
+                "link set eth0 up",
+                *(f"address add {address}/32 dev eth0" for address in addresses),
+                f"route add {plan.NODE_GATEWAY} dev eth0 src {addresses[0]}",
+                f"route add default via {plan.NODE_GATEWAY} src {addresses[0]}",
+            ],
+        )
+
+    def _add_namespace(self, role: str, sysctls: tuple[str, ...]) -> None:
+        name = namespace(self.lab, role)
+        run_ip("netns", "add", name)
+        argv = exec_argv(name, ["sysctl", "-q", "-w", *_QUIET_IPV6, *sysctls])
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise Failed(f"set kernel parameters of {name}", done.stderr.strip())
+        self.ip(role, ["link set lo up"])
+
+    def _link(self, role: str, end: str, peer_role: str, peer_end: str) -> None:
+        """Add a veth pair, with each end made in its own namespace."""
+        run_ip(
+            *("link", "add", "name", end, "netns", namespace(self.lab, role)),
+            *("type", "veth", "peer", "name", peer_end),
+            *("netns", namespace(self.lab, peer_role)),
+        )
+
+    def _build_internet(self) -> None:
+        servers = (*plan.WEB_SERVERS, *plan.RESOLVERS.values(), plan.NODE_GATEWAY)
+        self.ip(
+            "internet",
+            [
+                *(f"address add {address}/32 dev lo" for address in servers),
+                *(f"address add {address}/128 dev lo" for address in plan.SERVERS6),
+            ],
+        )
+        self.write_etc("router", "resolv.conf", f"nameserver {plan.RESOLVERS['device']}\n")
+
+    def _lans(self) -> list[tuple[str, str]]:
+        """Return each LAN's interface and the router's address on it."""
+        lans = [("lan0", str(plan.LAN_ADDRESS))]
+        if self.spec.second_lan:
+            lans.append(("lan1", str(plan.GUEST_NETWORK[1])))
+        return lans
+
+    def _build_lan(self, lan: str, gateway: str) -> None:
+        prefix = self.spec.lan_prefix if lan == "lan0" else plan.GUEST_NETWORK.prefixlen
+        one_arm = self.spec.one_arm and lan == "lan0"
+        bridge_role = "switch" if one_arm else "router"
+        # No snooping: without a querier it would hold back IPv6's neighbour discovery.
+        self.ip(bridge_role, [f"link add {lan} type bridge mcast_snooping 0", f"link set {lan} up"])
+        if one_arm:
+            self._link("switch", "p-router", "router", lan)
+            self.ip("switch", [f"link set p-router master {lan} up"])
+        self.ip("router", [f"link set {lan} up", f"address add {gateway}/{prefix} dev {lan}"])
+        if lan == "lan0":
+            self.ip("router", [f"address add {plan.LAN6}1/64 dev {lan}"])
+        places: dict[str, list[Place]] = {}
+        for place in self.places:
+            if place.lan == lan:
+                places.setdefault(place.role, []).append(place)
+        for role, group in places.items():
+            self.write_etc(role, "resolv.conf", f"nameserver {gateway}\n")
+            self._link(bridge_role, f"p-{role}", role, "eth0")
+            self.ip(bridge_role, [f"link set p-{role} master {lan} up"])
+            self.ip(role, _client_lines(group, gateway, prefix))
+
+    def _ways_back(self, wan: WanPlan) -> list[str]:
+        """Return the internet's routes to the LANs' own addresses, for packets that leak without
+        NAT.
+        """
+        return [
+            f"route replace 10.77.0.0/16 via {wan.address} dev {wan.far}",
+            f"route replace {plan.GUEST_NETWORK} via {wan.address} dev {wan.far}",
+            f"route replace {plan.LAN6}/64 via {wan.address6} dev {wan.far}",
+        ]
+
+
+def _client_lines(places: list[Place], gateway: str, prefix: int) -> list[str]:
+    lines = ["link set eth0 up"]
+    for place in places:
+        lines.append(f"address add {place.address}/{prefix} dev eth0")
+        if place.address6:
+            lines.append(f"address add {place.address6}/64 dev eth0")
+            lines.append(f"route add default via {plan.LAN6}1 dev eth0")
+    lines.append(f"route add default via {gateway} dev eth0 src {places[0].address}")
+    return lines
