@@ -125,7 +125,7 @@ def slowest(results: list[Path]) -> list[str]:
 
 
 def coverage() -> list[str]:
-    """Return a line for each room of egressd: the part of its statements that unit tests run.
+    """Return a line for each room and the lab: the part of its statements that unit tests run.
 
     Raises OSError if there is no report.
     """

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parent
-SOURCE = TESTS.parent / "src" / "egressd"
+ROOT = Path(__file__).parent.parent
+TESTS = ROOT / "tests"
+SOURCE = ROOT / "src" / "egressd"
+LAB = ROOT / "lab" / "src" / "egressd_lab"
+"""A distribution of its own."""
 
 ROOMS: dict[str, set[str]] = {
     "model": set(),
@@ -21,7 +24,6 @@ ROOMS: dict[str, set[str]] = {
     "api": {"model", "service"},
     "console": {"model", "service"},
     "netd": {"model", "planner"},
-    "lab": {"model"},
 }
 """Room -> the other rooms it may import. `app` and `cli` wire everything and may import all."""
 
@@ -84,9 +86,6 @@ CONFINED = {
 }
 """Third-party package -> the only place that may import it, and the reason."""
 
-ALSO_ALLOWED = {"lab": {"singbox"}}
-"""The lab runs peers of its own and builds networks."""
-
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 
@@ -119,10 +118,26 @@ def test_modules_import_only_what_their_room_allows(path: Path) -> None:
             assert rest[0] in allowed, f"{room} may not import {name}"
         if room in PURE and top in IMPURE_MODULES:
             pytest.fail(f"{room} is pure and may not import {top}: {IMPURE_MODULES[top]}")
-        if top in CONFINED and top not in ALSO_ALLOWED.get(room, set()):
+        if top in CONFINED:
             place, reason = CONFINED[top]
             inside = path.relative_to(SOURCE).as_posix().startswith(place)
             assert inside, f"only {place} may import {top}: {reason}"
+
+
+def test_no_module_names_the_lab_which_devices_do_not_have() -> None:
+    assert [path for path in MODULES if LAB.name in path.read_text()] == []
+
+
+@pytest.mark.parametrize(
+    "path", sorted(LAB.rglob("*.py")), ids=lambda p: str(p.relative_to(LAB.parent))
+)
+def test_the_lab_imports_of_egressd_its_errors_only(path: Path) -> None:
+    """The lab runs nodes of its own by the engine, and calls egressd as an outsider does."""
+    for name in imports(path):
+        top = name.partition(".")[0]
+        assert top not in CONFINED.keys() - {"singbox"}, f"the lab may not import {name}"
+        is_error = name == "egressd.model.errors" or name.startswith("egressd.model.errors.")
+        assert top != "egressd" or is_error, f"the lab may not import {name}"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +166,7 @@ def test_the_wings_of_netd_form_no_circle() -> None:
 
 
 def test_every_room_has_a_docstring() -> None:
-    for package in sorted(SOURCE.rglob("__init__.py")):
+    for package in sorted([*SOURCE.rglob("__init__.py"), *LAB.rglob("__init__.py")]):
         if package.stat().st_size or package.parent.name in ROOMS:
             text = ast.get_docstring(ast.parse(package.read_text())) or ""
             assert text or package.parent == SOURCE, f"{package.parent.name} has no docstring"

@@ -88,6 +88,16 @@ def test_requires_python_matches_the_pinned_pythons() -> None:
     assert [python for python in minors if python in asked] == PYTHONS
 
 
+def test_the_lab_needs_nothing_that_egressd_does_not_pin() -> None:
+    """`script/setup` installs the lab without a lock file of its own."""
+    egressd, lab = (
+        tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+        for folder in (".", "lab")
+    )
+    assert {*lab["dependencies"]} - {*egressd["dependencies"]} == {"egressd"}
+    assert lab["requires-python"] == egressd["requires-python"]
+
+
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_every_pin_has_a_wheel_allowed_by_its_lock_file(python: str, machine: str) -> None:

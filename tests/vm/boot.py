@@ -67,7 +67,8 @@ sleep 60
 
 _INSIDE: Final = """\
 cd {root}
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/run PYTHONDONTWRITEBYTECODE=1 PYTHONPATH={root}/src
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/run PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH={root}/src:{root}/lab/src
 exec {python} -m {module} {shared} {arguments}
 """
 
@@ -111,8 +112,8 @@ def run(module: str, shared: Path, *arguments: str, timeout_s: float) -> str:
     off as soon as the module has made `DONE` there. Raises subprocess.TimeoutExpired.
     """
     # The guest cannot store compiled modules, and would compile all of them at each run.
-    compileall.compile_dir(ROOT / "src", quiet=2)
-    compileall.compile_dir(ROOT / "tests" / "vm", quiet=2)
+    for folder in ("src", "lab/src", "tests/vm"):
+        compileall.compile_dir(ROOT / folder, quiet=2)
     init, initramfs = shared / "init", shared / "initramfs"
     init.write_text(_INIT.format(ninep=NINE_P, shared=shared, root=ROOT))
     init.chmod(0o755)

@@ -38,7 +38,7 @@ echo o > /proc/sysrq-trigger
 
 _LIVE: Final = """\
 cd {root}
-PYTHONPATH={root}/src .venv/bin/python -m tests.vm.inside.service {shared} %s
+PYTHONPATH={root}/src:{root}/lab/src .venv/bin/python -m tests.vm.inside.service {shared} %s
 sync
 echo o > /proc/sysrq-trigger
 """

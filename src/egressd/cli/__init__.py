@@ -1,21 +1,24 @@
-"""The command line: ``egressd serve``, ``egressd token``, ``egressd lab`` and the rest.
+"""The command line: ``egressd serve``, ``egressd token`` and the rest.
 
 Sub-commands are imported when they are called, since a shell prompt should not wait for a database
-library to load. Called by the console script; may import every room.
+library to load. Other distributions add commands by entry points of the group `GROUP`: egressd-lab
+adds ``egressd lab``. Called by the console script; may import every room.
 """
 
 from __future__ import annotations
 
 import sys
+from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Final
 
 import click
 
 from egressd import __version__
 from egressd.model.errors import EgressdError
 
-_LAZY = {
+COMMANDS: Final = {
     "serve": "egressd.cli.serve:serve",
     "status": "egressd.cli.device:status",
     "explain": "egressd.cli.device:explain",
@@ -33,9 +36,23 @@ _LAZY = {
     "restore": "egressd.cli.backup:restore",
     "license": "egressd.cli.license:license_",
     "completion": "egressd.cli.completion:completion",
-    "lab": "egressd_lab.commands:lab",
 }
-"""Command -> its object, as ``module:name``."""
+"""Command of egressd itself -> its object, as ``module:name``."""
+
+GROUP: Final = "egressd.commands"
+
+_NO_LAB: Final = (
+    "No such command 'lab': the lab is a distribution of its own, which comes with a checkout of"
+    " egressd and is installed by the checkout's script/setup."
+)
+
+
+@cache
+def _added() -> dict[str, str]:
+    """Return the commands of other distributions, as `COMMANDS` has egressd's own."""
+    from importlib.metadata import entry_points  # egressd's own commands do not wait for it
+
+    return {entry.name: entry.value for entry in entry_points(group=GROUP)}
 
 
 class LazyGroup(click.Group):
@@ -43,16 +60,25 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands, in the order in which help lists them."""
-        return list(_LAZY)
+        return [*COMMANDS, *sorted(_added().keys() - COMMANDS.keys())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of that name, or None."""
-        if cmd_name not in _LAZY:
+        place = COMMANDS.get(cmd_name) or _added().get(cmd_name)
+        if place is None:
             return None
-        module, _, name = _LAZY[cmd_name].partition(":")
+        module, _, name = place.partition(":")
         command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that `args` begin with. Raises click.UsageError if there is none."""
+        if args[0] == "lab" and "lab" not in _added() and not ctx.resilient_parsing:
+            ctx.fail(_NO_LAB)
+        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=LazyGroup)
