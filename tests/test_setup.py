@@ -163,6 +163,34 @@ def test_an_incomplete_environment_is_made_again(setup: ModuleType, left: str) -
     assert (setup.VENV / "pyvenv.cfg").stat().st_mtime_ns == made
 
 
+@pytest.mark.parametrize("option", [[], ["--device"], ["--dev"]])
+def test_a_checkout_gets_the_lab_once_and_a_device_does_not(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, option: list[str]
+) -> None:
+    """A virtual environment of before, with all else in place, gets it without the network."""
+    for step in ("check_machine", "install_packages", "packages_missing", "unpack_packages",
+                 "make_users", "install_python", "build_page", "install_web"):  # fmt: skip
+        monkeypatch.setattr(setup, step, lambda *_: None)
+    asked: list[tuple[str, ...]] = []
+
+    def captured(*argv: str, **_: object) -> subprocess.CompletedProcess[str]:
+        asked.append(argv)
+        return subprocess.CompletedProcess(argv, 0, "")
+
+    monkeypatch.setattr(setup, "captured", captured)
+    monkeypatch.setattr(sys, "argv", ["setup", *option])
+    setup.VENV.mkdir()
+    for _ in range(2):
+        setup.main()
+    if option == ["--device"]:
+        assert asked == []
+    else:
+        ((pip, *arguments),) = asked
+        assert pip == str(setup.VENV / "bin" / "pip")
+        assert arguments[-2:] == ["-e", str(ROOT / "lab")]
+        assert {"--no-index", "--no-deps", "--no-build-isolation"} <= {*arguments}
+
+
 def test_each_release_has_a_server_for_each_node_of_the_lab() -> None:
     """A package that is missing in one release has a replacement there."""
     found = load("setup").RELEASE_PACKAGES
