@@ -1,9 +1,6 @@
 """Run benchmarks one after the other, keep their results, and draw the plots.
 
-    python -m bench [NAME …]
-
-Names are those of the modules in this folder. Without a name, the benchmarks that
-docs/performance.md shows run.
+Each is a module of this folder, which ``python -m bench.NAME --help`` describes.
 """
 
 from __future__ import annotations
@@ -11,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from bench.arguments import Arguments
 from bench.plots import RESULTS, ROOT, draw
 
 SHOWN = ("forwarding", "turns", "nodes", "moves", "changes", "scale", "startup", "load", "api")
@@ -18,7 +16,10 @@ SHOWN = ("forwarding", "turns", "nodes", "moves", "changes", "scale", "startup",
 
 def main() -> None:
     """Run each benchmark in a process of its own; stop at the first that fails."""
-    names = sys.argv[1:] or list(SHOWN)
+    arguments = Arguments("", __doc__, keeps=False)
+    shown = f"a module's name (default: those that docs/performance.md shows, {', '.join(SHOWN)})"
+    arguments.add_argument("names", nargs="*", metavar="NAME", help=shown)
+    names = arguments.read().names or list(SHOWN)
     if unknown := [name for name in names if not (ROOT / "bench" / f"{name}.py").exists()]:
         sys.exit(f"bench: there is no {', '.join(unknown)}")
     RESULTS.mkdir(exist_ok=True)

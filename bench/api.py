@@ -1,20 +1,19 @@
 """The API under load: large imports, lists of many rules, many writers, reads beside writes.
 
 A write is timed until it is answered, when it is stored and in force. Paced requests are timed
-from when they were due, so that a stall counts for every request that it held up. ``--seconds N``
-sets how long the two loads last.
+from when they were due, so that a stall counts for every request that it held up.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+from bench.arguments import Arguments
 from bench.changes import Connection, address
 from bench.figures import keep, show, spread
 from egressd_lab.device import API_PREFIX
@@ -30,7 +29,7 @@ READERS = 20
 READS_PER_S = 200
 PACED_WRITERS = 4
 WRITES_PER_S = 20
-SECONDS = int(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 30
+SECONDS = 30
 
 Figures = dict[str, float | str]
 
@@ -101,9 +100,10 @@ def read_unchanged(lab: Lab) -> dict[str, Figures]:
 
 
 class Load:
-    """Threads, each with its own connection, that send requests until the time is over."""
+    """Threads, each with its own connection, that send requests for some seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: int) -> None:
+        self._seconds = seconds
         self.errors: list[str] = []
         self._threads: list[threading.Thread] = []
 
@@ -117,7 +117,7 @@ class Load:
         def work() -> None:
             due = begun = time.perf_counter()
             number = 0
-            while due < begun + SECONDS:
+            while due < begun + self._seconds:
                 time.sleep(max(0.0, due - time.perf_counter()))
                 try:
                     call(number)
@@ -165,27 +165,27 @@ def lost(lab: Lab, writers: list[Writer]) -> int:
     return sum(comments.get(writer.id) != writer.acknowledged for writer in writers)
 
 
-def write_at_once(lab: Lab, api: Connection) -> Figures:
+def write_at_once(lab: Lab, api: Connection, seconds: int) -> Figures:
     """Measure the most changes that 32 writers complete, each of them of its own rule."""
     rules = api.call("GET", "/rules", None)["data"]
     writers = [Writer(lab, rule) for rule in rules[:WRITERS]]
-    load, samples = Load(), list[float]()
+    load, samples = Load(seconds), list[float]()
     for writer in writers:
         load.add(samples, writer.write, 0)
     load.run()
     return {
         **spread(samples),
-        "per s": len(samples) / SECONDS,
+        "per s": len(samples) / seconds,
         "errors": len(load.errors),
         "lost": lost(lab, writers),
     }
 
 
-def read_and_write(lab: Lab) -> dict[str, Figures]:
+def read_and_write(lab: Lab, seconds: int) -> dict[str, Figures]:
     """Measure reads of lists and of the status, beside writes, at a steady pace."""
     rules = Connection(lab).call("GET", "/rules", None)["data"]
     writers = [Writer(lab, rule) for rule in rules[:PACED_WRITERS]]
-    load = Load()
+    load = Load(seconds)
     reads, writes = list[float](), list[float]()
 
     def reading(reader: Reader, path: str) -> Callable[[int], object]:
@@ -207,6 +207,9 @@ def read_and_write(lab: Lab) -> dict[str, Figures]:
 
 def main() -> None:
     """Measure imports, reads, concurrent writers, and reads beside writes."""
+    arguments = Arguments("api", __doc__)
+    arguments.number("--seconds", SECONDS, "the seconds of each of the two loads")
+    given = arguments.read()
     with Lab(LabSpec(nodes=())) as lab:
         lab.start_egressd()
         api = Connection(lab)
@@ -217,10 +220,12 @@ def main() -> None:
         show("imports, request to in force (s)", imports)
         lists = read_unchanged(lab)
         show(f"lists of {RULES:,} rules (ms)", lists)
-        loads = {f"{WRITERS} writers": write_at_once(lab, api)} | read_and_write(lab)
+        loads = {f"{WRITERS} writers": write_at_once(lab, api, given.seconds)}
+        loads |= read_and_write(lab, given.seconds)
     average = os.getloadavg()[0]
     show(f"under load, {RULES:,} rules (ms); load average {average:.1f}", loads)
-    keep("api", {"imports": imports, "lists": lists, "loads": loads, "load average": average})
+    figures = {"imports": imports, "lists": lists, "loads": loads, "load average": average}
+    keep("api", figures, given.json)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import json
 import time
 from typing import Any
 
+from bench.arguments import Arguments
 from bench.figures import keep, show, spread
 from egressd_lab.device import API_PORT, API_PREFIX, rule_body
 from egressd_lab.lab import Lab
@@ -94,6 +95,7 @@ def measure(lab: Lab, rules: int) -> dict[str, float]:
 
 def main() -> None:
     """Measure with 10, 1,000 and 10,000 rules."""
+    given = Arguments("changes", __doc__).read()
     rows = {}
     with Lab(LabSpec(clients=max(BYSTANDERS), nodes=("ss",))) as lab:
         lab.start_egressd()
@@ -101,7 +103,7 @@ def main() -> None:
         for rules in (10, 1_000, 10_000):
             rows[f"{rules:,} rules"] = measure(lab, rules)
     show("one client's move, request to effect (ms)", rows)
-    keep("changes", rows)
+    keep("changes", rows, given.json)
 
 
 if __name__ == "__main__":

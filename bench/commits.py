@@ -1,8 +1,5 @@
 """Two commits as the router of one lab, in turns.
 
-    python -m bench.commits CHECKOUT [forwarding|udp …] [--rounds N]
-
-CHECKOUT is the folder of another checkout, set up by its ``script/setup``: the commit before, say.
 The namespaces, addresses, data and nodes are the same for both, so that only the code differs.
 ``forwarding`` measures `bench.forwarding`'s figures with 10,000 rules; ``udp`` measures datagrams
 of one client through a Shadowsocks node. *Within noise of before* is a ratio of 0.97 or better, or
@@ -11,21 +8,22 @@ of one client through a Shadowsocks node. *Within noise of before* is a ratio of
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
 from bench import ends, forwarding
-from bench.figures import Tables, keep, option
+from bench.arguments import Arguments
+from bench.figures import Tables, keep
 from bench.sites import SERVER, Measure, Site, compare, egressd_pids
 from bench.turns import RULES, clear
 from egressd_lab.device import COMMAND
 from egressd_lab.process import Program
 from egressd_lab.spec import LabSpec
 
-ROUNDS = option("--rounds", 12)
-SECONDS = option("--seconds", 2)
+ROUNDS = 12
+SECONDS = 2
 BEFORE = "before"
 AFTER = "this commit"
 
@@ -58,19 +56,19 @@ class Commits:
         return measure()
 
 
-def in_kernel(checkout: Path) -> Tables:
+def in_kernel(given: argparse.Namespace) -> Tables:
     """Compare targets whose traffic stays in the kernel, with many rules."""
     with Site(LabSpec(nodes=("ss",), clients=21)) as site, forwarding.iperf_server(site):
         forwarding.egressd(site, RULES)
-        commits = Commits(site, checkout)
+        commits = Commits(site, given.checkout)
         tables: Tables = {}
         for target, node in forwarding.TARGETS.items():
-            measure = forwarding.Way(site, node).measure
-            tables |= compared(f"forwarding, {target}", commits, measure)
+            measure = forwarding.Way(site, given.seconds, node).measure
+            tables |= compared(f"forwarding, {target}", commits, measure, given.rounds)
         return tables
 
 
-def datagrams(checkout: Path) -> Tables:
+def datagrams(given: argparse.Namespace) -> Tables:
     """Compare UDP through a node."""
     with Site(LabSpec(nodes=("ss",))) as site:
         lab = site.lab
@@ -78,31 +76,43 @@ def datagrams(checkout: Path) -> Tables:
         lab.api.post("/nodes", lab.nodes["ss"].draft())
         lab.api.post("/rules", {"ip": lab.client(1).address, "target_node": "ss"})
         site.pids = egressd_pids(lab)
-        return compared("UDP through ss", Commits(site, checkout), partial(exchanged, site))
+        commits, measure = Commits(site, given.checkout), partial(exchanged, site, given.seconds)
+        return compared("UDP through ss", commits, measure, given.rounds)
 
 
-def exchanged(site: Site) -> dict[str, float]:
+def exchanged(site: Site, seconds: int) -> dict[str, float]:
     """Measure datagrams and answers of one client."""
     source = site.lab.client(1).address
     used = site.used_s()
-    count = site.client(1, ends.exchange_datagrams, source, SERVER, SECONDS)
+    count = site.client(1, ends.exchange_datagrams, source, SERVER, seconds)
     cost = (site.used_s() - used) * 1e6 / max(count, 1)
-    return {"answers (1/s)": count / SECONDS, "router's CPU of one (µs)": cost}
+    return {"answers (1/s)": count / seconds, "router's CPU of one (µs)": cost}
 
 
-def compared(title: str, commits: Commits, measure: Measure) -> Tables:
+def compared(title: str, commits: Commits, measure: Measure, rounds: int) -> Tables:
     """Compare both commits, in turn."""
     ways = {name: partial(commits.measured, name, measure) for name in (BEFORE, AFTER)}
-    return compare(title, ways, BEFORE, ROUNDS)
+    return compare(title, ways, BEFORE, rounds)
 
 
-KINDS: Mapping[str, Callable[[Path], Tables]] = {"forwarding": in_kernel, "udp": datagrams}
+KINDS: Mapping[str, Callable[[argparse.Namespace], Tables]] = {
+    "forwarding": in_kernel,
+    "udp": datagrams,
+}
 
 
-def main(checkout: Path, kinds: list[str]) -> None:
+def main() -> None:
     """Measure, and keep the tables."""
-    keep("commits", {kind: KINDS[kind](checkout) for kind in kinds or KINDS})
+    arguments = Arguments("commits", __doc__)
+    text = "the folder of another checkout, set up by its script/setup: the commit before, say"
+    arguments.add_argument("checkout", type=Path, metavar="CHECKOUT", help=text)
+    arguments.parts(KINDS)
+    arguments.number("--rounds", ROUNDS, "rounds of each comparison")
+    arguments.number("--seconds", SECONDS, "seconds of each transfer")
+    given = arguments.read()
+    given.checkout = given.checkout.resolve()
+    keep("commits", {kind: KINDS[kind](given) for kind in given.parts or KINDS}, given.json)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve(), [kind for kind in KINDS if kind in sys.argv[2:]])
+    main()

@@ -3,14 +3,12 @@
 Chromium runs at a client of the lab and opens the page over HTTPS, with an empty cache. Times are
 taken inside the page: from the navigation's start until rows are in the document, and from an input
 until the frame that shows its result. Beside them stands the CPU time of the page's main thread,
-which is independent of other work on the machine. ``--minutes N`` sets how long the page is left
-open under live updates, while rules change; its heap is measured after a full collection.
-``--rounds N`` sets how often the page is loaded, and its filters and sorts are tried.
+which is independent of other work on the machine. Then the page is left open under live
+updates, while rules change; its heap is measured after a full collection.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from typing import Any
@@ -18,15 +16,16 @@ from typing import Any
 from playwright.sync_api import CDPSession, Page
 
 from bench.api import RULES
+from bench.arguments import Arguments
 from bench.changes import address
-from bench.figures import keep, option, show, spread
+from bench.figures import keep, show, spread
 from egressd_lab import netns
 from egressd_lab.lab import Lab
 from tests.web.chromium import chromium, context
 from tests.web.site import URL, Site
 
-ROUNDS = option("--rounds", 7)
-MINUTES = float(sys.argv[sys.argv.index("--minutes") + 1]) if "--minutes" in sys.argv else 10.0
+ROUNDS = 7
+MINUTES = 10.0
 SAMPLE_S = 20.0
 CHANGES_PER_S = 5
 FILTERS = ("1", "10.80.7", "seat 77", "direct", "reject 9", "no such thing", "")
@@ -90,10 +89,10 @@ def inspected(page: Page) -> CDPSession:
     return cdp
 
 
-def first_rows(site: Site) -> dict[str, list[float]]:
+def first_rows(site: Site, rounds: int) -> dict[str, list[float]]:
     """Return the milliseconds from a navigation to rows, each time with an empty cache."""
     samples, used = [], []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         made = context(site.browser, state=site.state)
         page = made.new_page()
         cdp = inspected(page)
@@ -104,15 +103,15 @@ def first_rows(site: Site) -> dict[str, list[float]]:
     return {"first rows, ms": samples, "first rows, ms of CPU": used}
 
 
-def reactions(page: Page) -> dict[str, list[float]]:
+def reactions(page: Page, rounds: int) -> dict[str, list[float]]:
     """Return the milliseconds from an input to its result on the page."""
     cdp = inspected(page)
     filters, used = [], []
-    for typed in FILTERS * ROUNDS:
+    for typed in FILTERS * rounds:
         before = cpu(cdp)
         filters.append(float(page.evaluate(FILTER, typed)))
         used.append(cpu(cdp) - before)
-    sorts = [float(page.evaluate(SORT, column)) for _ in range(ROUNDS) for column in (0, 1, 2)]
+    sorts = [float(page.evaluate(SORT, column)) for _ in range(rounds) for column in (0, 1, 2)]
     frames = [float(one) for _ in range(3) for one in page.evaluate(SCROLL)]
     return {
         "filter, ms": filters,
@@ -129,10 +128,8 @@ def heap(cdp: CDPSession) -> float:
     return float(usage["usedSize"]) / 2**20
 
 
-def memory(site: Site, page: Page) -> list[float]:
-    """Return the heap over `MINUTES` of changes, half of them on the rules, half on the
-    overview.
-    """
+def memory(site: Site, page: Page, minutes: float) -> list[float]:
+    """Return the heap over minutes of changes, half of them on the rules, half on the overview."""
     done = threading.Event()
 
     def change() -> None:
@@ -151,7 +148,7 @@ def memory(site: Site, page: Page) -> list[float]:
         page.wait_for_timeout(5000)
         if path == "rules":
             thread.start()
-        end = time.monotonic() + MINUTES * 30
+        end = time.monotonic() + minutes * 30
         while time.monotonic() < end:
             page.wait_for_timeout(SAMPLE_S * 1000)
             samples.append(heap(cdp))
@@ -162,6 +159,10 @@ def memory(site: Site, page: Page) -> list[float]:
 
 def main() -> None:
     """Measure, show the figures and keep them."""
+    arguments = Arguments("console", __doc__)
+    arguments.number("--rounds", ROUNDS, "loads of the page, and trials of its filters and sorts")
+    arguments.number("--minutes", MINUTES, "minutes for which the page is left open")
+    given = arguments.read()
     targets = ("DIRECT", "REJECT", "Interface:wan1", "Interface:wan2")
     rows = [f"{address(n)},{targets[n % 4]},seat {n}" for n in range(RULES)]
     with Lab() as lab:
@@ -170,11 +171,11 @@ def main() -> None:
         with chromium(netns.namespace(lab.name, "client3")) as browser:
             site = Site(lab, browser)
             site.log_in()
-            times = first_rows(site)
+            times = first_rows(site, given.rounds)
             with site.visit("#/rules") as page:
                 page.evaluate(FIRST_ROWS)
-                times |= reactions(page)
-                heaps = memory(site, page)
+                times |= reactions(page, given.rounds)
+                heaps = memory(site, page, given.minutes)
     figures: dict[str, Figures] = {name: {**spread(samples)} for name, samples in times.items()}
     half = len(heaps) // 2
     for path, samples in (("rules", heaps[:half]), ("overview", heaps[half:])):
@@ -184,7 +185,7 @@ def main() -> None:
             "last": samples[-1],
         }
     show(f"The console with {RULES} rules", figures)
-    keep("console", figures)
+    keep("console", figures, given.json)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""``delay/all`` of 1,000 nodes of which half are dead: ``python -m bench.delays``.
+"""``delay/all`` of 1,000 nodes of which half are dead.
 
 A quarter refuse connections, a quarter are black holes; the rest are real Shadowsocks servers.
 During the measurement a client of a living node keeps requesting a page: its waiting times show
@@ -13,6 +13,8 @@ import time
 from statistics import median
 from typing import Any
 
+from bench.arguments import Arguments
+from bench.figures import keep
 from egressd_lab.lab import Lab
 from egressd_lab.spec import LabSpec
 
@@ -43,6 +45,8 @@ def pages(lab: Lab, ending: threading.Event, waits: list[float]) -> None:
 
 
 def main() -> None:
+    """Measure, and print the figures as JSON."""
+    given = Arguments("delays", __doc__).read()
     inbound: dict[str, Any] = {
         "type": "shadowsocks",
         "listen_port": 8388,
@@ -86,6 +90,7 @@ def main() -> None:
             ],
         }
         print(json.dumps(result))
+    keep("delays", result, given.json)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A peer's engine as a process of its own: ``python -m bench.engine sing-box|xray CONFIG``.
+"""A peer's engine as a process of its own, which `bench.peers` starts.
 
 Both come as Python modules, which run the same code as their own commands. A ``CONFIG.started``
 appears once the engine listens.
@@ -13,11 +13,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
 
+from bench.arguments import Arguments
 from egressd_lab.engine import started_file
 
 _ENDING = {signal.SIGTERM, signal.SIGINT}
@@ -30,9 +30,16 @@ def held_file(config: Path) -> Path:
 
 def main() -> None:
     """Run until SIGTERM or SIGINT."""
-    kind, path = sys.argv[1], Path(sys.argv[2])
+    arguments = Arguments("engine", __doc__, keeps=False)
+    arguments.add_argument("kind", choices=["sing-box", "xray"], help="the engine")
+    arguments.add_argument("config", type=Path, metavar="CONFIG", help="its configuration, JSON")
+    arguments.add_argument("--hold", action="store_true", help="wait for SIGUSR1; of Xray only")
+    given = arguments.read()
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING | {signal.SIGHUP, signal.SIGUSR1})
-    (_sing_box if kind == "sing-box" else _xray)(path)
+    if given.kind == "sing-box":
+        _sing_box(given.config)
+    else:
+        _xray(given.config, hold=given.hold)
 
 
 def _sing_box(path: Path) -> None:
@@ -47,10 +54,10 @@ def _sing_box(path: Path) -> None:
         engine.stop()
 
 
-def _xray(path: Path) -> None:
+def _xray(path: Path, *, hold: bool) -> None:
     import xray  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
-    if "--hold" in sys.argv:
+    if hold:
         held_file(path).touch()
         signal.sigwait({signal.SIGUSR1})
     # It serves inside this call, which never returns.

@@ -64,20 +64,16 @@ def compared(samples: Mapping[str, Mapping[str, Sequence[float]]], base: str) ->
     return tables
 
 
-def option(name: str, default: int) -> int:
-    """Return the number that follows `name` on the command line."""
-    return int(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else default
-
-
-def keep(name: str, figures: Mapping[str, object]) -> None:
-    """Write the figures to the file that follows ``--json`` on the command line, if any.
+def keep(name: str, figures: Mapping[str, object], path: Path | None) -> None:
+    """Write the figures to the file of ``--json``, if there is one.
 
     The file also holds the command that produced them and the machine's data.
     """
-    if "--json" not in sys.argv:
+    if path is None:
         return
-    path = Path(sys.argv[sys.argv.index("--json") + 1])
-    without = [a for a in sys.argv[1:] if a not in ("--json", str(path))]
+    words = iter(sys.argv[1:])
+    # An option and its value are one word with "=", and two without.
+    without = [w for w in words if not (w.startswith("--json=") or (w == "--json" and next(words)))]
     machine = {"cores": os.cpu_count(), "kernel": os.uname().release, "load": os.getloadavg()[0]}
     command = " ".join([".venv/bin/python", "-m", f"bench.{name}", *without])
     document = {name: figures, "command": command, "machine": machine}

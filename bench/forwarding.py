@@ -1,7 +1,5 @@
 """The cost of a router: plain Linux, egressd's DIRECT and Interface, and peers' direct outbounds.
 
-    python -m bench.forwarding [--rounds N]
-
 Equal labs stand side by side, each with another program in its router. All are measured in turn,
 again and again, and each begins in its turn. The two ends of the traffic have a core each. A
 reported ratio is the median of the rounds' own ratios to plain forwarding.
@@ -17,16 +15,17 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from bench import ends, peers
+from bench.arguments import Arguments
 from bench.changes import fill
-from bench.figures import keep, option
+from bench.figures import keep
 from bench.sites import GIGA, SERVER, Measure, Site, compare, egressd_pids
 from egressd_lab.device import rule_body
 from egressd_lab.lab import Lab
 from egressd_lab.netns import exec_argv
 from egressd_lab.spec import LabSpec
 
-ROUNDS = option("--rounds", 5)
-SECONDS = option("--seconds", 2)
+ROUNDS = 5
+SECONDS = 2
 SETTLE_S = 0.5
 """Seconds to wait after a rule's change, so that the clean-up is not measured as forwarding."""
 _TRIES, _LISTENS_AGAIN_S = 3, 0.5
@@ -45,8 +44,11 @@ the same one.
 class Way:
     """One way through one router: all its figures."""
 
-    def __init__(self, site: Site, target: str = "", *, in_kernel: bool = True) -> None:
+    def __init__(
+        self, site: Site, seconds: int, target: str = "", *, in_kernel: bool = True
+    ) -> None:
         self._site = site
+        self._seconds = seconds
         self._target = target
         self._in_kernel = in_kernel
         self._client = site.lab.client(CLIENT)
@@ -91,7 +93,7 @@ class Way:
         """Return a run's summary, and the CPU seconds of both ends and all between them."""
         pinned = f"{ends.CLIENT_CORE},{ends.SERVER_CORE}"
         argv = ["iperf3", "-c", SERVER, "-B", self._client.address, "-A", pinned, "-J"]
-        argv = exec_argv(self._client.host.namespace, [*argv, "-t", str(SECONDS), *options])
+        argv = exec_argv(self._client.host.namespace, [*argv, "-t", str(self._seconds), *options])
         for tries_left in reversed(range(_TRIES)):
             before = self._site.used_s()
             done = subprocess.run(argv, capture_output=True, check=False, text=True, timeout=60)
@@ -104,7 +106,9 @@ class Way:
             time.sleep(_LISTENS_AGAIN_S)
         end: dict[str, dict[str, float]] = result["end"]
         percent = end["cpu_utilization_percent"]
-        return end, (percent["host_total"] + percent["remote_total"]) / 100 * SECONDS + between
+        return end, (
+            percent["host_total"] + percent["remote_total"]
+        ) / 100 * self._seconds + between
 
 
 @contextmanager
@@ -157,6 +161,10 @@ PEERS: Mapping[str, Callable[..., peers.Engine]] = {
 
 def main() -> None:
     """Measure all ways, in alternating rounds."""
+    arguments = Arguments("forwarding", __doc__)
+    arguments.number("--rounds", ROUNDS, "rounds of the comparison")
+    arguments.number("--seconds", SECONDS, "seconds of each transfer")
+    given = arguments.read()
     spec = LabSpec(nodes=("ss",), clients=21)
     with ExitStack() as stack:
 
@@ -168,19 +176,21 @@ def main() -> None:
         ways: dict[str, Measure] = {}
         first = site()
         plain(stack, first)
-        ways[PLAIN] = Way(first).measure
+        ways[PLAIN] = Way(first, given.seconds).measure
         for rules in RULES:
             device = site()
             egressd(device, rules)
             for name, target in TARGETS.items():
-                ways[f"egressd {name}, {rules:,} rules"] = Way(device, target).measure
+                ways[f"egressd {name}, {rules:,} rules"] = Way(
+                    device, given.seconds, target
+                ).measure
         for name, start in PEERS.items():
             other = site()
             peer(start, other)
-            ways[name] = Way(other, in_kernel=False).measure
+            ways[name] = Way(other, given.seconds, in_kernel=False).measure
 
-        tables = compare("forwarding", ways, PLAIN, ROUNDS)
-    keep("forwarding", tables)
+        tables = compare("forwarding", ways, PLAIN, given.rounds)
+    keep("forwarding", tables, given.json)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """The cost of an import of nodes: reading 2,000 nodes, and the api's memory for a large text.
 
-    python -m bench.imports [--json FILE]
-
 Reading is timed by the process's own clock, in this process. Memory is the growth, at its peak, of
 a process that contains the whole api (and a double in place of netd), its own copies of the request
 included.
@@ -17,6 +15,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
+from bench.arguments import Arguments
 from bench.figures import keep, show
 from egressd.formats.nodes import parse_nodes
 from egressd.formats.rows import Accepted
@@ -126,11 +125,12 @@ def memory(text: bytes) -> dict[str, float]:
 
 def main() -> None:
     """Measure, and show the figures."""
+    given = Arguments("imports", __doc__).read()
     times = {name: {"ms": reading(make())} for name, make in TEXTS.items()}
     show(f"{NODES:,} nodes, read", times)
     peaks = {"Clash entries": memory(large())}
     show("the api's memory, at its peak", peaks)
-    keep("imports", {"times": times, "memory": peaks})
+    keep("imports", {"times": times, "memory": peaks}, given.json)
 
 
 if __name__ == "__main__":

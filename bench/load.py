@@ -1,7 +1,5 @@
 """The load that a small box has to hold, all at once.
 
-    python -m bench.load [--seconds N]
-
 A thousand clients, half of them through 500 nodes and half by the WANs; 10,000 rules, 2,000 nodes;
 100,000 tracked flows and 2,000 held connections; beside it a platform that reads 200 times a second
 and moves clients 20 times a second. Clients that are not moved must not notice.
@@ -16,6 +14,7 @@ from itertools import cycle
 from typing import Final
 
 from bench.api import SECONDS, read_and_write
+from bench.arguments import Arguments
 from bench.changes import address
 from bench.figures import keep, show
 from bench.meter import used_s
@@ -47,6 +46,9 @@ TALK_S: Final = 5.0
 
 def main() -> None:
     """Build up the load, measure, and show the figures."""
+    arguments = Arguments("load", __doc__)
+    arguments.number("--seconds", SECONDS, "seconds of the platform's load")
+    given = arguments.read()
     make_room()
     with Lab(LabSpec(nodes=(), clients=OWN_NAMESPACE + CLIENTS)) as lab:
         lab.start_egressd()
@@ -56,14 +58,14 @@ def main() -> None:
         lab.internet.run("ip", "route", "add", "blackhole", SILENT)
         pids = egressd_pids(lab)
         with JoinedNamespace(netns.namespace(lab.name, "crowd")) as crowd:
-            lasts_s = SECONDS + 2 * LEAD_S
+            lasts_s = given.seconds + 2 * LEAD_S
             flowing = crowd.start(flow, by_wan, lasts_s)
             holding = crowd.start(
                 hold, by_node * HELD, lasts_s, period_s=TALK_S, answer_s=TALK_S * 2
             )
             time.sleep(LEAD_S)
             begun, used = time.monotonic(), used_s(pids)
-            loads = read_and_write(lab)
+            loads = read_and_write(lab, given.seconds)
             share = (used_s(pids) - used) / (time.monotonic() - begun)
             status = lab.api.get("/system/status")
             held = memory.resident(pids)
@@ -77,7 +79,7 @@ def main() -> None:
     }
     show(f"a platform beside {CLIENTS:,} clients, {RULES:,} rules, {USED} nodes (ms)", loads)
     show("the device meanwhile", {"": found})
-    keep("load", {"loads": loads, "device": found})
+    keep("load", {"loads": loads, "device": found}, given.json)
 
 
 def configure(lab: Lab, by_wan: Sequence[str], by_node: Sequence[str]) -> None:

@@ -1,8 +1,6 @@
 """The loss of an engine worker: the time until its clients' new connections work again, and the
 effect on the other clients.
 
-    python -m bench.losses
-
 Each client has a target of its own. The worker with the most targets is killed, while some clients
 connect again and again, and each of these also holds a connection.
 """
@@ -18,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from bench.arguments import Arguments
 from bench.figures import keep, show
 from egressd_lab import netns
 from egressd_lab.lab import Lab
@@ -163,10 +162,11 @@ def measure(targets: int) -> dict[str, float]:
 
 def main() -> None:
     """Measure with 200 and 1,000 targets."""
+    given = Arguments("losses", __doc__).read()
     make_room()
     rows = {f"{targets:,} targets": measure(targets) for targets in TARGETS}
     show("a lost engine worker (the worst of three)", rows)
-    keep("losses", rows)
+    keep("losses", rows, given.json)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """One client's move among many rules: egressd's API against its peers' documented means.
 
-    python -m bench.moves [--rounds N]
-
 | contestant | how a client is moved |
 |---|---|
 | egressd | ``PUT /rules/{id}`` |
@@ -21,22 +19,23 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from itertools import cycle
 from pathlib import Path
 
 from bench import peers
+from bench.arguments import Arguments
 from bench.changes import BYSTANDERS, Connection, address, fill
-from bench.figures import compared, keep, option, show
+from bench.figures import compared, keep, show
 from bench.sites import SERVER, Site, alternate
 from egressd_lab.client import Connection as Held
 from egressd_lab.device import rule_body
 from egressd_lab.lab import Lab
 from egressd_lab.spec import LabSpec
 
-ROUNDS = option("--rounds", 12)
+ROUNDS = 12
 RULES = (10, 1_000, 10_000)
 BASE = "egressd"
 PROBE = "the datagram alone"
@@ -285,7 +284,7 @@ CONTESTANTS: Mapping[str, Callable[[Site, int], Contestant]] = {
 }
 
 
-def measure(rules: int) -> dict[str, dict[str, float]]:
+def measure(rules: int, rounds: int) -> dict[str, dict[str, float]]:
     """Measure all contestants with `rules` rules."""
     with ExitStack() as stack:
         made: dict[str, Contestant] = {}
@@ -296,7 +295,7 @@ def measure(rules: int) -> dict[str, dict[str, float]]:
             contestant.connect()
             contestant.sample()
         ways = {name: partial(_sample, name, made[name]) for name in made}
-        samples = alternate(ROUNDS, {**ways, PROBE: made[BASE].probe})
+        samples = alternate(rounds, {**ways, PROBE: made[BASE].probe})
         rows = compared(samples, BASE)[FIGURE]
         for name, contestant in made.items():
             rows[name] |= contestant.outcome()
@@ -309,12 +308,15 @@ def _sample(name: str, contestant: Contestant) -> dict[str, float]:
     return found
 
 
-def main(sizes: Sequence[int] = RULES) -> None:
+def main() -> None:
     """Measure with 10, 1,000 and 10,000 rules."""
-    tables = {f"{rules:,} rules": measure(rules) for rules in sizes}
+    arguments = Arguments("moves", __doc__)
+    arguments.number("--rounds", ROUNDS, "moves of each means")
+    given = arguments.read()
+    tables = {f"{rules:,} rules": measure(rules, given.rounds) for rules in RULES}
     for title, rows in tables.items():
         show(f"one client's move, request to effect (ms); {title}", rows)
-    keep("moves", tables)
+    keep("moves", tables, given.json)
 
 
 if __name__ == "__main__":

@@ -1,34 +1,33 @@
 """Traffic through a proxy node: egressd, a hand-written sing-box, Xray and Debian's redirectors.
 
-    python -m bench.nodes [socks5|ss|trojan|many …] [--rounds N] [--seconds N]
-
 The nodes' programs and the traffic's ends are the same for all; so is the machine, whose two cores
-the router shares with them. The base of the ratios is one sing-box process with the same node. With
-200 targets each of 200 clients has a node of its own and one connection, all at once.
+the router shares with them. The base of the ratios is one sing-box process with the same node. The
+part ``many`` gives each of 200 clients a node of its own and one connection, all at once.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from bench import ends, peers
-from bench.figures import Tables, keep, option
+from bench.arguments import Arguments
+from bench.figures import Tables, keep
 from bench.sites import SERVER, Site, compare, egressd_pids
 from egressd_lab.client import Client
 from egressd_lab.lab import Lab
 from egressd_lab.nodes import PASSWORD, USER
 from egressd_lab.spec import OWN_NAMESPACE, LabSpec
 
-ROUNDS = option("--rounds", 5)
-SECONDS = option("--seconds", 2)
-TARGETS = option("--targets", 200)
+ROUNDS = 5
+SECONDS = 2
+TARGETS = 200
 BASE = "sing-box"
 TROJAN_PORT = 443
-MANY = f"{TARGETS} socks5 nodes"
+MANY = "many"
 
 SOCKS5: Mapping[str, Any] = {
     "type": "socks",
@@ -44,8 +43,9 @@ Start = Callable[[Lab, Address], Sequence[int]]
 class Way:
     """The path from some clients through a node."""
 
-    def __init__(self, site: Site, clients: Sequence[Client]) -> None:
+    def __init__(self, site: Site, seconds: int, clients: Sequence[Client]) -> None:
         self._site = site
+        self._seconds = seconds
         self._clients = clients
 
     def measure(self) -> dict[str, float]:
@@ -54,7 +54,7 @@ class Way:
         """
         figures = {}
         for way in ("up", "down"):
-            rate, cost = self._site.transfer(self._clients, SECONDS, way)
+            rate, cost = self._site.transfer(self._clients, self._seconds, way)
             figures[f"{way} (Gbit/s)"] = rate
             figures[f"{way}: router's CPU (s/GB)"] = cost
         if len(self._clients) == 1:
@@ -164,9 +164,14 @@ def many_xray(lab: Lab, nodes: Sequence[Address]) -> Sequence[int]:
     return peers.with_tproxy(lab, "xray", peers.xray(outbounds, rules)).pids
 
 
-def add_many_nodes(lab: Lab) -> list[Address]:
-    """Add `TARGETS` SOCKS5 nodes, all of one process."""
-    addresses = lab.add_engine_node("many", [dict(SOCKS5)] * TARGETS)
+def title_of_many(targets: int) -> str:
+    """Return the name of the comparison with a node for each of `targets` clients."""
+    return f"{targets} socks5 nodes"
+
+
+def add_many_nodes(lab: Lab, targets: int) -> list[Address]:
+    """Add SOCKS5 nodes, all of one process."""
+    addresses = lab.add_engine_node("many", [dict(SOCKS5)] * targets)
     return [(address, SOCKS5["listen_port"]) for address in addresses]
 
 
@@ -189,7 +194,7 @@ def add_node(lab: Lab, protocol: str) -> Address:
     return lab.add_engine_node("trojan", [inbound])[0], TROJAN_PORT
 
 
-def compare_one(protocol: str) -> Tables:
+def compare_one(protocol: str, given: argparse.Namespace) -> Tables:
     """Compare all contestants for one protocol."""
     kinds = (protocol,) if protocol == "ss" else ()
     with ExitStack() as stack:
@@ -197,33 +202,44 @@ def compare_one(protocol: str) -> Tables:
         for name, start in CONTESTANTS[protocol].items():
             site = stack.enter_context(Site(LabSpec(nodes=kinds)))
             site.pids = start(site.lab, add_node(site.lab, protocol), protocol=protocol)
-            ways[name] = Way(site, [site.lab.client(1)]).measure
-        return compare(protocol, ways, BASE, ROUNDS)
+            ways[name] = Way(site, given.seconds, [site.lab.client(1)]).measure
+        return compare(protocol, ways, BASE, given.rounds)
 
 
-def compare_many() -> Tables:
+def compare_many(given: argparse.Namespace) -> Tables:
     """Compare the contestants with a node for each of many clients."""
     contestants = {BASE: many_sing_box, "egressd": many_egressd, "Xray": many_xray}
     with ExitStack() as stack:
         ways = {}
         for name, start in contestants.items():
-            spec = LabSpec(nodes=(), clients=OWN_NAMESPACE + TARGETS)
+            spec = LabSpec(nodes=(), clients=OWN_NAMESPACE + given.targets)
             site = stack.enter_context(Site(spec))
-            site.pids = start(site.lab, add_many_nodes(site.lab))
-            ways[name] = Way(site, many_clients(site.lab)).measure
-        return compare(MANY, ways, BASE, ROUNDS)
+            site.pids = start(site.lab, add_many_nodes(site.lab, given.targets))
+            ways[name] = Way(site, given.seconds, many_clients(site.lab)).measure
+        return compare(title_of_many(given.targets), ways, BASE, given.rounds)
+
+
+def add_options(arguments: Arguments, rounds: int) -> None:
+    """Add the options of comparisons through nodes. `rounds` is a default."""
+    arguments.number("--rounds", rounds, "rounds of each comparison")
+    arguments.number("--seconds", SECONDS, "seconds of each transfer")
+    arguments.number("--targets", TARGETS, f"clients and nodes of the part {MANY}")
 
 
 def main() -> None:
     """Compare each protocol, then many nodes; or only the parts that the command line names."""
-    names = [name for name in (*CONTESTANTS, "many") if name in sys.argv[1:]]
+    parts = (*CONTESTANTS, MANY)
+    arguments = Arguments("nodes", __doc__)
+    arguments.parts(parts)
+    add_options(arguments, ROUNDS)
+    given = arguments.read()
     tables = {}
-    for name in names or (*CONTESTANTS, "many"):
-        if name == "many":
-            tables[MANY] = compare_many()
+    for name in given.parts or parts:
+        if name == MANY:
+            tables[title_of_many(given.targets)] = compare_many(given)
         else:
-            tables[name] = compare_one(name)
-    keep("nodes", tables)
+            tables[name] = compare_one(name, given)
+    keep("nodes", tables, given.json)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,26 @@
 """Ping times of a saturated client: with the queue that limits have here, and with a pfifo.
 
-``.venv/bin/python -m bench.ping`` measures on the running kernel (1 minute), with ``vm`` behind it
-on Debian's, booted under QEMU (5 minutes). The client is limited to 2 Mbps both ways and kept busy
-by TCP flows; beside them it pings the server ten times a second.
+The client is limited to 2 Mbps both ways and kept busy by TCP flows; beside them it pings the
+server ten times a second. The kernel is the running one (1 minute), or Debian's, booted under QEMU
+(5 minutes).
 """
 
 from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from statistics import median
 from typing import Final
 
+from bench.arguments import Arguments
 from bench.figures import keep, percentile, show
 from egressd.planner.shaping import shape
 from tests.support.shaping import SERVER, Site, limit, start_tcp
 from tests.vm import boot
 
+VM: Final = "vm"
 KBPS: Final = 2_000
 CLIENT: Final = "10.77.1.2"
 PINGS: Final = 80
@@ -32,14 +33,25 @@ Rows = dict[str, dict[str, float | str]]
 
 def main() -> None:
     """Measure here, or in a VM."""
-    if "vm" in sys.argv:
+    arguments = Arguments("ping", __doc__)
+    text = "measure on Debian's kernel instead of the running one"
+    arguments.add_argument("place", nargs="?", type=place, metavar="vm", help=text)
+    given = arguments.read()
+    if given.place == VM:
         with tempfile.TemporaryDirectory() as shared:
             print(boot.run("bench.ping", Path(shared), timeout_s=600))
         return
     subprocess.run(["modprobe", "-qa", *_MODULES], check=False)
     rows = measure()
     show(f"ping through a client saturated at {KBPS / 1000:g} Mbps", rows)
-    keep("ping", rows)
+    keep("ping", rows, given.json)
+
+
+def place(text: str) -> str:
+    """Return `VM`, or the folder that `tests.vm.boot` names there. Raises ValueError."""
+    if text != VM and not Path(text).is_dir():
+        raise ValueError(text)
+    return text
 
 
 def measure() -> Rows:

@@ -1,17 +1,14 @@
-"""The plots of docs/performance.md, drawn from bench/results: ``python -m bench.plots``."""
+"""Draw the plots of docs/performance.md from bench/results."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-import matplotlib as mpl  # type: ignore[import-not-found, unused-ignore]
-
-mpl.use("svg")
-
-from matplotlib import pyplot as plt  # type: ignore[import-not-found, unused-ignore]
+from bench.arguments import Arguments
 
 ROOT: Final = Path(__file__).parent.parent
 RESULTS: Final = ROOT / "bench" / "results"
@@ -21,9 +18,21 @@ _OWN, _BASE, _PEER = "#0f766e", "#64748b", "#d97706"
 Figures = Mapping[str, Any]
 
 
+@cache
+def pyplot() -> Any:
+    """Return matplotlib's, which only ``script/setup --bench`` installs."""
+    import matplotlib as mpl  # type: ignore[import-not-found, unused-ignore]
+
+    mpl.use("svg")
+    from matplotlib import pyplot as found  # type: ignore[import-not-found, unused-ignore]
+
+    return found
+
+
 def draw() -> list[Path]:
     """Draw every plot whose results exist, and return the written files."""
-    mpl.rcParams.update(
+    plt = pyplot()
+    plt.rcParams.update(
         {
             "svg.hashsalt": "egressd",  # the same figures give the same file
             "svg.fonttype": "none",
@@ -68,7 +77,7 @@ def forwarding(figures: Figures) -> None:
         ("CPU of a small packet (µs)", "processor time per small packet"),
         ("round trip (µs)", "round trip"),
     )
-    _, axes = plt.subplots(3, 2, figsize=(10, 9), sharey=True)
+    _, axes = pyplot().subplots(3, 2, figsize=(10, 9), sharey=True)
     for axis, (figure, title) in zip(axes.flat, shown, strict=True):
         _bars(axis, figures[figure], "plain")
         axis.set_title(f"{title}, plain Linux = 1")
@@ -78,7 +87,7 @@ def nodes(figures: Figures) -> None:
     """Draw a bar for each proxy, as a share of one sing-box process; a panel for each
     kind of node.
     """
-    _, axes = plt.subplots(len(figures), 2, figsize=(10, 2.1 * len(figures)))
+    _, axes = pyplot().subplots(len(figures), 2, figsize=(10, 2.1 * len(figures)))
     for row, (kind, tables) in zip(axes, figures.items(), strict=True):
         for axis, way in zip(row, ("up", "down"), strict=True):
             _bars(axis, tables[f"{way} (Gbit/s)"], "sing-box")
@@ -99,7 +108,7 @@ def _bars(axis: Any, rows: Mapping[str, Mapping[str, float]], base: str) -> None
 
 def moves(figures: Figures) -> None:
     """Draw the time to effect by number of rules, and the number of cut connections."""
-    _, axis = plt.subplots(figsize=(8, 4.5))
+    _, axis = pyplot().subplots(figsize=(8, 4.5))
     counts = [int(title.split()[0].replace(",", "")) for title in figures]
     for name in next(iter(figures.values())):
         rows = [table[name] for table in figures.values()]
@@ -130,7 +139,7 @@ def scale(figures: Figures) -> None:
         ("ms", ("change p50 (ms)", "change's CPU (ms)", "GET /rules (ms)")),
     )
     height = 2.6 * len(figures)
-    _, axes = plt.subplots(len(figures), len(groups), figsize=(11, height), squeeze=False)
+    _, axes = pyplot().subplots(len(figures), len(groups), figsize=(11, height), squeeze=False)
     for row, (kind, points) in zip(axes, figures.items(), strict=True):
         counts = [int(count) for count in points]
         for axis, (unit, names) in zip(row, groups, strict=True):
@@ -146,7 +155,7 @@ def scale(figures: Figures) -> None:
 def api(figures: Figures) -> None:
     """Draw percentiles of the loads."""
     loads = figures["loads"]
-    _, axis = plt.subplots(figsize=(8, 2.8))
+    _, axis = pyplot().subplots(figsize=(8, 2.8))
     names = list(loads)[::-1]
     for offset, quantile in enumerate(("p50", "p99")):
         places = [number + (0.2 - 0.4 * offset) for number in range(len(names))]
@@ -164,6 +173,13 @@ PLOTTERS: Final[Mapping[str, Callable[[Figures], None]]] = {
     "api": api,
 }
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Draw, and print the names of the files."""
+    Arguments("plots", __doc__, keeps=False).read()
     for drawn in draw():
         print(drawn.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""One node's password changes 1,000 times under load: ``python -m bench.rotation [times]``.
+"""One node's password changes 1,000 times under load.
 
 499 other clients hold a connection each, spread over 49 other nodes, and use it all the while; the
 node's own client keeps requesting pages. No other client may be cut, the node's client must get
@@ -8,12 +8,12 @@ through after each change, and the memory and descriptors of the processes must 
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from bench.figures import percentile
+from bench.arguments import Arguments
+from bench.figures import keep, percentile
 from egressd_lab.client import Connection
 from egressd_lab.lab import Lab
 from egressd_lab.spec import LabSpec
@@ -58,7 +58,15 @@ def cut(connections: list[Connection], text: str) -> int:
     return sum(not connection.exchange(text).ok for connection in connections)
 
 
-def main(times: int) -> None:
+def main() -> None:
+    """Measure, and print the figures as JSON."""
+    arguments = Arguments("rotation", __doc__)
+    arguments.add_argument(
+        "times", nargs="?", type=int, default=TIMES, metavar="TIMES",
+        help=f"changes of the password (default: {TIMES})",
+    )  # fmt: skip
+    given = arguments.read()
+    times = given.times
     users = [{"name": f"u{n}", "password": key} for n, key in enumerate(KEYS)]
     inbound: dict[str, Any] = {
         "type": "shadowsocks",
@@ -110,7 +118,8 @@ def main(times: int) -> None:
             },
         }
         print(json.dumps(result))
+    keep("rotation", result, given.json)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else TIMES)
+    main()

@@ -1,24 +1,24 @@
 """Speed limits: the goodput, the cost for other clients, and the duration of changes.
 
-``.venv/bin/python -m bench.shaping [PART…]``, the parts being ``goodput``, ``clients``, ``beside``,
-``changes`` and ``times``; all of them without a name (15 minutes). Numbers are limits in Kbps for
-``goodput``, in place of its four. The router is one of plain forwarding with only the limits added,
+All parts take 15 minutes. The router is one of plain forwarding with only the limits added,
 so that the measurement shows their effect. Shares are of the limit; goodput is payload that
 arrived, in 10 seconds.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 
+from bench.arguments import Arguments
 from bench.figures import keep, percentile, show, spread
 from egressd.model.plan import Limit, Patch
 from egressd.netd.kernel.nft import Nft
@@ -39,6 +39,7 @@ from tests.support.shaping import (
 )
 
 SECONDS = 10.0
+GOODPUT = "goodput"
 LIMITS_KBPS = (256, 2_000, 20_000, 200_000)
 CLIENT = "10.77.1.2"
 FREE = "10.77.1.3"
@@ -53,13 +54,29 @@ Rows = dict[str, dict[str, float | str]]
 
 def main() -> None:
     """Measure the parts that the command line names, or all."""
-    names = [name for name in sys.argv[1:] if name in PARTS] or list(PARTS)
+    arguments = Arguments("shaping", __doc__)
+    arguments.add_argument(
+        "parts", nargs="*", type=part_or_limit, metavar="PART|KBPS",
+        help=f"the parts to measure, of {', '.join(PARTS)} (default: all);"
+        f" limits for {GOODPUT} in place of its four",
+    )  # fmt: skip
+    given = arguments.read()
+    limits = [word for word in given.parts if isinstance(word, int)]
     figures: dict[str, Rows] = {}
-    for name in names:
+    for name in [word for word in given.parts if word in PARTS] or PARTS:
         title, part = PARTS[name]
-        figures[name] = part()
+        figures[name] = goodput(limits or LIMITS_KBPS) if name == GOODPUT else part()
         show(title, figures[name])
-    keep("shaping", figures)
+    keep("shaping", figures, given.json)
+
+
+def part_or_limit(text: str) -> str | int:
+    """Return a limit as a number. Raises argparse.ArgumentTypeError if it is no part either."""
+    if text.isdecimal():
+        return int(text)
+    if text not in PARTS:
+        raise argparse.ArgumentTypeError(f"there is no {text}")
+    return text
 
 
 def clients(count: int) -> list[str]:
@@ -70,14 +87,14 @@ def clients(count: int) -> list[str]:
 # --- Goodput. --------------------------------------------------------------------------------
 
 
-def goodput() -> Rows:
+def goodput(limits: Sequence[int] = LIMITS_KBPS) -> Rows:
     """Measure one client under each limit: TCP of one flow and of eight, UDP of 1.5 times the
     limit.
     """
     rows: Rows = {}
     with Site() as plain, Site() as engine:
         engine.intercept()
-        for kbps in [int(name) for name in sys.argv if name.isdecimal()] or LIMITS_KBPS:
+        for kbps in limits:
             for site in (plain, engine):
                 site.limit({CLIENT: limit(1, kbps, kbps)})
             for way, upload in (("up", True), ("down", False)):
@@ -332,7 +349,7 @@ def milliseconds(call: Callable[[], object]) -> float:
 
 
 PARTS: Mapping[str, tuple[str, Callable[[], Rows]]] = {
-    "goodput": ("goodput as a share of the limit", goodput),
+    GOODPUT: ("goodput as a share of the limit", goodput),
     "clients": (f"{CLIENTS:,} clients at once, shares of {CLIENTS_KBPS} Kbps each", many),
     "beside": ("an unlimited client beside limited ones", beside),
     "changes": (f"{CHANGES:,} limits changed under load", changes),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 
+from bench.arguments import Arguments
 from bench.changes import address
 from bench.figures import keep, show
 from egressd.netd.kernel.memory import resident
@@ -42,6 +43,7 @@ def prepare(lab: Lab) -> str:
 
 def main() -> None:
     """Stop, start, and wait until the last target's client gets through."""
+    given = Arguments("startup", __doc__).read()
     rows = {}
     with Lab(LabSpec(nodes=())) as lab:
         lab.start_egressd()
@@ -67,7 +69,7 @@ def main() -> None:
                 },
             }
     show(f"cold start, {RULES:,} rules, {TARGETS} targets in use", rows)
-    keep("startup", rows)
+    keep("startup", rows, given.json)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """One router: egressd and the program it is compared with, in turn.
 
-    python -m bench.turns [forwarding|socks5|ss|trojan|many …] [--rounds N]
-
 Two equal labs differ by a tenth, always the same one, so that a ratio of two labs means little for
 routers that cost nearly the same. Here the same namespaces, devices, addresses and nodes serve
 both. ``forwarding`` measures `bench.forwarding`'s figures with 10,000 rules, against plain Linux;
@@ -11,6 +9,7 @@ the other's turn, and the state that it leaves in the kernel on purpose is remov
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import sys
@@ -20,14 +19,15 @@ from functools import partial
 from typing import Self
 
 from bench import forwarding, nodes
-from bench.figures import Tables, keep, option
+from bench.arguments import Arguments
+from bench.figures import Tables, keep
 from bench.sites import Measure, Site, compare, egressd_pids
 from egressd.planner.registry import TABLE_TPROXY
 from egressd_lab.client import Client
 from egressd_lab.lab import Lab
 from egressd_lab.spec import OWN_NAMESPACE, LabSpec
 
-ROUNDS = option("--rounds", 10)
+ROUNDS = 10
 RULES = 10_000
 FORWARDING = "forwarding"
 
@@ -106,48 +106,54 @@ def peer(site: Site, *, start: Callable[[Lab], Sequence[int]]) -> Iterator[None]
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
-def through_router() -> Tables:
+def through_router(given: argparse.Namespace) -> Tables:
     """Compare ways that stay in the kernel."""
     with Site(LabSpec(nodes=("ss",), clients=21)) as site, forwarding.iperf_server(site):
         forwarding.egressd(site, RULES)
         with Turns(site, plain) as turns:
-            ways = {forwarding.PLAIN: in_turn(turns.other, forwarding.Way(site).measure)}
+            way = partial(forwarding.Way, site, given.seconds)
+            ways = {forwarding.PLAIN: in_turn(turns.other, way().measure)}
             for target, node in forwarding.TARGETS.items():
                 name = f"egressd {target}, {RULES:,} rules"
-                ways[name] = in_turn(turns.egressd, forwarding.Way(site, node).measure)
-            return compare(FORWARDING, ways, forwarding.PLAIN, ROUNDS)
+                ways[name] = in_turn(turns.egressd, way(node).measure)
+            return compare(FORWARDING, ways, forwarding.PLAIN, given.rounds)
 
 
-def through_node(protocol: str) -> Tables:
+def through_node(given: argparse.Namespace, *, protocol: str) -> Tables:
     """Compare with one client and one node."""
     with Site(LabSpec(nodes=("ss",) if protocol == "ss" else ())) as site:
         at = nodes.add_node(site.lab, protocol)
         site.pids = nodes.egressd(site.lab, at, protocol=protocol)
         start = partial(nodes.sing_box, at=at, protocol=protocol)
-        return against_sing_box(protocol, site, start, [site.lab.client(1)])
+        return against_sing_box(protocol, site, start, [site.lab.client(1)], given)
 
 
-def through_many_nodes() -> Tables:
+def through_many_nodes(given: argparse.Namespace) -> Tables:
     """Compare with a node for each of many clients."""
-    spec = LabSpec(nodes=(), clients=OWN_NAMESPACE + nodes.TARGETS)
+    spec = LabSpec(nodes=(), clients=OWN_NAMESPACE + given.targets)
     with Site(spec) as site:
-        addresses = nodes.add_many_nodes(site.lab)
+        addresses = nodes.add_many_nodes(site.lab, given.targets)
         site.pids = nodes.many_egressd(site.lab, addresses)
         start = partial(nodes.many_sing_box, nodes=addresses)
-        return against_sing_box(nodes.MANY, site, start, nodes.many_clients(site.lab))
+        title, clients = nodes.title_of_many(given.targets), nodes.many_clients(site.lab)
+        return against_sing_box(title, site, start, clients, given)
 
 
 def against_sing_box(
-    title: str, site: Site, start: Callable[[Lab], Sequence[int]], clients: Sequence[Client]
+    title: str,
+    site: Site,
+    start: Callable[[Lab], Sequence[int]],
+    clients: Sequence[Client],
+    given: argparse.Namespace,
 ) -> Tables:
     """Compare egressd, which runs, with the process that `start` starts."""
-    measure = nodes.Way(site, clients).measure
+    measure = nodes.Way(site, given.seconds, clients).measure
     with Turns(site, partial(peer, start=start)) as turns:
         ways = {
             nodes.BASE: in_turn(turns.other, measure),
             "egressd": in_turn(turns.egressd, measure),
         }
-        return compare(title, ways, nodes.BASE, ROUNDS)
+        return compare(title, ways, nodes.BASE, given.rounds)
 
 
 def in_turn(take_turn: Callable[[], None], measure: Measure) -> Measure:
@@ -160,19 +166,23 @@ def in_turn(take_turn: Callable[[], None], measure: Measure) -> Measure:
     return measure_then
 
 
-COMPARISONS: Mapping[str, Callable[[], Tables]] = {
+COMPARISONS: Mapping[str, Callable[[argparse.Namespace], Tables]] = {
     FORWARDING: through_router,
-    "socks5": partial(through_node, "socks5"),
-    "ss": partial(through_node, "ss"),
-    "trojan": partial(through_node, "trojan"),
-    "many": through_many_nodes,
+    "socks5": partial(through_node, protocol="socks5"),
+    "ss": partial(through_node, protocol="ss"),
+    "trojan": partial(through_node, protocol="trojan"),
+    nodes.MANY: through_many_nodes,
 }
 
 
 def main() -> None:
     """Run all comparisons, or those that the command line names."""
-    names = [name for name in COMPARISONS if name in sys.argv[1:]]
-    keep("turns", {name: COMPARISONS[name]() for name in names or COMPARISONS})
+    arguments = Arguments("turns", __doc__)
+    arguments.parts(COMPARISONS)
+    nodes.add_options(arguments, ROUNDS)
+    given = arguments.read()
+    tables = {name: COMPARISONS[name](given) for name in given.parts or COMPARISONS}
+    keep("turns", tables, given.json)
 
 
 if __name__ == "__main__":

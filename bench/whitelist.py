@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from statistics import median
 
+from bench.arguments import Arguments
 from bench.figures import keep, percentile, show
 from bench.startup import TARGETS, prepare
 from egressd.netd.kernel.memory import resident
@@ -89,6 +90,7 @@ def many(lab: Lab) -> Mapping[str, dict[str, float]]:
 
 def main() -> None:
     """Measure with one target of each kind, then with many."""
+    given = Arguments("whitelist", __doc__).read()
     with Lab(LabSpec(nodes=("socks5",))) as lab:
         lab.start_egressd()
         connecting = few(lab)
@@ -97,7 +99,7 @@ def main() -> None:
         lab.start_egressd()
         saving = many(lab)
     show(f"saving a whitelist, {TARGETS} targets in use", saving)
-    keep("whitelist", {"connections": connecting, "targets": saving})
+    keep("whitelist", {"connections": connecting, "targets": saving}, given.json)
 
 
 if __name__ == "__main__":
