@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -80,19 +80,29 @@ async def keys_are_renewed(suite: Suite) -> None:
     assert len(children) == sum(has_secret for _, has_secret, _ in PLACES.values())
     for number in children:
         await asyncio.to_thread(sh, f"swanctl --rekey --child-id {number} --uri {ours}")
-    await asyncio.sleep(2)
-    assert len(spis() - keys) == 2 * len(children), "not every association has new keys"
+    await _eventually(lambda: len(spis() - keys) == 2 * len(children), "not all have new keys")
     for uri in (ours, theirs):
         known = await asyncio.to_thread(_ike_numbers, uri)
         for number in known:
             await asyncio.to_thread(sh, f"swanctl --rekey --ike-id {number} --uri {uri}")
-        await asyncio.sleep(12)  # replaced associations stay for ten seconds
-        assert not known & await asyncio.to_thread(_ike_numbers, uri), (
-            "an IKE association was not replaced"
-        )
+        # Replaced associations stay for ten seconds.
+        replaced_all = partial(_has_none_of, uri, known)
+        await _eventually(replaced_all, "an IKE association was not replaced")
     await suite.online()
     assert leaders(suite.lines) == before, "a line was dialled anew"
     suite.figures["longest silence"] = others.check()
+
+
+async def _eventually(check: Callable[[], bool], fault: str) -> None:
+    """Wait until `check`, called in a thread, returns True; else fail with `fault`."""
+    began = time.monotonic()
+    while not await asyncio.to_thread(check):
+        assert time.monotonic() - began < BLOCK_S, fault
+        await asyncio.sleep(0.2)
+
+
+def _has_none_of(uri: str, numbers: set[str]) -> bool:
+    return not numbers & _ike_numbers(uri)
 
 
 def _ike_numbers(uri: str) -> set[str]:
@@ -134,10 +144,8 @@ async def _take_down(suite: Suite, names: Collection[str]) -> None:
     be the first of a flow that the NAT sees, and the flow would then pass it unchanged.
     """
     await suite.apply(**dict.fromkeys(names))
-    began = time.monotonic()
-    while await asyncio.to_thread(_ike_numbers, f"unix://{network.RUN}/s2/vici"):
-        assert time.monotonic() - began < BLOCK_S, "the server has not noticed"
-        await asyncio.sleep(0.2)
+    server = f"unix://{network.RUN}/s2/vici"
+    await _eventually(lambda: not _ike_numbers(server), "the server has not noticed")
 
 
 async def charon_is_killed(suite: Suite) -> None:
