@@ -29,6 +29,8 @@ _DEPTH_MAX: Final = 16
 """Nesting of a body. Ours have three levels; what text fields hold is not counted."""
 _DIGITS_MAX: Final = 20
 """Characters of the longest 64-bit integer."""
+_REFUSED: Final = {"syntax": "body-syntax", "depth": "body-depth", "number": "body-number"}
+"""Code of `NotStrict` -> code of the fault."""
 _BEYOND_64_BITS: Final = 1 << 64
 _EXACT_MAX: Final = 1 << 53
 """The integers that a double holds exactly, and that ``1.0`` or ``1e3`` may stand for."""
@@ -105,7 +107,7 @@ def decode(body: bytes) -> Any:
     except NotStrict as error:
         if error.code == "key-twice":
             raise UnreadableBody("given-twice", name=error.values["key"]) from None
-        raise UnreadableBody(f"body-{error.code}", **error.values) from None
+        raise UnreadableBody(_REFUSED[error.code], **error.values) from None
 
 
 def _key(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, Final
 
 from egressd.model import strict_json
 from egressd.model.bounds import CONFIG_MAX
@@ -16,6 +16,15 @@ from egressd.model.strict_json import NotStrict
 DEPTH_MAX = 8
 """Levels of nested objects and arrays, the outermost included."""
 INTEGER_DIGITS_MAX = 20
+
+_REFUSED: Final = {
+    "syntax": "json-syntax",
+    "depth": "json-depth",
+    "key-twice": "json-key-twice",
+    "number": "json-number",
+    "number-size": "json-number-size",
+}
+"""Code of `NotStrict` -> code of the fault."""
 
 
 def read_object(text: str, name: str) -> dict[str, Any]:
@@ -39,7 +48,7 @@ def parse_object(text: str, name: str) -> dict[str, Any]:
     try:
         value = strict_json.decode(text, _DECODER, DEPTH_MAX)
     except NotStrict as error:
-        raise Invalid(fault(name, f"json-{error.code}", **error.values)) from None
+        raise Invalid(fault(name, _REFUSED[error.code], **error.values)) from None
     if not isinstance(value, dict):
         raise Invalid(fault(name, "json-object"))
     return value
