@@ -364,6 +364,15 @@ def test_ech_configurations_are_kept_and_ech_query_servers_refused() -> None:
         read_config("trojan", write_object(asked.config))
 
 
+def test_a_name_that_is_added_stands_where_a_given_one_does() -> None:
+    reality = {"public-key": "jNXHt1yRo0vDuchQlIP6Z0ZvjT3KtzVI-T4E7RoLJS0"}
+    fields = {**VMESS, "server": "192.0.2.1", "tls": True, "reality-opts": reality}
+    fields |= {"network": "h2", "h2-opts": {"host": ["a.example"]}}
+    added = render_link("n", "vmess", json.dumps(fields))
+    given = render_link("n", "vmess", json.dumps({**fields, "servername": "192.0.2.1"}))
+    assert added.text == given.text
+
+
 def test_fields_that_a_link_cannot_express_are_reported() -> None:
     config = {
         **SERVER,

@@ -165,11 +165,11 @@ def write_vmess(config: NodeConfig, name: str) -> str:
     """Return the node as v2rayN's JSON in base64."""
     fields = config.fields
     layers = write_layers(fields, insecure="insecure")
+    network = layers.pop("type")
+    network = _V2RAYN_NETWORKS.get(network, network)
+    if network == "h2" and not layers["sni"] and is_address(fields["server"]):
+        layers["sni"] = fields["server"]  # or readers would take the host
     query = {key: value for key, value in layers.items() if value}
-    network = _V2RAYN_NETWORKS.get(query["type"], query["type"])
-    del query["type"]
-    if network == "h2" and "sni" not in query and is_address(fields["server"]):
-        query["sni"] = fields["server"]  # or readers would take the host
     document = {
         "v": "2",
         "ps": name,
