@@ -19,13 +19,10 @@ from egressd_lab.device import API_PORT, API_PREFIX, rule_body
 from egressd_lab.lab import Lab
 from egressd_lab.spec import LAN_ADDRESS, LabSpec
 
+RULES = (10, 1_000, 10_000)
 SAMPLES = 300
 BYSTANDERS = range(2, 22)
 SERVER = "203.0.113.10"
-_ports = itertools.count(20_000)
-"""Source ports of the mover, below those that the kernel assigns at random: a random one would now
-and then be the port of an echo just before the move, whose flow is cut (docs/performance.md).
-"""
 
 
 class Connection:
@@ -62,31 +59,47 @@ def fill(lab: Lab, rules: int) -> None:
     lab.api.post("/rules/import", {"text": "\n".join(rows[:rules]), "replace": True})
 
 
+class Mover:
+    """The client whose rule changes its target. The rules have to be there."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._client = lab.client(1)
+        rules = lab.api.get("/rules")["data"]
+        rule = next(rule for rule in rules if rule["ip"] == self._client.address)
+        self._rule = rule["id"], rule_body(rule)
+        self._api = Connection(lab)
+        self._exits = {
+            "Interface:wan2": lab.wan(2).address,
+            "ss": lab.nodes["ss"].address,
+            "DIRECT": lab.wan(1).address,
+        }
+        # Below the ports that the kernel gives out at random: a random one would now and then be
+        # the port of an echo just before the move, whose flow is cut (docs/performance.md).
+        # A session through a node stays a while, and a client may have 1,024 (docs/nodes.md): the
+        # same ports again and again.
+        self._ports = itertools.cycle(range(20_000, 20_000 + SAMPLES))
+
+    def moved(self, count: int) -> list[float]:
+        """Change the target `count` times, and return the milliseconds of each change."""
+        number, kept = self._rule
+        samples = []
+        for target in itertools.islice(itertools.cycle(self._exits), count):
+            begun = time.perf_counter()
+            self._api.call("PUT", f"/rules/{number}", {**kept, "target_node": target})
+            samples.append((time.perf_counter() - begun) * 1000)
+            seen = self._client.udp_echo("which way", SERVER, source_port=next(self._ports)).seen
+            assert seen == self._exits[target], f"{seen} after a move to {target}"
+        return samples
+
+
 def measure(lab: Lab, rules: int) -> dict[str, float]:
     """Return the latencies in milliseconds."""
     fill(lab, rules)
-    mover = lab.client(1)
-    rule = next(r for r in lab.api.get("/rules")["data"] if r["ip"] == mover.address)
     others = [
         lab.client(number).connect()
         for number in BYSTANDERS[: 6 if rules < len(BYSTANDERS) else None]
     ]
-    api = Connection(lab)
-    kept = rule_body(rule)
-    exits = {
-        "DIRECT": lab.wan(1).address,
-        "Interface:wan2": lab.wan(2).address,
-        "ss": lab.nodes["ss"].address,
-    }
-    targets = ["Interface:wan2", "ss", "DIRECT"]
-    samples = []
-    for number in range(SAMPLES):
-        target = targets[number % len(targets)]
-        begun = time.perf_counter()
-        api.call("PUT", f"/rules/{rule['id']}", {**kept, "target_node": target})
-        samples.append((time.perf_counter() - begun) * 1000)
-        seen = mover.udp_echo("which way", SERVER, source_port=next(_ports)).seen
-        assert seen == exits[target], f"{seen} after a move to {target}"
+    samples = Mover(lab).moved(SAMPLES)
     cut = sum(not connection.exchange("still there").ok for connection in others)
     for connection in others:
         connection.close()
@@ -100,7 +113,7 @@ def main() -> None:
     with Lab(LabSpec(clients=max(BYSTANDERS), nodes=("ss",))) as lab:
         lab.start_egressd()
         lab.api.post("/nodes", lab.nodes["ss"].draft())
-        for rules in (10, 1_000, 10_000):
+        for rules in RULES:
             rows[f"{rules:,} rules"] = measure(lab, rules)
     show("one client's move, request to effect (ms)", rows)
     keep("changes", rows, given.json)
