@@ -28,10 +28,14 @@ def per_application(make: Callable[[], T]) -> Callable[[Request], Coroutine[Any,
     """
 
     async def made(request: Request) -> T:
-        state = request.app.state
-        kept: dict[object, T] = state.kept
-        if made not in kept:
-            kept[made] = make()
-        return kept[made]
+        return kept(request, made, make)
 
     return made
+
+
+def kept(request: Request, key: object, make: Callable[[], T]) -> T:
+    """Return the object that the application keeps by this key, made at the first request."""
+    everything: dict[object, T] = request.app.state.kept
+    if key not in everything:
+        everything[key] = make()
+    return everything[key]

@@ -15,6 +15,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from egressd.api.dependencies import kept
 from egressd.model.encodings import takes_gzip
 
 _UNCACHED: Final = "no-store"
@@ -109,6 +110,15 @@ class Versions(Generic[Row]):
             [rows[key] for key in sorted(rows) if before.get(key) is not rows[key]],
             sorted(key for key in before if key not in rows),
         )
+
+
+def send_cached(request: Request, revision: int, rows: Callable[[], Iterable[object]]) -> Response:
+    """The list of the request's endpoint at `revision`, from the `CachedList` of the application.
+
+    It is no dependency: FastAPI takes 10 us for each, a fiftieth of the time of such a request.
+    """
+    cached = kept(request, request.scope["endpoint"], CachedList)
+    return send(request, cached.listing(revision, rows))
 
 
 def send(request: Request, listing: EncodedList) -> Response:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from fastapi import Depends, Query
+from fastapi import Query
 from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from egressd.api.dependencies import ServicesDep, per_application
+from egressd.api.dependencies import ServicesDep
 from egressd.api.endpoints import LARGE_BODY, OPS_PREFIX
-from egressd.api.lists import CachedList, send
+from egressd.api.lists import send_cached
 from egressd.api.routers import Resource, Router
 from egressd.api.wire.answers import Updated, reply
 from egressd.api.wire.bodies import Ids
@@ -48,13 +48,11 @@ router: Final = Router("Nodes")
 operations: Final = Router("Operations", OPS_PREFIX)
 resource: Final = Resource(router, "/nodes", _NODE, row=_ROW, body=_BODY)
 
-KeptList = Annotated[CachedList, Depends(per_application(CachedList))]
-
 
 @resource.list(NodeRows)
-async def list_nodes(request: Request, services: ServicesDep, kept: KeptList) -> Response:
-    rows = kept.listing(services.ledger.revision, lambda: map(node_row, services.nodes.list()))
-    return send(request, rows)
+async def list_nodes(request: Request, services: ServicesDep) -> Response:
+    revision = services.ledger.revision
+    return send_cached(request, revision, lambda: map(node_row, services.nodes.list()))
 
 
 @resource.create()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from egressd.api.dependencies import ServicesDep, per_application
-from egressd.api.lists import CachedList, send
+from egressd.api.dependencies import ServicesDep
+from egressd.api.lists import send_cached
 from egressd.api.routers import Resource, Router
 from egressd.api.wire.answers import Imported, reply
 from egressd.api.wire.bodies import Ids, StatusBatch, StatusUpdate, TextImport
@@ -49,8 +48,6 @@ _IDS: Final = {"ids": [5, 6]}
 router: Final = Router("Proxy services")
 resource: Final = Resource(router, "/proxy-services", _SERVICE, row=_ROW, body=_BODY)
 
-KeptList = Annotated[CachedList, Depends(per_application(CachedList))]
-
 
 @router.get(
     "/proxy-services/quota",
@@ -64,10 +61,10 @@ async def proxy_service_quota(services: ServicesDep) -> Response:
 
 
 @resource.list(ProxyServiceRows)
-async def list_proxy_services(request: Request, services: ServicesDep, kept: KeptList) -> Response:
+async def list_proxy_services(request: Request, services: ServicesDep) -> Response:
     found = services.proxy_services
-    rows = kept.listing(services.ledger.revision, lambda: map(proxy_service_row, found.list()))
-    return send(request, rows)
+    revision = services.ledger.revision
+    return send_cached(request, revision, lambda: map(proxy_service_row, found.list()))
 
 
 @resource.create(refusal="all 1 proxy services that are allowed exist already")

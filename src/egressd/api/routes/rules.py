@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from egressd.api.dependencies import ServicesDep, per_application
 from egressd.api.endpoints import OPS_PREFIX
-from egressd.api.lists import CachedList, Versions, ZippedAnswer, send
+from egressd.api.lists import Versions, ZippedAnswer, send_cached
 from egressd.api.routers import Resource, Router
 from egressd.api.wire.answers import Imported, Said, SaidId, reply
 from egressd.api.wire.bodies import StatusUpdate, TextImport
@@ -66,15 +66,14 @@ router: Final = Router("Rules")
 operations: Final = Router("Operations", OPS_PREFIX)
 resource: Final = Resource(router, "/rules", _RULE, row=_ROW, body=_BODY)
 
-KeptList = Annotated[CachedList, Depends(per_application(CachedList))]
 KeptVersions = Annotated[Versions[Rule], Depends(per_application(Versions[Rule]))]
 KeptWhole = Annotated[ZippedAnswer, Depends(per_application(ZippedAnswer))]
 
 
 @resource.list(RuleRows)
-async def list_rules(request: Request, services: ServicesDep, kept: KeptList) -> Response:
-    rows = kept.listing(services.ledger.revision, lambda: map(rule_row, services.rules.list()))
-    return send(request, rows)
+async def list_rules(request: Request, services: ServicesDep) -> Response:
+    revision = services.ledger.revision
+    return send_cached(request, revision, lambda: map(rule_row, services.rules.list()))
 
 
 @operations.get(
