@@ -19,10 +19,10 @@ def test_p1_readiness_is_sent_to_systemd(
         listener.bind("\0" + path if is_abstract else path)
         listener.settimeout(5)
         monkeypatch.setenv("NOTIFY_SOCKET", ("@" if is_abstract else "") + path)
-        readiness.announce()
-        assert listener.recv(100) == b"READY=1"
+        readiness.announce("all is well")
+        assert listener.recv(100) == b"READY=1\nSTATUS=all is well"
 
 
 def test_without_a_notify_socket_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    readiness.announce()
+    readiness.announce("all is well")

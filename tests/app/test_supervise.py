@@ -151,3 +151,70 @@ async def test_a_child_that_is_to_end_is_not_restarted(tmp_path: Path) -> None:
     await asyncio.wait_for(running, 10)
     assert await child.stop() is False
     assert starts.read_text() == "\n"
+
+
+_BEATING = """
+import asyncio, os, pathlib, time
+from egressd.app.liveness import PIPE
+
+pathlib.Path({pid!r}).write_text(str(os.getpid()))
+for _ in range({proofs}):
+    os.write(int(os.environ[PIPE]), b"\\n")
+    time.sleep(0.05)
+{then}
+"""
+_WATCHING = """
+import asyncio, signal, sys
+from egressd.app.supervise import Child
+
+child = Child("child", sys.argv[1:], restart_signal=signal.SIGTERM, hung_after_s=1.0)
+asyncio.run(child.run())
+"""
+
+
+@pytest.mark.parametrize("then", ["os.kill(os.getpid(), 19)", "while True: pass"])
+def test_p2_a_child_that_is_frozen_or_hangs_is_replaced(then: str, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    child = _BEATING.format(pid=str(pid), proofs=3, then=then)
+    argv = [sys.executable, "-c", _WATCHING, sys.executable, "-c", child]
+    supervisor = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+    try:
+        eventually(lambda: pid.exists() and pid.read_text() != "")
+        first = pid.read_text()
+        eventually(lambda: pid.read_text() not in ("", first))
+        eventually(lambda: not Path(f"/proc/{first}").exists())
+    finally:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+        supervisor.kill()
+        supervisor.wait()
+
+
+@pytest.mark.parametrize("proofs", [0, 1000])
+def test_a_child_that_proves_life_or_has_not_begun_to_is_left_alone(
+    proofs: int, tmp_path: Path
+) -> None:
+    pid, second = tmp_path / "pid", tmp_path / "second"
+    child = _BEATING.format(pid=str(pid), proofs=proofs, then="time.sleep(60)")
+    argv = [sys.executable, "-c", _WATCHING, sys.executable, "-c", child]
+    hung = _BEATING.format(pid=str(second), proofs=1, then="time.sleep(60)")
+    supervisors = [
+        subprocess.Popen(argv, stdin=subprocess.DEVNULL),
+        subprocess.Popen([*argv[:-1], hung], stdin=subprocess.DEVNULL),
+    ]
+    try:
+        eventually(lambda: pid.exists() and pid.read_text() != "")
+        first = pid.read_text()
+        # In the time in which another child is replaced twice.
+        seen: set[str] = set()
+        eventually(lambda: second.exists() and len(seen | {second.read_text()}) > 0)
+        for _ in range(3):
+            eventually(lambda: second.read_text() not in seen | {""})
+            seen.add(second.read_text())
+        assert pid.read_text() == first
+        assert Path(f"/proc/{first}").exists()
+    finally:
+        for supervisor in supervisors:
+            supervisor.kill()
+            supervisor.wait()
+        for file in (pid, second):
+            os.kill(int(file.read_text()), signal.SIGKILL)

@@ -27,7 +27,17 @@ from egressd.api.app import create_app
 from egressd.api.bounds import CallBounds
 from egressd.api.gate import Access
 from egressd.api.metrics import Counted, of_connections
-from egressd.app import accounts, config, last_words, listening, local_socket, logs, tls
+from egressd.app import (
+    accounts,
+    config,
+    last_words,
+    listening,
+    liveness,
+    local_socket,
+    logs,
+    readiness,
+    tls,
+)
 from egressd.app.console import ConsoleComponent
 from egressd.app.events import EventHub
 from egressd.app.news import News
@@ -73,7 +83,7 @@ def main(path: Path | None) -> None:
         listeners = listening.taken((settings.api.listen, settings.api.tls_listen))
         page = Page()
         _give_up_root(settings)
-        uvloop.run(_serve_alone(settings, listeners, page))
+        uvloop.run(liveness.proved(_serve_alone(settings, listeners, page)))
     except EgressdError as error:
         log.error("api exits after a fatal error", error=str(error))
         sys.exit(1)
@@ -194,9 +204,11 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     ]
     listeners = _listeners(sockets, settings.api_data)
     log.info("api ready", listen=str(settings.api.listen), revision=cases.ledger.revision)
+    readiness.announce(f"answering at {settings.api.listen} and {settings.api.tls_listen}")
     try:
         await server.serve(app, listeners, ending, bounds)
     finally:
+        readiness.stopping("finishing the requests")
         await cases.ledger.close()
         await console.close()
         await cases.services.journal.close()

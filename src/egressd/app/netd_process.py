@@ -15,7 +15,7 @@ from pathlib import Path
 
 import structlog
 
-from egressd.app import accounts, config, last_words, logs, readiness
+from egressd.app import accounts, config, last_words, liveness, logs, readiness
 from egressd.app.signals import ENDINGS
 from egressd.app.supervise import when_supervisor_ends
 from egressd.model.errors import EgressdError, Failed
@@ -76,7 +76,7 @@ def main(path: Path | None) -> None:
     settings = None
     try:
         settings = config.load(path)
-        asyncio.run(_serve(settings))
+        asyncio.run(liveness.proved(_serve(settings)))
     except EgressdError as error:
         log.error("netd exits after a fatal error", error=str(error))
         if settings is not None:
@@ -136,7 +136,7 @@ async def _serve(settings: config.Config) -> None:
     sysctl.reserve_ports((LINE_PORTS, CLEAR_LINE_PORTS, range(ANSWER_PORT, ANSWER_PORT + 1)))
     server = Server(settings.netd_socket, api.pw_uid, reconciler)
     await reconciler.guard()
-    readiness.announce()
+    readiness.announce("clients without a rule are blocked; the plan is not in force yet")
     _reserve_ports(settings, api.pw_uid)
     await asyncio.gather(pool.open(), reconciler.limit())
     async with contextlib.AsyncExitStack() as stack:
@@ -154,17 +154,25 @@ async def _serve(settings: config.Config) -> None:
         stack.push_async_callback(server.close)
         lans = kernel.topology.lans
         log.info("netd ready", revision=reconciler.plan.revision, lan=lans)
+        readiness.describe("the plan is in force")
         await stack.enter_async_context(FactsWatcher(reconciler.refresh))
         filters = ForeignFilters(kernel.fast_path, shaper.port, reconciler.refresh)
         await stack.enter_async_context(filters)
         await reconciler.refresh()  # no watcher has seen the changes since `guard` looked
         await _look_after(reconciler, server, ending)
-    if ending.result() == signal.SIGUSR1:
-        await reconciler.release()
-    else:
-        await reconciler.stop()
+    await _end(reconciler, ending.result())
     nft.close()
     held.close()
+
+
+async def _end(reconciler: Reconciler, signalled: signal.Signals) -> None:
+    """Make room for another netd, or block all clients."""
+    if signalled == signal.SIGUSR1:
+        readiness.stopping("making room for another netd; clients are not affected")
+        await reconciler.release()
+    else:
+        readiness.stopping("blocking all clients")
+        await reconciler.stop()
 
 
 def compose(

@@ -1,5 +1,5 @@
-"""Messages to systemd: this process is ready, or has open files for systemd to keep
-(sd_notify(3)).
+"""Messages to systemd: this process is ready, alive or stopping, or has open files for systemd to
+keep (sd_notify(3)).
 """
 
 from __future__ import annotations
@@ -9,9 +9,33 @@ import socket
 from collections.abc import Sequence
 
 
-def announce() -> None:
-    """Report that this process is ready, so that units ordered after it may start."""
-    _say("READY=1")
+def announce(status: str) -> None:
+    """Report that this process is ready, so that units ordered after it may start. ``systemctl
+    status`` shows `status`.
+    """
+    _say(f"READY=1\nSTATUS={status}")
+
+
+def describe(status: str) -> None:
+    """Have ``systemctl status`` show another line."""
+    _say(f"STATUS={status}")
+
+
+def stopping(status: str) -> None:
+    """Report that this process ends, with a line as in `describe`."""
+    _say(f"STOPPING=1\nSTATUS={status}")
+
+
+def alive() -> None:
+    """Report to systemd's watchdog that this process is not hung."""
+    _say("WATCHDOG=1")
+
+
+def watchdog_s() -> float | None:
+    """Return the seconds within which systemd wants `alive`, or None (sd_watchdog_enabled(3))."""
+    own = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+    wanted = int(os.environ.get("WATCHDOG_USEC", "0"))
+    return wanted / 1e6 if own and wanted > 0 else None
 
 
 def store(name: str, descriptors: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""``egressd serve``: netd and the api as children, started again when they die.
+"""``egressd serve``: netd and the api as children, started again when they die or hang.
 
 This process does nothing else, so that it does not die itself. SIGTERM and SIGINT end both
 children cleanly, the api first, so that no request meets a netd that is gone. SIGHUP restarts
@@ -18,11 +18,12 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import structlog
 
 from egressd.app import config, listening
+from egressd.app.liveness import HUNG_AFTER_S, PIPE
 from egressd.app.signals import held_back
 from egressd.model.errors import EgressdError
 
@@ -39,6 +40,8 @@ _HEALTHY_S = 30.0
 """Seconds after which a child's back-off starts anew when it dies."""
 _STOP_S = 15.0
 """Seconds that a child has to end by itself before it is killed."""
+_LOOK_S = 1.0
+"""Seconds between looks at a child's last proof that it is alive."""
 
 
 def when_supervisor_ends(act: Callable[[], None]) -> None:
@@ -58,6 +61,40 @@ def when_supervisor_ends(act: Callable[[], None]) -> None:
     loop.add_reader(sys.stdin, ended)
 
 
+class LivenessPipe:
+    """The pipe by which one child proves that it is alive (`liveness`). A context manager."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._read, self.write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._last: float | None = None
+
+    def __enter__(self) -> Self:
+        self._loop.add_reader(self._read, self._proved)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.remove_reader(self._read)
+        os.close(self._read)
+        self.handed()
+
+    def handed(self) -> None:
+        """Close the end that the child has inherited."""
+        if self.write >= 0:
+            os.close(self.write)
+            self.write = -1
+
+    def _proved(self) -> None:
+        if os.read(self._read, 4096):
+            self._last = self._loop.time()
+        else:
+            self._loop.remove_reader(self._read)  # the child has ended, or does not write any more
+
+    def silent_s(self) -> float:
+        """Return the seconds since the last proof; 0 before the first one."""
+        return 0.0 if self._last is None else self._loop.time() - self._last
+
+
 class Child:
     """A program that is kept running."""
 
@@ -68,10 +105,13 @@ class Child:
         *,
         restart_signal: signal.Signals,
         listening_at: Callable[[], Sequence[int]] = tuple,
+        hung_after_s: float = HUNG_AFTER_S,
     ) -> None:
         """`listening_at` returns the descriptors of the sockets that the program is to listen at;
-        it may raise EgressdError.
+        it may raise EgressdError. The program is killed after `hung_after_s` seconds without proof
+        that it is alive, if it has given one before.
         """
+        self._hung_after_s = hung_after_s
         self.name = name
         self._argv = argv
         self._listening_at = listening_at
@@ -89,18 +129,20 @@ class Child:
             try:
                 sockets = self._listening_at()
                 handed = {listening.HANDED: ",".join(map(str, sockets))} if sockets else {}
-                with held_back():
-                    self._process = await asyncio.create_subprocess_exec(
-                        *self._argv,
-                        KEPT,
-                        stdin=asyncio.subprocess.PIPE,
-                        env={**os.environ, **handed},
-                        pass_fds=sockets,
-                    )
-                self._is_making_room = False
-                if self._stopping.is_set():
-                    await self._end(self._process)
-                ended = f"it ended with code {await self._process.wait()}"
+                with LivenessPipe() as liveness:
+                    with held_back():
+                        self._process = await asyncio.create_subprocess_exec(
+                            *self._argv,
+                            KEPT,
+                            stdin=asyncio.subprocess.PIPE,
+                            env={**os.environ, **handed, PIPE: str(liveness.write)},
+                            pass_fds=(*sockets, liveness.write),
+                        )
+                    liveness.handed()
+                    self._is_making_room = False
+                    if self._stopping.is_set():
+                        await self._end(self._process)
+                    ended = await self._ended(self._process, liveness)
             except EgressdError as error:
                 ended = str(error)
             except OSError as error:  # no memory, or no room for another process
@@ -113,6 +155,18 @@ class Child:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay)
             delay = min(delay * 2, _BACKOFF_MAX_S)
+
+    async def _ended(self, process: asyncio.subprocess.Process, liveness: LivenessPipe) -> str:
+        """Wait until the program ends, or kill it if it hangs. Return the reason."""
+        waiting = asyncio.create_task(process.wait())
+        reason = ""
+        while True:
+            await asyncio.wait([waiting], timeout=_LOOK_S)
+            if waiting.done():
+                return reason or f"it ended with code {waiting.result()}"
+            if liveness.silent_s() > self._hung_after_s and not reason:
+                reason = f"it was hung for {self._hung_after_s:.0f} s, and was killed"
+                self._signal(signal.SIGKILL)
 
     def restart(self) -> None:
         """Ask the program to make room for its successor."""
