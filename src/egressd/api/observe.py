@@ -137,7 +137,9 @@ def _request_id(scope: Scope) -> bytes:
 
 def _log_request(scope: Scope, status: int, seconds: float) -> None:
     # Reads are many and a device's disk is small; the refused are counted in the metrics.
-    if status >= 500:
+    if scope["path"] == "/ops/health" and status == 503:
+        level = "debug"  # an answer like any other: the state is logged when it changes
+    elif status >= 500:
         level = "error"
     elif scope["method"] in ("GET", "HEAD") or status == 401:
         level = "debug"

@@ -37,6 +37,7 @@ from egressd.app import (
     logs,
     readiness,
     tls,
+    welcome,
 )
 from egressd.app.console import ConsoleComponent
 from egressd.app.events import EventHub
@@ -205,6 +206,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     listeners = _listeners(sockets, settings.api_data)
     log.info("api ready", listen=str(settings.api.listen), revision=cases.ledger.revision)
     readiness.announce(f"answering at {settings.api.listen} and {settings.api.tls_listen}")
+    welcome.show(settings)
     try:
         await server.serve(app, listeners, ending, bounds)
     finally:

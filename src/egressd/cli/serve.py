@@ -12,12 +12,31 @@ from egressd.cli import config_option
 
 @click.command()
 @config_option
-def serve(path: Path | None) -> None:
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="The least important lines of the log. Default: info.",
+)
+@click.option("-v", "is_verbose", is_flag=True, help="The same as --log-level debug.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="Default: text on a terminal and in the journal, otherwise JSON.",
+)
+def serve(
+    path: Path | None, log_level: str | None, is_verbose: bool, log_format: str | None
+) -> None:
     """Run the service in the foreground: netd and the api. SIGTERM ends both.
 
     SIGHUP restarts both without interrupting traffic, for instance after an upgrade.
     """
     from egressd.app import config, logs, supervise
+
+    # The environment is also that of both processes.
+    level = "debug" if is_verbose else log_level
+    for name, value in ((logs.LEVEL, level), (logs.FORMAT, log_format)):
+        if value is not None:
+            os.environ[name] = value
 
     if os.geteuid() != 0:
         raise click.ClickException("it must be started by root: netd owns the kernel's tables")
