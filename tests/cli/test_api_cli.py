@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import ssl
+import subprocess
+import sys
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -329,3 +333,40 @@ def test_command_names_are_completed(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     result = CliRunner(env=environment).invoke(cli, prog_name="egressd")
     assert result.output.split() == ["plain,export"]
+
+
+def on_a_terminal(shell: Shell, answer: str, *arguments: str) -> tuple[int, str]:
+    """Run a command whose input and output are a terminal, and return its exit status and output.
+    Its question is answered.
+    """
+    main, other = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from egressd.cli import main; main()", *arguments],
+        stdin=other, stdout=other, stderr=other,
+        env={**os.environ, "EGRESSD_URL": shell.url, "EGRESSD_TOKEN": shell.token},
+    )  # fmt: skip
+    os.close(other)
+    os.write(main, f"{answer}\n".encode())
+    said = b""
+    with suppress(OSError):  # EIO: the other side is closed
+        while part := os.read(main, 4096):
+            said += part
+    os.close(main)
+    return process.wait(), said.decode()
+
+
+def test_stop_asks_on_a_terminal(shell: Shell) -> None:
+    status, said = on_a_terminal(shell, "n", "stop")
+    assert status == 1
+    assert "Every client will be blocked" in said
+    settings = shell.device.bench.settings
+    assert not settings.get().stopped
+    status, said = on_a_terminal(shell, "y", "stop")
+    assert status == 0, said
+    assert settings.get().stopped
+
+
+def test_stop_does_not_ask_if_the_answer_is_given(shell: Shell) -> None:
+    status, said = on_a_terminal(shell, "n", "stop", "--yes")
+    assert status == 0, said
+    assert "Continue?" not in said

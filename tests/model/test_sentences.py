@@ -585,6 +585,10 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         {"network": "network"},
         "the console's password is being guessed from network",
     ),
+    "update-failed": (
+        {"wanted": "wanted", "in_force": "in_force", "reason": "reason"},
+        "the update to version wanted failed, and version in_force is in force: reason",
+    ),
     "asked-by": ({"name": "name"}, "by name"),
     "asked-directly": ({}, "directly"),
     "asked-locally": ({}, "locally"),

@@ -37,6 +37,7 @@ from egressd.app import (
     logs,
     readiness,
     tls,
+    update_record,
     welcome,
 )
 from egressd.app.console import ConsoleComponent
@@ -160,7 +161,11 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         changes=console_store,
         publish=hub.publish,
         notify=news.notify,
-        own_problems=lambda: (*bounds.problems(), *console.problems()),
+        own_problems=lambda: (
+            *bounds.problems(),
+            *console.problems(),
+            *update_record.problems(settings.data.dir),
+        ),
     )
     token = ApiToken(settings.api_data)
     console = ConsoleComponent(

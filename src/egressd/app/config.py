@@ -356,6 +356,13 @@ def load(path: Path | None) -> Config:
 
     Raises Invalid with every fault, each naming the key.
     """
+    return explained(path)[0]
+
+
+def explained(path: Path | None) -> tuple[Config, dict[tuple[str, str], str]]:
+    """Return what `load` returns, and table and key of each setting that is not the default -> its
+    origin: the file or the variable of the environment.
+    """
     file = path or DEFAULT_PATH
     document: dict[str, Any] = {}
     try:
@@ -365,14 +372,21 @@ def load(path: Path | None) -> Config:
             raise Invalid(f"cannot read {file}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"{file} is not TOML: {error}") from error
+    origins = {
+        (table, name): str(file)
+        for table, keys in document.items()
+        if isinstance(keys, dict)
+        for name in keys
+    }
     for key, text in os.environ.items():
         table, separator, name = key.removeprefix("EGRESSD_").lower().partition("__")
         if key.startswith("EGRESSD_") and separator:
             keys = document.setdefault(table, {})
             if isinstance(keys, dict):  # the validation below reports a value that is no table
                 keys[name] = _from_environment(text)
+                origins[table, name] = key
     try:
-        return Config.model_validate(document)
+        return Config.model_validate(document), origins
     except ValidationError as error:
         raise Invalid(*(_sentence(fault) for fault in error.errors())) from None
 

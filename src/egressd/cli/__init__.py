@@ -34,6 +34,9 @@ COMMANDS: Final = {
     "console": "egressd.cli.console:console",
     "backup": "egressd.cli.backup:backup",
     "restore": "egressd.cli.backup:restore",
+    "check": "egressd.cli.check:check",
+    "update": "egressd.cli.update:update",
+    "config": "egressd.cli.configuration:config_",
     "license": "egressd.cli.license:license_",
     "completion": "egressd.cli.completion:completion",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -103,10 +104,21 @@ def _show_proof(proof: dict[str, Any]) -> None:
 
 
 @click.command()
+@click.option("--yes", is_flag=True, help="Do not ask, also on a terminal.")
 @json_option
 @over_api
-def stop(remote: Remote, as_json: bool) -> None:
-    """Block every client. The guard, and the whole configuration, stays."""
+def stop(remote: Remote, yes: bool, as_json: bool) -> None:
+    """Block every client, until start or open. The default-deny rules and the configuration stay.
+
+    On a terminal it asks first. The services continue to run; `systemctl stop egressd-netd` stops
+    them, and blocks every client, too.
+    """
+    if sys.stdin.isatty() and not yes:
+        click.confirm(
+            "Every client will be blocked, and proxy services will be off, until `egressd start`."
+            " Continue?",
+            abort=True,
+        )
     done(remote.send("POST", "/ops/stop", {}), as_json)
 
 

@@ -449,6 +449,10 @@ SENTENCES: Final[Mapping[str, str]] = {
     ),
     "bound-of-device": "there are {n} connections to the device, as many as there may be",
     "password-guessed": "the console's password is being guessed from {network}",
+    # Updates.
+    "update-failed": (
+        "the update to version {wanted} failed, and version {in_force} is in force: {reason}"
+    ),
     # Resolvers.
     "asked-by": "by {name}",
     "asked-directly": "directly",

@@ -282,6 +282,8 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   "bound-of-strangers": "与本设备的未登录连接已达上限（{n} 个）",
   "bound-of-device": "与本设备的连接已达上限（{n} 个）",
   "password-guessed": "有人从 {network} 猜测控制台密码",
+  // Updates.
+  "update-failed": "更新到版本 {wanted} 失败，当前版本为 {in_force}：{reason}",
   // Resolvers.
   "asked-by": "经 {name} 查询",
   "asked-directly": "直接查询",
