@@ -11,6 +11,7 @@ import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -20,6 +21,7 @@ from egressd.planner.outbounds import engine
 from egressd_lab.ownership import remove_abandoned
 from tests.support.needs import Need
 from tests.support.netns import Namespace
+from tests.support.packages import SUITES, repository_in
 
 settings.register_profile("fast", max_examples=10)
 
@@ -75,6 +77,19 @@ def namespaces() -> None:
             pytest.fail(reason)
         pytest.skip(reason)
     remove_abandoned()
+
+
+@pytest.fixture(scope="session", params=SUITES)
+def suite(request: pytest.FixtureRequest) -> str:
+    """Return a release that packages are tried on."""
+    found: str = request.param
+    return found
+
+
+@pytest.fixture(scope="session")
+def repository(suite: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder that is an apt repository of two versions for one release."""
+    return repository_in(tmp_path_factory.mktemp("apt"), suite)
 
 
 @pytest.fixture

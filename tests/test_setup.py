@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,23 +10,13 @@ from types import ModuleType
 
 import pytest
 
+from tests.support.scripts import load
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
 
 Say = Callable[..., None]
-
-
-def load(name: str) -> ModuleType:
-    """Import a script, which has no suffix."""
-    loader = importlib.machinery.SourceFileLoader(
-        name.replace("-", "_"), str(ROOT / "script" / name)
-    )
-    spec = importlib.util.spec_from_loader(loader.name, loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
 
 
 @pytest.fixture

@@ -28,5 +28,7 @@ export default defineConfig({
     cssCodeSplit: false,
     modulePreload: { polyfill: false },
     reportCompressedSize: false,
+    // Of what the bundle contains; the console serves it with the page.
+    license: { fileName: "licenses.txt" },
   },
 });

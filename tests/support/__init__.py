@@ -25,6 +25,8 @@ Programs and machines:
 - `engine`: the engine's workers, documents for them, and their descriptors.
 - `tracing`, `disks`: processes whose system calls fail, file systems that are full.
 - `needs`: checks that the machine has what a test needs.
+- `packages`: Debian packages of egressd, and roots of the releases that they are tried on.
+- `scripts`: the programs in script/ and packaging/, as modules.
 
 Readers of what egressd writes:
 

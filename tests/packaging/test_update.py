@@ -1,0 +1,109 @@
+"""``egressd update`` on a Debian machine: another version, and the way back from a broken one."""
+
+from __future__ import annotations
+
+import pytest
+
+from egressd_lab.lab import Lab
+from tests.packaging.installed import WEB, in_force, install, rule
+from tests.packaging.machine import Machine
+from tests.support.device import SERVER
+from tests.support.packages import AFTER, BEFORE, asked_for
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(1200)]
+
+BROKEN = "0.0.3"
+"""The version of a package that does not work."""
+
+_REMAKE = """\
+set -e
+rm -rf /tmp/broken
+dpkg-deb --raw-extract /srv/apt/pool/{suite}/egressd_{after}_*.deb /tmp/broken
+cd /tmp/broken
+sed -i 's/{after}+deb/{broken}+deb/' DEBIAN/control DEBIAN/p* opt/egressd/unpacked/bin/egressd*
+{change}
+sha256sum $(find opt/egressd/unpacked/bin -type f) > opt/egressd/unpacked/.contents
+DPKG_DEB_COMPRESSOR_TYPE=none dpkg-deb --build /tmp/broken /tmp/broken.deb
+"""
+NO_START = """\
+for file in opt/egressd/unpacked/lib/python3*/site-packages/egressd/app/{}_process.py; do
+    echo 'raise SystemExit("broken")' > "$file"
+done
+"""
+CHANGES = {
+    "netd does not start": NO_START.format("netd"),
+    "the api does not start": NO_START.format("api"),
+    "its migration fails": r"""
+cd opt/egressd/unpacked/lib/python3*/site-packages/egressd/store/migrations/versions
+newest=$(ls v*.py | tail -n 1 | cut -c 2-5)
+sed 's/^revision = .*/revision = "9000"/; s/^down_revision.*/down_revision = "'$newest'"/' \
+    v0002_console.py > v9000_broken.py
+cd /tmp/broken
+""",
+}
+
+
+@asked_for
+def test_an_update_puts_the_newest_version_in_force(box: Machine, lab: Lab) -> None:
+    install(box, BEFORE)
+    rule(box, lab, 1, "DIRECT")
+    done = box.try_("egressd", "update")
+    assert done.returncode
+    assert "has no signature" in done.stdout
+    assert in_force(box) == BEFORE
+    said = box.run("egressd", "update", "--unsigned")
+    assert f"version {AFTER}+deb" in said
+    assert in_force(box) == AFTER
+    assert lab.client(1).http(WEB).status == 200
+    assert "is in force already" in box.run("egressd", "update", "--unsigned")
+    box.run("egressd", "update", "--unsigned", "--to", BEFORE)
+    assert in_force(box) == BEFORE
+    done = box.try_("egressd", "update", "--unsigned", "--to", "9.9")
+    assert "apt does not offer version 9.9; it offers" in done.stdout
+
+
+@asked_for
+@pytest.mark.parametrize("fault", CHANGES)
+def test_a_broken_version_ends_with_the_old_one_in_force(
+    box: Machine, lab: Lab, fault: str
+) -> None:
+    install(box, BEFORE)
+    rule(box, lab, 1, "DIRECT")
+    script = _REMAKE.format(suite=box.suite, after=AFTER, broken=BROKEN, change=CHANGES[fault])
+    box.run("sh", "-c", script)
+    done = box.try_("egressd", "update", "--file", "/tmp/broken.deb", "--unsigned")
+    assert done.returncode == 1, done.stdout
+    assert f"returning to version {BEFORE}" in done.stdout
+    assert in_force(box) == BEFORE
+    box.wait_healthy()
+    assert lab.client(1).http(WEB).status == 200
+    assert lab.client(2).http(WEB).status != 200
+    assert f"the update to version {BROKEN}" in box.run("egressd", "status")
+    dpkg = box.run("dpkg-query", "--show", "--showformat=${Status} ${Version}", "egressd")
+    assert dpkg.startswith(f"install ok installed {BEFORE}")
+    box.power_off()
+    box.boot()
+    box.wait_healthy()
+    assert in_force(box) == BEFORE
+    assert lab.client(1).http(WEB).status == 200
+
+
+@asked_for
+def test_a_version_that_cannot_read_the_database_returns_with_its_backup(
+    box: Machine, lab: Lab
+) -> None:
+    install(box, BEFORE)
+    rule(box, lab, 1, "DIRECT")
+    box.run("egressd", "update", "--unsigned")
+    rule(box, lab, 2, "DIRECT")
+    newer = "import sqlite3; d = sqlite3.connect('/var/lib/egressd/api/state.db');"
+    newer += "d.execute('UPDATE alembic_version SET version_num = 9999'); d.commit()"
+    box.run("python3", "-c", newer)
+    routed = lab.client(1).connect(SERVER)
+    said = box.run("egressd", "update", "--unsigned", "--to", BEFORE)
+    assert "later changes are lost" in said
+    assert in_force(box) == BEFORE
+    assert routed.exchange("still there").ok
+    assert lab.client(1).http(WEB).status == 200
+    assert lab.client(2).http(WEB).status != 200, "its rule is younger than the backup"
+    assert box.exists("/var/lib/egressd/api/state.db.bad-1")
