@@ -51,6 +51,15 @@ def test_purge_finds_what_egressd_marks_as_its_own() -> None:
         assert f"/sys/class/net/{name}*" in text
 
 
+def test_the_purge_script_starts_debconf_outside_of_functions() -> None:
+    """Past fault: debconf starts the script again with the arguments of the function that loads it,
+    so nothing was purged.
+    """
+    text = (DEBIAN / "postrm").read_text()
+    assert "confmodule" in text.partition("case $1 in")[2]
+    assert ". /usr/share/debconf/confmodule" not in text.partition("case $1 in")[0]
+
+
 def test_update_recognises_the_refusal_of_a_database() -> None:
     assert update._REFUSAL in (DEBIAN / "preinst").read_text()
 
