@@ -3,6 +3,10 @@
 - `config`: the configuration file.
 - `supervise`: ``egressd serve``, which starts netd and the api and keeps them running.
 - `netd_process`, `api_process`: the main functions of the two.
+- `liveness`: proofs to the supervisor (systemd or `supervise`) that the two are not hung.
+- `preflight`: all that a machine lacks.
+- `versions`, `update_record`: the versions that the Debian package has installed, and the
+  outcome of the last update.
 - `block_process`: blocks every client in place of a netd that should stop and cannot.
 
 Called by `cli`; may import every room.
