@@ -218,3 +218,37 @@ def test_a_child_that_proves_life_or_has_not_begun_to_is_left_alone(
             supervisor.wait()
         for file in (pid, second):
             os.kill(int(file.read_text()), signal.SIGKILL)
+
+
+def test_a_child_that_was_frozen_with_its_supervisor_is_left_alone(tmp_path: Path) -> None:
+    pid, count = tmp_path / "pid", tmp_path / "count"
+    child = f"""
+import os, pathlib, time
+from egressd.app.liveness import PIPE
+
+pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))
+for proofs in range(1000):
+    os.write(int(os.environ[PIPE]), b"\\n")
+    pathlib.Path({str(count)!r}).write_text(str(proofs))
+    time.sleep(0.05)
+"""
+    argv = [sys.executable, "-c", _WATCHING, sys.executable, "-c", child]
+    supervisor = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+    first = 0
+    try:
+        eventually(lambda: count.exists() and count.read_text() not in ("", "0"))
+        first = int(pid.read_text())
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            # The supervisor continues before its child does, and looks before it gets a proof.
+            for frozen in (supervisor.pid, first):
+                os.kill(frozen, number)
+            if number == signal.SIGSTOP:
+                time.sleep(3)  # longer than a child may be silent
+        seen = int(count.read_text())
+        eventually(lambda: int(count.read_text() or 0) > seen + 40)
+        assert pid.read_text() == str(first)
+    finally:
+        supervisor.kill()
+        supervisor.wait()
+        if first:
+            os.kill(first, signal.SIGKILL)

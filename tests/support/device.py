@@ -125,11 +125,15 @@ _REST = {
 
 @contextmanager
 def suspended(lab: Lab, part: str = "egressd.netd.engine.worker") -> Iterator[None]:
-    """Stop the engine's workers, or other processes, for the block."""
+    """Stop the engine's workers, or other processes, for the block. The supervisor, which would
+    replace netd or the api, is stopped with them.
+    """
     pids = lab.device.pids(part)
     assert pids
+    if part.startswith("egressd.app"):
+        pids.append(lab.device.program.pid)
     try:
-        for pid in pids:
+        for pid in reversed(pids):
             os.kill(pid, signal.SIGSTOP)
         eventually(lambda: all(map(is_stopped, pids)))
         yield

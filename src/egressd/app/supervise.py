@@ -67,7 +67,9 @@ class LivenessPipe:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._read, self.write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._last: float | None = None
+        self._has_begun = False
+        self.silent_s = 0.0
+        """The seconds since the last proof in which this process has run; 0 before the first."""
 
     def __enter__(self) -> Self:
         self._loop.add_reader(self._read, self._proved)
@@ -86,13 +88,18 @@ class LivenessPipe:
 
     def _proved(self) -> None:
         if os.read(self._read, 4096):
-            self._last = self._loop.time()
+            self._has_begun, self.silent_s = True, 0.0
         else:
             self._loop.remove_reader(self._read)  # the child has ended, or does not write any more
 
-    def silent_s(self) -> float:
-        """Return the seconds since the last proof; 0 before the first one."""
-        return 0.0 if self._last is None else self._loop.time() - self._last
+    def looked(self) -> None:
+        """Count a look at the child, `_LOOK_S` after the last one.
+
+        Looks are counted, and not the time: if this process and the child have been frozen
+        together, the child has had no time either.
+        """
+        if self._has_begun:
+            self.silent_s += _LOOK_S
 
 
 class Child:
@@ -164,7 +171,8 @@ class Child:
             await asyncio.wait([waiting], timeout=_LOOK_S)
             if waiting.done():
                 return reason or f"it ended with code {waiting.result()}"
-            if liveness.silent_s() > self._hung_after_s and not reason:
+            liveness.looked()
+            if liveness.silent_s > self._hung_after_s and not reason:
                 reason = f"it was hung for {self._hung_after_s:.0f} s, and was killed"
                 self._signal(signal.SIGKILL)
 
