@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 from egressd.planner import nodes
 from egressd.planner.outbounds import engine
@@ -27,8 +28,23 @@ settings.register_profile("fast", max_examples=10)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the emulated machine first: it takes longest, and other tests can run beside it."""
+    """Put the emulated machines first: they take longest, and other tests can run beside them."""
     items.sort(key=lambda item: item.get_closest_marker("vm") is None)
+
+
+class OneMachineAtATime(LoadFileScheduling):  # type: ignore[misc]  # its class has no types
+    """Files are run side by side, but those of emulated machines one after another: a machine
+    takes a whole core, and most of the other tests wait.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "tests/vm" if nodeid.startswith("tests/vm/") else nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)  # a run may be without xdist
+def pytest_xdist_make_scheduler(config: pytest.Config) -> LoadFileScheduling | None:
+    """Return the scheduler of ``--dist loadfile``."""
+    return OneMachineAtATime(config) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:
