@@ -155,7 +155,7 @@ def test_packets_of_an_unknown_flow_get_no_reset_or_error(lab: Lab, protocol: st
             )  # fmt: skip
         eventually(lambda: bool(arrived.flows(token)))
         capture.prove()
-        assert not capture.flows(source=wan.address)
+        assert not capture.flows(source=wan.address, destination=SERVER)
 
 
 def test_without_the_table_errors_leave_by_their_own_wan(lab: Lab) -> None:
