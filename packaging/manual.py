@@ -60,7 +60,7 @@ def page(context: click.Context) -> str:
             shown = each.command_path.replace(" ", "-")
             text = each.command.get_short_help_str(limit=200)
             lines += [".TP", f"\\fB{escaped(shown)}\\fR(1)", escaped(text)]
-    lines += [".SH SEE ALSO", "/usr/share/doc/egressd/operations.md"]
+    lines += [".SH SEE ALSO", "/usr/share/doc/egressd/docs/operations.md"]
     return "\n".join(lines) + "\n"
 
 

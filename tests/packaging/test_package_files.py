@@ -109,7 +109,7 @@ def test_the_sample_of_the_configuration_changes_nothing(files: Path) -> None:
 def test_licenses_and_manual_travel_in_it(files: Path) -> None:
     documents = files / "usr/share/doc/egressd"
     assert "svelte" in (documents / "licenses-of-the-console.txt").read_text()
-    for name in ("NOTICE", "copyright", "operations.md"):
+    for name in ("NOTICE", "copyright", "docs/operations.md"):
         assert (documents / name).exists()
     packages = files / "opt/egressd/unpacked/lib"
     assert [*packages.glob("python3.*/site-packages/sing_box_python-*/licenses/LICENSE*")]
