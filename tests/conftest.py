@@ -28,8 +28,17 @@ settings.register_profile("fast", max_examples=10)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the emulated machines first: they take longest, and other tests can run beside them."""
-    items.sort(key=lambda item: item.get_closest_marker("vm") is None)
+    """Put long tests first, so that short ones fill the end of the run: emulated machines, then
+    namespaces, which mostly wait, mixed with browsers, which mostly compute.
+    """
+
+    def place(item: pytest.Item) -> tuple[int, str, str]:
+        if item.get_closest_marker("vm"):
+            return 0, "", ""
+        is_long = item.get_closest_marker("lab") or item.get_closest_marker("browser")
+        return (1, item.path.name, str(item.path)) if is_long else (2, "", "")
+
+    items.sort(key=place)
 
 
 class OneMachineAtATime(LoadFileScheduling):  # type: ignore[misc]  # its class has no types
@@ -44,7 +53,7 @@ class OneMachineAtATime(LoadFileScheduling):  # type: ignore[misc]  # its class 
 @pytest.hookimpl(optionalhook=True)  # a run may be without xdist
 def pytest_xdist_make_scheduler(config: pytest.Config) -> LoadFileScheduling | None:
     """Return the scheduler of ``--dist loadfile``."""
-    return OneMachineAtATime(config) if config.getvalue("dist") == "loadfile" else None
+    return OneMachineAtATime(config) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:
