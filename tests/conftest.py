@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -51,9 +52,9 @@ class OneMachineAtATime(LoadFileScheduling):  # type: ignore[misc]  # its class 
 
 
 @pytest.hookimpl(optionalhook=True)  # a run may be without xdist
-def pytest_xdist_make_scheduler(config: pytest.Config) -> LoadFileScheduling | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
     """Return the scheduler of ``--dist loadfile``."""
-    return OneMachineAtATime(config) if config.getoption("dist") == "loadfile" else None
+    return OneMachineAtATime(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:
