@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,11 +19,23 @@ from egressd.model.errors import Failed
 from egressd_lab import netns
 from tests.support.packages import root_of
 from tests.vm import boot
-from tests.vm.machine import GATEWAY_MAC, LAN_MAC, WAN_MAC, Side
+from tests.vm.machine import (
+    CONFIGURE,
+    GATEWAY_MAC,
+    NETWORK,
+    NETWORK_UNIT,
+    Side,
+    filled,
+    make_initramfs,
+    options,
+)
 
 DISK_BYTES: Final = 3 * 2**30
 PATIENCE_S: Final = 1800.0
 """Seconds for each step: without KVM everything takes 20 to 50 times as long."""
+
+_SHARED: Final = "/srv/shared"
+"""The machine's name of the folder that it shares with this side."""
 
 _INIT: Final = """\
 #!/bin/sh
@@ -50,17 +61,12 @@ mount --move . /
 exec chroot . /lib/systemd/systemd
 """
 
-_PREPARE: Final = """\
+_PREPARE: Final = (
+    """\
 set -e
-cat > /etc/systemd/system/network-of-others.service <<END
-[Unit]
-DefaultDependencies=no
-After=network-pre.target systemd-sysctl.service
-Before=network.target
-[Service]
-Type=oneshot
-RemainAfterExit=yes
-ExecStart=/bin/sh /srv/shared/network
+"""
+    + NETWORK_UNIT
+    + """\
 [Install]
 WantedBy=sysinit.target
 END
@@ -80,28 +86,9 @@ ln -sf ../network-of-others.service /etc/systemd/system/sysinit.target.wants/
 ln -sf ../driver.service /etc/systemd/system/multi-user.target.wants/
 echo net.ipv4.ip_forward=1 > /etc/sysctl.d/99-of-others.conf
 echo "deb [trusted=yes] file:/srv/apt {suite} main" > /etc/apt/sources.list.d/egressd.list
-mkdir -p /etc/egressd
-cat > /etc/egressd/egressd.toml <<END
-[lan]
-interfaces = ["eth0"]
-[wan]
-interfaces = ["eth1"]
-[dns]
-device = ["203.0.113.53"]
-[engine]
-workers = 1
-END
 """
-
-_NETWORK: Final = """\
-set -e
-ip link set eth0 up
-ip address add 10.99.0.1/24 dev eth0
-ip link set eth1 up
-ip address add 198.51.100.2/30 dev eth1
-ip neighbour replace 198.51.100.1 lladdr {gateway} dev eth1 nud permanent
-ip route add default via 198.51.100.1
-"""
+    + CONFIGURE
+)
 
 _DRIVER: Final = """\
 cd /srv/shared
@@ -135,23 +122,19 @@ class Emulated:
             file.truncate(DISK_BYTES)
         subprocess.run(["mkfs.ext4", "-q", "-F", self._disk], check=True)
         values = {
-            "{ninep}": boot.NINE_P,
-            "{lower}": str(root_of(suite)),
-            "{repository}": str(repository),
-            "{suite}": suite,
-            "{gateway}": GATEWAY_MAC,
+            "ninep": boot.NINE_P,
+            "lower": root_of(suite),
+            "repository": repository,
+            "suite": suite,
+            "shared": _SHARED,
+            "gateway_mac": GATEWAY_MAC,
         }
-        files = {"init": _INIT, "prepare": _PREPARE, "network": _NETWORK, "driver": _DRIVER}
+        files = {"init": _INIT, "prepare": _PREPARE, "network": NETWORK, "driver": _DRIVER}
         for name, text in files.items():
-            for word, value in values.items():
-                text = text.replace(word, value)  # noqa: PLW2901
-            (self._shared / name).write_text(text)
+            (self._shared / name).write_text(filled(text, values))
         (self._shared / "init").chmod(0o755)
         self._image = boot.kernel()
-        make = Path(sys.executable).with_name("virtme-mkinitramfs")
-        version = self._image.name.removeprefix("vmlinuz-")
-        target = self._shared / "initramfs"
-        subprocess.run([make, "--mod-kversion", version, "--outfile", target], check=True)
+        make_initramfs(self._shared, self._image)
 
     def __enter__(self) -> Self:
         return self
@@ -212,24 +195,11 @@ class Emulated:
         return (self._shared / name).exists()
 
     def _command(self) -> list[str]:
-        def card(name: str, mac: str) -> list[str]:
-            tap = f"tap,id={name},ifname={name},script=no,downscript=no"
-            return ["-netdev", tap, "-device", f"virtio-net-pci,netdev={name},mac={mac},romfile="]
-
         is_slow = boot.is_emulated()
         processor = ("tcg,thread=multi", "max") if is_slow else ("kvm", "host")
-        disk = f"file={self._disk},if=virtio,format=raw,cache=writeback"
         return [
             *(("nice", "-n", "10") if is_slow else ()),
-            "qemu-system-x86_64", "-accel", processor[0], "-cpu", processor[1],
-            "-smp", "2", "-m", "1G", "-no-reboot", "-display", "none", "-vga", "none",
-            "-serial", "stdio", "-monitor", "none",
-            *boot.folders(self._shared),
-            "-drive", disk,
-            *card("lan", LAN_MAC),
-            *card("wan", WAN_MAC),
-            "-kernel", str(self._image), "-initrd", str(self._shared / "initramfs"),
-            "-append",
-            "console=ttyS0 quiet loglevel=1 panic=-1 no_timer_check net.ifnames=0 mitigations=off "
-            f"init={self._shared}/init",
-        ]  # fmt: skip
+            *("qemu-system-x86_64", "-accel", processor[0], "-cpu", processor[1], "-m", "1G"),
+            *("-drive", f"file={self._disk},if=virtio,format=raw,cache=writeback"),
+            *options(self._shared, self._image),
+        ]

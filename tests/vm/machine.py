@@ -49,12 +49,7 @@ mount --move . /  # in a mere chroot no unit could have a user namespace
 exec chroot . /lib/systemd/systemd
 """
 
-_PREPARE: Final = """\
-set -e
-rm -rf /etc/systemd/system/* /etc/fstab /var/lib/egressd /.dockerenv
-mkdir -p /etc/systemd/system/multi-user.target.wants /etc/systemd/system/sysinit.target.wants
-chmod 755 /root  # the interpreter may lie there, and the api is nobody
-echo 0123456789abcdef0123456789abcdef > /etc/machine-id
+CONFIGURE: Final = """\
 mkdir -p /etc/egressd
 cat > /etc/egressd/egressd.toml <<END
 [lan]
@@ -66,7 +61,10 @@ device = ["203.0.113.53"]
 [engine]
 workers = 1
 END
-echo net.ipv4.ip_forward=1 > /etc/sysctl.d/99-somebody.conf
+"""
+"""The part of a machine's preparation that writes egressd's configuration."""
+
+NETWORK_UNIT: Final = """\
 cat > /etc/systemd/system/network-of-others.service <<END
 [Unit]
 DefaultDependencies=no
@@ -76,6 +74,23 @@ Before=network.target
 Type=oneshot
 RemainAfterExit=yes
 ExecStart=/bin/sh {shared}/network
+"""
+"""The beginning of the part that has another program bring the network up."""
+
+_PREPARE: Final = (
+    """\
+set -e
+rm -rf /etc/systemd/system/* /etc/fstab /var/lib/egressd /.dockerenv
+mkdir -p /etc/systemd/system/multi-user.target.wants /etc/systemd/system/sysinit.target.wants
+chmod 755 /root  # the interpreter may lie there, and the api is nobody
+echo 0123456789abcdef0123456789abcdef > /etc/machine-id
+"""
+    + CONFIGURE
+    + """\
+echo net.ipv4.ip_forward=1 > /etc/sysctl.d/99-somebody.conf
+"""
+    + NETWORK_UNIT
+    + """\
 END
 ln -s ../network-of-others.service /etc/systemd/system/sysinit.target.wants/
 cat > /etc/systemd/system/driver.service <<END
@@ -106,8 +121,9 @@ for unit in egressd-guard egressd-block egressd-netd egressd-api; do
     fi
 done
 """
+)
 
-_NETWORK: Final = """\
+NETWORK: Final = """\
 set -e
 ip link set eth0 up
 ip address add 10.99.0.1/24 dev eth0
@@ -115,8 +131,9 @@ ip link set eth1 up
 ip address add 198.51.100.2/30 dev eth1
 ip neighbour replace 198.51.100.1 lladdr {gateway_mac} dev eth1 nud permanent
 ip route add default via 198.51.100.1
-echo "network is up" > {shared}/network.done
 """
+"""The script that brings the network up."""
+_NETWORK_DONE: Final = 'echo "network is up" > {shared}/network.done\n'
 
 
 class Machine:
@@ -142,15 +159,17 @@ class Machine:
             "installed": "yes" if self._installed else "no",
             "gateway_mac": GATEWAY_MAC,
         }
-        files = {"init": _INIT, "prepare": _PREPARE, "network": _NETWORK, "driver": self._driver}
+        files = {
+            "init": _INIT,
+            "prepare": _PREPARE,
+            "network": NETWORK + _NETWORK_DONE,
+            "driver": self._driver,
+        }
         for name, content in files.items():
-            (self._shared / name).write_text(_filled(content, text))
+            (self._shared / name).write_text(filled(content, text))
         (self._shared / "init").chmod(0o755)
         image = boot.kernel()
-        version = image.name.removeprefix("vmlinuz-")
-        make = str(Path(sys.executable).with_name("virtme-mkinitramfs"))
-        target = str(self._shared / "initramfs")
-        subprocess.run([make, "--mod-kversion", version, "--outfile", target], check=True)
+        make_initramfs(self._shared, image)
         with self.console.open("wb") as output:
             machine = subprocess.Popen(
                 netns.exec_argv(self._side.namespace, self._command(image)),
@@ -167,25 +186,44 @@ class Machine:
         return said.read_text(errors="replace") if said.exists() else f"no driver ran: {console}"
 
     def _command(self, image: Path) -> list[str]:
-        def card(name: str, mac: str) -> list[str]:
-            tap = f"tap,id={name},ifname={name},script=no,downscript=no"
-            return ["-netdev", tap, "-device", f"virtio-net-pci,netdev={name},mac={mac},romfile="]
-
         return [
             "qemu-system-x86_64",
-            *("-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "2G", "-no-reboot"),
-            *("-display", "none", "-vga", "none", "-serial", "stdio", "-monitor", "none"),
-            *boot.folders(self._shared),
-            *card("lan", LAN_MAC),
-            *card("wan", WAN_MAC),
-            *("-kernel", str(image), "-initrd", str(self._shared / "initramfs")),
-            "-append",
-            "console=ttyS0 quiet loglevel=1 panic=-1 no_timer_check net.ifnames=0 mitigations=off "
-            f"init={self._shared}/init",
+            *("-accel", "tcg,thread=multi", "-cpu", "max", "-m", "2G"),
+            *options(self._shared, image),
         ]
 
 
-def _filled(text: str, values: Mapping[str, object]) -> str:
+def make_initramfs(shared: Path, image: Path) -> None:
+    """Make the initramfs of a kernel in a machine's shared folder."""
+    make = str(Path(sys.executable).with_name("virtme-mkinitramfs"))
+    version = image.name.removeprefix("vmlinuz-")
+    target = str(shared / "initramfs")
+    subprocess.run([make, "--mod-kversion", version, "--outfile", target], check=True)
+
+
+def options(shared: Path, image: Path) -> list[str]:
+    """Return QEMU's options for a machine with two cards that starts `init` of its shared folder
+    (qemu-system(1)).
+    """
+
+    def card(name: str, mac: str) -> list[str]:
+        tap = f"tap,id={name},ifname={name},script=no,downscript=no"
+        return ["-netdev", tap, "-device", f"virtio-net-pci,netdev={name},mac={mac},romfile="]
+
+    return [
+        *("-smp", "2", "-no-reboot", "-display", "none", "-vga", "none"),
+        *("-serial", "stdio", "-monitor", "none"),
+        *boot.folders(shared),
+        *card("lan", LAN_MAC),
+        *card("wan", WAN_MAC),
+        *("-kernel", str(image), "-initrd", str(shared / "initramfs")),
+        "-append",
+        "console=ttyS0 quiet loglevel=1 panic=-1 no_timer_check net.ifnames=0 mitigations=off "
+        f"init={shared}/init",
+    ]
+
+
+def filled(text: str, values: Mapping[str, object]) -> str:
     """Return `text` with the values filled in. No format string, since shell uses braces itself."""
     for key, value in values.items():
         text = text.replace(f"{{{key}}}", str(value))
