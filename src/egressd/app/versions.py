@@ -6,11 +6,11 @@ Each has a folder of its own beside the others, and the link ``current`` names t
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
 from egressd.model.errors import Failed
+from egressd.store.files import move_durably
 
 HOME: Final = Path("/opt/egressd")
 
@@ -45,11 +45,6 @@ class InstalledVersions:
         try:
             fresh.unlink(missing_ok=True)
             fresh.symlink_to(version)
-            fresh.rename(self._current)
-            folder = os.open(self._home, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            move_durably(fresh, self._current)
         except OSError as error:
             raise Failed(f"put version {version} in force", str(error)) from error
