@@ -31,10 +31,15 @@ NUMBERS: Final = {"bookworm": 12, "trixie": 13}
 """Release -> its number, which is a part of the package's version."""
 
 
+def _codename() -> str:
+    """Return the name of this machine's release; empty if it has none."""
+    found = re.search(r"^VERSION_CODENAME=(\w+)", Path("/etc/os-release").read_text(), re.MULTILINE)
+    return found[1] if found else ""
+
+
 def _own_suite() -> str:
     """Return this machine's release; of an unknown one, the newest known."""
-    found = re.search(r"^VERSION_CODENAME=(\w+)", Path("/etc/os-release").read_text(), re.MULTILINE)
-    return found[1] if found and found[1] in NUMBERS else [*NUMBERS][-1]
+    return _codename() if _codename() in NUMBERS else [*NUMBERS][-1]
 
 
 SUITES: Final = tuple(os.environ.get("EGRESSD_SUITES", _own_suite()).split(","))
@@ -104,10 +109,9 @@ def _mirror() -> str:
         "Created-By: Packages",
     ]
     listed = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
-    own = re.search(r"^VERSION_CODENAME=(\w+)", Path("/etc/os-release").read_text(), re.MULTILINE)
     for line in listed.splitlines():
         codename, address = line.split(" ")
-        if own is not None and codename == own[1]:
+        if codename == _codename():
             return address.rstrip("/")
     raise Failed("find a mirror", "apt knows none of this release (apt-get update)")
 
