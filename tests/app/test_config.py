@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -143,3 +145,47 @@ def test_local_names_have_one_or_several_addresses(
     assert load(tmp_path, "").dns.local == {}
     monkeypatch.setenv("EGRESSD_DNS__LOCAL", '{ home = "10.0.0.2" }')
     assert load(tmp_path, text).dns.local.keys() == {"home"}
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("[engine]\nworkers = 0", ["engine.workers: Input should be greater than or equal to 1"]),
+        ("[engine]\nworkers = 65", ["engine.workers: Input should be less than or equal to 64"]),
+        ("[engine]\nworkers = 2.0", ["engine.workers: must be a whole number"]),
+        ('[license]\nmode = "on"', ["license.mode: Input should be 'off' or 'enforced'"]),
+        ("[license]\npublic_keys = [1]", ["license.public_keys.0: must be text in quotes"]),
+        (
+            '[wan.gateways]\n"a b" = "::1"\nwan0 = "10.0.0.1"',
+            [
+                "wan.gateways.a b.[key]: must be the name of an interface",
+                "wan.gateways.a b: must be an IPv4 address in quotes",
+            ],
+        ),
+        (
+            '[local]\ninterfaces = ["lan0"]\n[lan]\ninterfaces = ["lan0"]',
+            ["local.interfaces: lan0 is in lan.interfaces already"],
+        ),
+        (
+            "zone = 1\n[dns]\nhome = []\n[run]\ndir = 5\nroot = 1",
+            [
+                "run.dir: must be text in quotes, of one line and not empty",
+                "run.root is not a key of the configuration",
+                "dns.home is not a key of the configuration",
+                "zone is not a key of the configuration",
+            ],
+        ),
+    ],
+)
+def test_faults_are_sentences_in_the_order_of_the_keys(
+    tmp_path: Path, text: str, problems: list[str]
+) -> None:
+    with pytest.raises(Invalid) as caught:
+        load(tmp_path, text)
+    assert [*caught.value.problems] == problems
+
+
+def test_the_configuration_is_read_without_a_library_of_schemas() -> None:
+    code = "import sys, egressd.app.config; print('pydantic' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from egressd.app import listening
-from egressd.app.config import Api, ListenAddress
+from egressd.app import config, listening
+from egressd.app.listen_address import ListenAddress
 from egressd.model.errors import Failed
 from tests.support.netns import Namespace
 
@@ -87,7 +87,7 @@ def test_another_address_of_the_same_port_can_be_listened_on(after: str) -> None
     port = free_endpoint().port
     held = listening.HeldSockets()
     for address in ("0.0.0.0", after, "0.0.0.0"):
-        wanted = Api(listen=f"{address}:{port}").listen
+        wanted = config.read({"api": {"listen": f"{address}:{port}"}}).api.listen
         held.want((wanted,))
         assert [it.getsockname()[0] for it in opened(held)] == [str(wanted.address)]
     held.want(())
@@ -105,7 +105,7 @@ def test_an_address_is_recognised_in_any_spelling(address: str) -> None:
 
 
 def hand_over(address: str) -> str:
-    wanted = Api(listen=f"{address}:8787").listen
+    wanted = config.read({"api": {"listen": f"{address}:8787"}}).api.listen
     held = listening.HeldSockets()
     held.want((wanted,))
     (copy,) = (os.dup(each) for each in held.descriptors)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from egressd.app import network
+from egressd.app import config, network
 from egressd.app.config import Dns
 from egressd.app.resolvers import DeviceResolvers
 from egressd.model.facts import Facts, Interface, Route
@@ -173,7 +173,7 @@ def test_reverse_zones_of_lans_are_local_and_kept_while_a_lan_is_down(
 
     zones = {"lan": "10.0.0.1", "corp.example": "192.0.2.7"}
     monkeypatch.setattr(network, "facts", lambda: machine("10.0.0.1/24"))
-    dns = Dns.model_validate({"device": ["10.0.0.53", "9.9.9.9"], "local": zones})
+    dns = config.read({"dns": {"device": ["10.0.0.53", "9.9.9.9"], "local": zones}}).dns
     resolvers = DeviceResolvers(dns, listing())
     assert [zone.domain for zone in resolvers.current.local] == [*zones, "0.0.10.in-addr.arpa"]
     assert resolvers.current.inner == ("10.0.0.1", "10.0.0.53")
@@ -197,7 +197,7 @@ def test_the_machines_lans_are_found(listing: Callable[..., Path]) -> None:
             "ip address add 10.7.0.1/23 dev lan0; ip address add 10.8.0.1/24 dev lan0 label lan0:1;"
             "ip address add 172.17.0.1/16 dev docker0; ip route add 10.9.0.0/24 via 10.7.0.2"
         )
-        dns = Dns.model_validate({"device": ["10.9.0.3"], "local": {"lan": "10.8.0.1"}})
+        dns = config.read({"dns": {"device": ["10.9.0.3"], "local": {"lan": "10.8.0.1"}}}).dns
         found = namespace.run(DeviceResolvers, dns, listing()).current
     assert {zone.domain for zone in found.local} == {
         "lan",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 
 from egressd import __version__
+from egressd.app import config
 from egressd.app.config import Config
 from egressd.app.welcome import block
 
@@ -27,7 +28,7 @@ def test_no_code_is_shown_once_there_is_a_password() -> None:
 
 
 def test_a_chosen_address_is_the_only_one() -> None:
-    settings = Config.model_validate({"api": {"listen": "10.0.0.1:80", "tls_listen": "[::]:443"}})
+    settings = config.read({"api": {"listen": "10.0.0.1:80", "tls_listen": "[::]:443"}})
     text = block(settings, [], None)
     assert "API         http://10.0.0.1:80/\n" in text
     assert "console     https://[::1]:443/\n" in text

@@ -1,6 +1,6 @@
 """The one place that wires everything: configuration, processes, and their dependencies.
 
-- `config`: the configuration file.
+- `config`: the configuration file, whose values `toml_values` reads.
 - `supervise`: ``egressd serve``, which starts netd and the api and keeps them running.
 - `netd_process`, `api_process`: the main functions of the two.
 - `liveness`: proofs to the supervisor (systemd or `supervise`) that the two are not hung.

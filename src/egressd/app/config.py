@@ -8,24 +8,16 @@ kept in the database instead.
 from __future__ import annotations
 
 import os
-import socket
 import tomllib
-from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Any, Final, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StrictBool,
-    ValidationError,
-    model_validator,
-)
-
+from egressd.app import toml_values as toml
+from egressd.app.listen_address import ListenAddress
+from egressd.app.toml_values import reads
 from egressd.formats.hosts import parse_domain, parse_host, parse_port
 from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Invalid
@@ -33,81 +25,26 @@ from egressd.model.names import has_control_characters, is_interface_name
 
 DEFAULT_PATH = Path("/etc/egressd/egressd.toml")
 
+Mode = Literal["off", "enforced"]
+
 _BROADCAST: Final = IPv4Address("255.255.255.255")
 
-_TAKES: Final = {
-    "model_type": "must be a table",
-    "dict_type": "must be a table",
-    "tuple_type": "must be a list in brackets",
-    "bool_type": "must be true or false",
-    "int_type": "must be a whole number",
-    "string_type": "must be text in quotes",
-    "ip_v4_address": "must be an IPv4 address in quotes",
-}
-"""Type of pydantic's fault -> the text in place of pydantic's own, which uses Python's words."""
 
-
-def _interface(name: Any) -> Any:
+def _interface(name: Any) -> str:
     if not isinstance(name, str) or not is_interface_name(name):
         raise ValueError("must be the name of an interface")
     return name
 
 
-def _host(name: str) -> str:
+def _host(given: Any) -> str:
+    name = toml.text(given)
     try:
         return parse_host(name)
     except ValueError:
         raise ValueError("must be a host name") from None
 
 
-@dataclass(frozen=True)
-class ListenAddress:
-    """The place that a server listens at: one of this machine's addresses, or all of them, and a
-    TCP port.
-    """
-
-    address: IPv4Address | IPv6Address
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.address}]" if self.address.version == 6 else str(self.address)
-        return f"{host}:{self.port}"
-
-    @property
-    def here(self) -> ListenAddress:
-        """The endpoint at which this machine itself reaches the server. A server that listens at
-        all addresses listens at the loopback address, too.
-        """
-        if not self.address.is_unspecified:
-            return self
-        return ListenAddress(
-            ip_address("::1" if self.address.version == 6 else "127.0.0.1"), self.port
-        )
-
-    @property
-    def socket_address(self) -> tuple[Any, ...]:
-        """The endpoint as `socket.socket.getsockname` returns it: the kernel writes addresses in
-        another way than Python, and gives an interface as a number. Raises OSError.
-        """
-        found = socket.getaddrinfo(
-            str(self.address), self.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
-        )
-        return found[0][4]
-
-    def bind(self) -> socket.socket:
-        """Return a TCP socket that is bound to the endpoint. Raises OSError."""
-        family = socket.AF_INET6 if self.address.version == 6 else socket.AF_INET
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(self.socket_address)
-        except OSError:
-            bound.close()
-            raise
-        return bound
-
-
-def _endpoint(text: Any) -> Any:
+def _endpoint(text: Any) -> ListenAddress:
     try:
         host, port_text = str(text).rsplit(":", 1)
         port = parse_port(port_text)
@@ -122,13 +59,7 @@ def _endpoint(text: Any) -> Any:
         raise ValueError("must begin with an IP address; IPv6 in brackets") from None
 
 
-def _address(given: Any) -> Any:
-    if isinstance(given, int):  # pydantic would turn a number into an address
-        raise ValueError(_TAKES["ip_v4_address"])  # noqa: TRY004 - what pydantic takes
-    return given
-
-
-def _router6(given: Any) -> Any:
+def _router6(given: Any) -> IPv6Address:
     try:
         address = IPv6Address(given) if isinstance(given, str) else None
     except ValueError:
@@ -139,76 +70,85 @@ def _router6(given: Any) -> Any:
     return address
 
 
-def _text(value: Any) -> Any:
+def _line(value: Any) -> str:
     if not isinstance(value, str) or not value or has_control_characters(value):
         raise ValueError("must be text in quotes, of one line and not empty")
     return value
 
 
-def _some(servers: tuple[IPv4Address, ...]) -> tuple[IPv4Address, ...]:
+def _folder(value: Any) -> Path:
+    return Path(_line(value))
+
+
+def _servers(given: Any) -> tuple[IPv4Address, ...]:
+    servers = toml.listed(toml.address)(given)
     if not servers:
         raise ValueError("must not be empty")
     return servers
 
 
-InterfaceName = Annotated[str, BeforeValidator(_interface)]
-Listen = Annotated[ListenAddress, BeforeValidator(_endpoint)]
-Address = Annotated[IPv4Address, BeforeValidator(_address)]
-Router6 = Annotated[IPv6Address, BeforeValidator(_router6)]
-Servers = Annotated[tuple[Address, ...], AfterValidator(_some)]
-User = Annotated[str, BeforeValidator(_text)]
-Folder = Annotated[Path, BeforeValidator(_text)]
+_interfaces: Final = toml.listed(_interface)
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Api(_Table):
-    listen: Listen = ListenAddress(IPv4Address(0), 8787)
+@dataclass(frozen=True)
+class Api:
+    listen: ListenAddress = field(
+        default=ListenAddress(IPv4Address(0), 8787), metadata=reads(_endpoint)
+    )
     """The endpoint for plain HTTP, for LAN clients and platforms: a token guards it."""
-    tls_listen: Listen = ListenAddress(IPv4Address(0), 8788)
+    tls_listen: ListenAddress = field(
+        default=ListenAddress(IPv4Address(0), 8788), metadata=reads(_endpoint)
+    )
     """The endpoint for HTTPS."""
-    user: User = "egressd"
+    user: str = field(default="egressd", metadata=reads(_line))
     """The user that the api runs as when started by root."""
 
 
-class Data(_Table):
-    dir: Folder = Path("/var/lib/egressd")
+@dataclass(frozen=True)
+class Data:
+    dir: Path = field(default=Path("/var/lib/egressd"), metadata=reads(_folder))
 
 
-class Run(_Table):
-    dir: Folder = Path("/run/egressd")
+@dataclass(frozen=True)
+class Run:
+    dir: Path = field(default=Path("/run/egressd"), metadata=reads(_folder))
 
 
-class Lan(_Table):
-    interfaces: tuple[InterfaceName, ...] = ()
+@dataclass(frozen=True)
+class Lan:
+    interfaces: tuple[str, ...] = field(default=(), metadata=reads(_interfaces))
     """LAN interfaces. If empty: the interfaces with a private address that are no WAN."""
-    multicast: StrictBool = False
+    multicast: bool = field(default=False, metadata=reads(toml.switch))
     """True if multicast may reach the LANs that a program on this machine, such as igmpproxy,
     routes it to."""
 
 
-class Local(_Table):
-    interfaces: tuple[InterfaceName, ...] = ()
+@dataclass(frozen=True)
+class Local:
+    interfaces: tuple[str, ...] = field(default=(), metadata=reads(_interfaces))
     """Interfaces of networks that are neither LAN nor WAN, beside those of Docker, Podman, LXC and
     libvirt and of WireGuard servers, which are found automatically."""
 
 
-class Wan(_Table):
-    interfaces: tuple[InterfaceName, ...] = ()
+@dataclass(frozen=True)
+class Wan:
+    interfaces: tuple[str, ...] = field(default=(), metadata=reads(_interfaces))
     """WAN interfaces. If empty: the interfaces with a default route."""
-    gateways: dict[InterfaceName, Address] = {}
+    gateways: dict[str, IPv4Address] = field(
+        default_factory=dict, metadata=reads(toml.mapped(_interface, toml.address))
+    )
     """WAN without a default route of its own -> its gateway."""
-    gateways6: dict[InterfaceName, Router6] = {}
+    gateways6: dict[str, IPv6Address] = field(
+        default_factory=dict, metadata=reads(toml.mapped(_interface, _router6))
+    )
     """Interface that is LAN and WAN at once -> the IPv6 router whose advertisements it accepts."""
 
 
-def _zones(given: Any) -> Any:
+def _zones(given: Any) -> dict[str, tuple[IPv4Address, ...]]:
     """Return domain in ASCII -> servers, from one address or a list of addresses for each."""
     if not isinstance(given, dict):
-        raise ValueError("must be a table of domains and addresses")  # noqa: TRY004 - see above
-    zones: dict[str, list[Any]] = {}
+        raise ValueError("must be a table of domains and addresses")  # noqa: TRY004 - see `toml`
+    zones: dict[str, tuple[IPv4Address, ...]] = {}
     for name, servers in given.items():
         if "*" in name or name.startswith("."):
             raise ValueError(
@@ -220,24 +160,29 @@ def _zones(given: Any) -> Any:
             raise ValueError(f'"{name}" must be a domain name') from None
         if domain in zones:
             raise ValueError(f'"{name}" is there twice')
-        zones[domain] = list(servers) if isinstance(servers, list) else [servers]
-        if not zones[domain] or not all(map(_is_host, zones[domain])):
+        try:
+            zones[domain] = tuple(map(_host_address, servers if _is_list(servers) else [servers]))
+        except ValueError:
+            zones[domain] = ()
+        if not zones[domain]:
             raise ValueError(f'"{name}" must have an IPv4 address in quotes, or a list of some')
     return zones
 
 
-def _is_host(server: Any) -> bool:
-    """True if the address can be queried; `IPv4Address` would accept numbers, too."""
-    try:
-        address = IPv4Address(server) if isinstance(server, str) else None
-    except ValueError:
-        return False
-    return address is not None and not (
-        address.is_unspecified or address.is_multicast or address == _BROADCAST
-    )
+def _is_list(given: Any) -> bool:
+    return isinstance(given, list | tuple)
 
 
-def _reachable(server: IPv4Address) -> IPv4Address:
+def _host_address(given: Any) -> IPv4Address:
+    """Read an address that can be queried."""
+    address = toml.address(given)
+    if address.is_unspecified or address.is_multicast or address == _BROADCAST:
+        raise ValueError("must be the address of a host")
+    return address
+
+
+def _reachable(given: Any) -> IPv4Address:
+    server = toml.address(given)
     if server.is_loopback:
         raise ValueError(
             "must not be a loopback address, which clients cannot be sent to:"
@@ -246,17 +191,22 @@ def _reachable(server: IPv4Address) -> IPv4Address:
     return server
 
 
-class Dns(_Table):
-    device: tuple[Annotated[Address, AfterValidator(_reachable)], ...] = ()
+@dataclass(frozen=True)
+class Dns:
+    device: tuple[IPv4Address, ...] = field(default=(), metadata=reads(toml.listed(_reachable)))
     """The device's DNS servers. If empty: the name servers of ``/etc/resolv.conf`` that are not on
     this machine."""
-    domestic: Servers = (IPv4Address("223.5.5.5"), IPv4Address("119.29.29.29"))
-    outbound: Servers = (IPv4Address("1.1.1.1"), IPv4Address("8.8.8.8"))
-    home: Servers = Field(
-        default=(IPv4Address("223.5.5.5"), IPv4Address("119.29.29.29")),
-        validation_alias="return",
+    domestic: tuple[IPv4Address, ...] = field(
+        default=(IPv4Address("223.5.5.5"), IPv4Address("119.29.29.29")), metadata=reads(_servers)
     )
-    local: Annotated[dict[str, tuple[IPv4Address, ...]], BeforeValidator(_zones)] = {}
+    outbound: tuple[IPv4Address, ...] = field(
+        default=(IPv4Address("1.1.1.1"), IPv4Address("8.8.8.8")), metadata=reads(_servers)
+    )
+    home: tuple[IPv4Address, ...] = field(
+        default=(IPv4Address("223.5.5.5"), IPv4Address("119.29.29.29")),
+        metadata=reads(_servers, key="return"),
+    )
+    local: dict[str, tuple[IPv4Address, ...]] = field(default_factory=dict, metadata=reads(_zones))
     """Domain whose names are resolved locally -> the servers that are asked."""
 
 
@@ -267,38 +217,52 @@ def _workers() -> int:
     return min(max(len(os.sched_getaffinity(0)), 2), 4)
 
 
-class Engine(_Table):
-    user: User = "egressd-engine"
-    workers: int = Field(default_factory=_workers, ge=1, le=64, strict=True)
+@dataclass(frozen=True)
+class Engine:
+    user: str = field(default="egressd-engine", metadata=reads(_line))
+    workers: int = field(default_factory=_workers, metadata=reads(toml.number(1, 64)))
     """Worker processes that engine instances are spread over."""
 
 
-class LicenseConfig(_Table):
-    mode: Literal["off", "enforced"] = "off"
-    public_keys: tuple[str, ...] = ()
+def _mode(given: Any) -> Mode:
+    if given == "off":
+        return "off"
+    if given == "enforced":
+        return "enforced"
+    raise ValueError("Input should be 'off' or 'enforced'")
+
+
+@dataclass(frozen=True)
+class LicenseConfig:
+    mode: Mode = field(default="off", metadata=reads(_mode))
+    public_keys: tuple[str, ...] = field(default=(), metadata=reads(toml.listed(toml.text)))
     """The vendor's keys, as ``egressd license keygen`` prints them."""
 
 
-class Console(_Table):
-    insecure: StrictBool = False
+@dataclass(frozen=True)
+class Console:
+    insecure: bool = field(default=False, metadata=reads(toml.switch))
     """True if the console is served over plain HTTP, too."""
-    hosts: tuple[Annotated[str, AfterValidator(_host)], ...] = ()
+    hosts: tuple[str, ...] = field(default=(), metadata=reads(toml.listed(_host)))
     """Names by which browsers may call this device, beside its addresses and its own name."""
 
 
-class Config(_Table):
+@dataclass(frozen=True)
+class Config:
     """A whole configuration file."""
 
-    api: Api = Api()
-    data: Data = Data()
-    run: Run = Run()
-    lan: Lan = Lan()
-    local: Local = Local()
-    wan: Wan = Wan()
-    dns: Dns = Dns()
-    engine: Engine = Engine()
-    license: LicenseConfig = LicenseConfig()
-    console: Console = Console()
+    api: Api = field(default=Api(), metadata=reads(toml.table(Api)))
+    data: Data = field(default=Data(), metadata=reads(toml.table(Data)))
+    run: Run = field(default=Run(), metadata=reads(toml.table(Run)))
+    lan: Lan = field(default=Lan(), metadata=reads(toml.table(Lan)))
+    local: Local = field(default=Local(), metadata=reads(toml.table(Local)))
+    wan: Wan = field(default_factory=Wan, metadata=reads(toml.table(Wan)))
+    dns: Dns = field(default_factory=Dns, metadata=reads(toml.table(Dns)))
+    engine: Engine = field(default_factory=Engine, metadata=reads(toml.table(Engine)))
+    license: LicenseConfig = field(
+        default=LicenseConfig(), metadata=reads(toml.table(LicenseConfig))
+    )
+    console: Console = field(default=Console(), metadata=reads(toml.table(Console)))
 
     @property
     def api_data(self) -> Path:
@@ -340,14 +304,19 @@ class Config(_Table):
             gateways6=self.wan.gateways6,
         )
 
-    @model_validator(mode="after")
-    def _one_role(self) -> Self:
-        for table in ("lan", "wan"):
-            both = set(self.local.interfaces) & set(getattr(self, table).interfaces)
+
+def read(document: Mapping[str, Any]) -> Config:
+    """Return the configuration of a TOML document. Raises Invalid with every fault."""
+    try:
+        settings = toml.table(Config)(document)
+        for name in ("lan", "wan"):
+            both = {*settings.local.interfaces} & {*getattr(settings, name).interfaces}
             if both:
-                name = min(both)
-                raise ValueError(f"local.interfaces: {name} is in {table}.interfaces already")
-        return self
+                fault = f"local.interfaces: {min(both)} is in {name}.interfaces already"
+                raise Invalid(fault)
+    except toml.Faults as faults:
+        raise Invalid(*toml.sentences(faults)) from None
+    return settings
 
 
 def load(path: Path | None) -> Config:
@@ -385,10 +354,7 @@ def explained(path: Path | None) -> tuple[Config, dict[tuple[str, str], str]]:
             if isinstance(keys, dict):  # the validation below reports a value that is no table
                 keys[name] = _from_environment(text)
                 origins[table, name] = key
-    try:
-        return Config.model_validate(document), origins
-    except ValidationError as error:
-        raise Invalid(*(_sentence(fault) for fault in error.errors())) from None
+    return read(document), origins
 
 
 def _from_environment(text: str) -> Any:
@@ -399,13 +365,3 @@ def _from_environment(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def _sentence(fault: Any) -> str:
-    key = ".".join(str(part) for part in fault["loc"])
-    if not key:  # a sentence about several keys, which it names
-        return str(fault["msg"]).removeprefix("Value error, ")
-    if fault["type"] == "extra_forbidden":
-        return f"{key} is not a key of the configuration"
-    told = _TAKES.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")
-    return f"{key}: {told}"

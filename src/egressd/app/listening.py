@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from egressd.app import readiness
-from egressd.app.config import ListenAddress
+from egressd.app.listen_address import ListenAddress
 from egressd.model.errors import Failed
 
 HANDED: Final = "EGRESSD_LISTENING"

@@ -10,7 +10,8 @@ from contextlib import suppress
 from ipaddress import IPv4Address
 
 from egressd import __version__
-from egressd.app.config import Config, ListenAddress
+from egressd.app.config import Config
+from egressd.app.listen_address import ListenAddress
 from egressd.app.network import own_addresses
 from egressd.model.errors import Failed
 from egressd.store.setup_code import SetupCode

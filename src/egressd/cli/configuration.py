@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from pydantic import BaseModel
 
-from egressd.app import config
+from egressd.app import config, toml_values
 from egressd.cli import config_option
 from egressd.cli.output import json_option, show_json
 from egressd.model.errors import Invalid
@@ -84,7 +83,7 @@ def show(path: Path | None, as_json: bool) -> None:
             key: {"value": value, "origin": origins.get((name, key), "default")}
             for key, value in _settings(getattr(settings, name))
         }
-        for name in config.Config.model_fields
+        for name in toml_values.keys(config.Config)
     }
     if as_json:
         show_json(tables)
@@ -96,11 +95,9 @@ def show(path: Path | None, as_json: bool) -> None:
         click.echo()
 
 
-def _settings(table: BaseModel) -> Iterator[tuple[str, Any]]:
+def _settings(table: toml_values.IsTable) -> Iterator[tuple[str, Any]]:
     """Yield key and value of each setting of a table, as the file has them."""
-    for name, field in type(table).model_fields.items():
-        key = field.validation_alias or name
-        assert isinstance(key, str)
+    for key, name in toml_values.keys(type(table)).items():
         yield key, _plain(getattr(table, name))
 
 
