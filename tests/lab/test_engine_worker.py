@@ -17,14 +17,25 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from egressd.netd.engine import trial
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.protocol import Ping, WorkerQuestion
 from egressd.netd.health.worker_descriptors import WorkerDescriptors
 from egressd.netd.kernel import open_files
 from egressd.netd.system import framing, privileges
 from egressd.netd.system.privileges import Capability
-from tests.support.engine import ACCOUNT, GID, UID, end_workers, opened, service, target, unheard
-from tests.support.netns import Namespace
+from tests.support.engine import (
+    ACCOUNT,
+    GID,
+    UID,
+    end_workers,
+    opened,
+    service,
+    target,
+    unheard,
+    worker_pids,
+)
+from tests.support.netns import Namespace, eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("inside")]
 
@@ -324,6 +335,28 @@ async def test_an_idle_trial_worker_ends_with_its_pool(tmp_path: Path) -> None:
     os.close(pidfd)
     async with opened(run_dir):
         pass
+
+
+async def test_an_idle_trial_worker_ends_and_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "_IDLE_S", 0.0)
+    run_dir = tmp_path / "run"
+
+    def trial_files() -> list[Path]:
+        return [*run_dir.glob("trial.*")]
+
+    async with opened(run_dir) as pool:
+        serving = pool.pids()
+        assert await pool.try_configs(["{}"]) == [""]
+        await eventually(lambda: not trial_files())
+        assert worker_pids(run_dir) == serving
+        # The next one is asked as the one before ends: requests come without a pause.
+        for _ in range(3):
+            assert await asyncio.gather(*(pool.try_configs(["{}", "[]"]) for _ in range(3)))
+            assert await pool.try_configs(["{}"]) == [""]
+        await eventually(lambda: not trial_files())
+        assert pool.pids() == serving
 
 
 def test_a_workers_log_cannot_fill_the_disk(namespace: Namespace, tmp_path: Path) -> None:

@@ -97,6 +97,14 @@ def living_workers(run_dir: Path) -> list[tuple[int, int]]:
     return [holder for holder in found if holder is not None]
 
 
+def worker_pids(run_dir: Path) -> list[int]:
+    """Return the pids of the workers that live in `run_dir`."""
+    found = living_workers(run_dir)
+    for _, pidfd in found:
+        os.close(pidfd)
+    return [pid for pid, _ in found]
+
+
 def end_workers(run_dir: Path) -> None:
     """Kill the workers that a failed test left in `run_dir`."""
     for _, pidfd in living_workers(run_dir):

@@ -27,11 +27,11 @@ from tests.support.engine import (
     descriptors,
     document,
     is_stopped,
-    living_workers,
     opened,
     service,
     target,
     unheard,
+    worker_pids,
 )
 from tests.support.netns import Namespace, eventually
 
@@ -163,11 +163,11 @@ def test_workers_survive_a_killed_netd(namespace: Namespace, run_dir: Path) -> N
         await pool.open()
         await pool.start(target("node:1"))
         await pool.try_configs([target("node:1").config])
-        assert len(living_workers(run_dir)) == 2
+        assert len(worker_pids(run_dir)) == 2
         os.kill(os.getpid(), signal.SIGKILL)
 
     async def find() -> None:
-        await eventually(lambda: len(living_workers(run_dir)) == 1)
+        await eventually(lambda: len(worker_pids(run_dir)) == 1)
         async with opened(run_dir) as pool:
             assert await accepts(pool.running()["node:1"].port)
 
@@ -179,8 +179,8 @@ def test_workers_survive_a_killed_netd(namespace: Namespace, run_dir: Path) -> N
 async def test_closing_the_pool_ends_every_worker(run_dir: Path) -> None:
     async with opened(run_dir, 2) as pool:
         await pool.try_configs(["{}"])
-        assert len(living_workers(run_dir)) == 3
-    assert living_workers(run_dir) == []
+        assert len(worker_pids(run_dir)) == 3
+    assert worker_pids(run_dir) == []
 
 
 async def test_a_smaller_pool_drains_the_surplus_workers(run_dir: Path) -> None:
@@ -192,7 +192,7 @@ async def test_a_smaller_pool_drains_the_surplus_workers(run_dir: Path) -> None:
         assert pool.running() == {running.key: running for running in runs}
         assert (await pool.start(target("node:2"))).worker == 1
         await pool.stop(next(running for running in runs if running.worker == 2))
-        await eventually(lambda: len(living_workers(run_dir)) == 1)
+        await eventually(lambda: len(worker_pids(run_dir)) == 1)
         assert pool.problems() == ()
 
 

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
@@ -53,6 +54,13 @@ class Account(msgspec.Struct, frozen=True):
 def log_path(socket_path: Path) -> Path:
     """Return the path of a worker's standard error."""
     return socket_path.with_suffix(".log")
+
+
+def remove_files(socket_path: Path) -> None:
+    """Remove the files of a worker that has ended. One that cannot be removed does no harm."""
+    for path in (socket_path, log_path(socket_path), lock_path(socket_path)):
+        with suppress(OSError):
+            path.unlink()
 
 
 def holder(path: Path) -> tuple[int, int] | None:

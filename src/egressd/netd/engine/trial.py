@@ -1,7 +1,8 @@
 """The trial worker, in which configurations are tried and delays measured.
 
 It serves no client, so a configuration that crashes the engine does no harm here. It is started
-when it is first needed and ended when it has been idle for a while.
+when it is needed and ended when it has been idle for a while: it takes as much memory as a worker
+that serves clients.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Final, Protocol
 from egressd.model.errors import Failed
 from egressd.model.messages import MEASURED_EACH_S, Delay
 from egressd.model.wording import NONE, Sentence, as_sentence, say
+from egressd.netd.engine import launch
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.listeners import Listeners
 from egressd.netd.engine.process import Lost, WorkerProcess
@@ -28,7 +30,10 @@ from egressd.netd.engine.protocol import (
     WorkerTry,
 )
 
-_IDLE_S: Final = 300.0
+_IDLE_S: Final = 18.0
+"""Seconds without work after which the worker ends. The nodes in use of groups are checked every
+15 s by default, and nodes that fail every 10 s: it stays for them, since a start takes more
+processor time than a check."""
 _TRY_S: Final = 20.0
 """Seconds until a start counts as hanging; it takes milliseconds."""
 
@@ -76,6 +81,8 @@ class Trials:
         self._trying = asyncio.Lock()
         self._users = 0
         self._idle: asyncio.TimerHandle | None = None
+        self._ending: asyncio.Task[None] | None = None
+        """The end of the worker before; the next one is started after it."""
 
     async def problem(self, config: str) -> Sentence:
         """Return the reason why the engine refuses `config`; empty if it does not.
@@ -132,12 +139,11 @@ class Trials:
             return results | {probe.name: Delay(delay=-1, error=error) for probe in sound}
 
     async def close(self) -> None:
-        """End the worker."""
+        """End the worker, and wait until it is gone."""
         if self._idle is not None:
             self._idle.cancel()
-        if self.worker is not None:
-            await self.worker.kill()
-            self.worker = None
+        self._retire()
+        await self._ended()
 
     def release(self) -> None:
         """Drop the connection; the worker ends by itself then."""
@@ -173,6 +179,7 @@ class Trials:
             self._idle.cancel()
         try:
             async with self._starting:
+                await self._ended()
                 if self.worker is None or self.worker.ended.done():
                     self.worker = await self._start()
             yield self.worker
@@ -188,9 +195,19 @@ class Trials:
             raise Failed("start the trial engine", str(error)) from error
 
     def _retire(self) -> None:
+        """Begin to end the worker. None is in use: `_use` would have stopped the timer."""
         if self.worker is not None:
-            self._retiring = asyncio.ensure_future(self.worker.kill())
+            self._ending = asyncio.ensure_future(self._end(self.worker))
             self.worker = None
+
+    async def _end(self, worker: TrialWorker) -> None:
+        await worker.kill()
+        launch.remove_files(self._path)
+
+    async def _ended(self) -> None:
+        """Wait until no worker is about to end."""
+        if self._ending is not None:
+            await asyncio.wait({self._ending})
 
 
 async def _try(worker: TrialWorker, config: str) -> Sentence:
