@@ -12,9 +12,11 @@ MAKE: Final = {"run", "Runner", "new_event_loop"}
 MAKERS: Final = {
     "api/test_fuzz.py": "schemathesis calls the API synchronously",
     "app/test_netd_process.py": "a child process stops in the middle of its work",
+    "app/test_timed_backups.py": "the process that makes backups runs a loop",
     "cli/conftest.py": "commands run a loop, and the device has one in a thread",
     "cli/test_backup_cli.py": "commands run a loop",
     "cli/test_lines_cli.py": "commands run a loop, and netd has one in a thread",
+    "cli/test_timed_backup_cli.py": "commands run a loop",
     "netd/lines/conftest.py": "synchronous tests use the fixture, too",
     "planner/test_outbounds_carry.py": "the engine is called while a server runs in a thread",
     "service/test_history.py": "Hypothesis calls state machines synchronously",

@@ -54,6 +54,7 @@ class Device:
             publish=lambda _: None,
             notify=lambda _: None,
             own_problems=lambda: (),
+            timed_backups=lambda: None,
         )
 
     async def resolver(self, client: str) -> tuple[str, str]:

@@ -589,6 +589,15 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         {"wanted": "wanted", "in_force": "in_force", "reason": "reason"},
         "the update to version wanted failed, and version in_force is in force: reason",
     ),
+    "timed-backup-failed": (
+        {"folder": "folder", "reason": "reason"},
+        "timed backups to folder fail: reason",
+    ),
+    "timed-backup-late": (
+        {"folder": "folder"},
+        "the timed backup to folder is late: neither egressd-timed-backup.timer nor `egressd serve`"
+        " makes it",
+    ),
     "asked-by": ({"name": "name"}, "by name"),
     "asked-directly": ({}, "directly"),
     "asked-locally": ({}, "locally"),

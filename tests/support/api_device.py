@@ -93,6 +93,7 @@ class Device:
             self.notices.append,
             lambda: SECOND,
         )
+        self.overviews = Overviews(bench.ledger, bench.netd, bench.system, judge, lambda: NOW)
         self.app = create_app(
             Services(
                 ledger=bench.ledger,
@@ -104,7 +105,7 @@ class Device:
                 proxy_services=bench.services,
                 backups=bench.backups,
                 settings=bench.settings,
-                overviews=Overviews(bench.ledger, bench.netd, bench.system, judge, lambda: NOW),
+                overviews=self.overviews,
                 why=Why(bench.ledger, bench.netd, lambda: RESOLVERS, judge),
                 journal=self.journal,
             ),

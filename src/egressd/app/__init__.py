@@ -7,6 +7,8 @@
 - `preflight`: all that a machine lacks.
 - `versions`, `update_record`: the versions that the Debian package has installed, and the
   outcome of the last update.
+- `timed_backups`, `backup_process`, `backup_watch`: the schedule of backups, the process that makes
+  one, and the reports about them.
 - `block_process`: blocks every client in place of a netd that should stop and cannot.
 
 Called by `cli`; may import every room.

@@ -1,6 +1,7 @@
 """``python -m egressd.app netd|api [--config FILE] [--kept]``: one of the two processes, by itself.
 
-``python -m egressd.app block`` blocks every client in place of a netd that cannot.
+``python -m egressd.app block`` blocks every client in place of a netd that cannot, and ``backup
+[--config FILE]`` makes the timed backup if one is due.
 
 With ``--kept`` it ends when its standard input does: when its supervisor, `supervise`, is gone.
 """
@@ -28,9 +29,9 @@ def main(arguments: list[str]) -> None:
     from egressd.app.supervise import KEPT
 
     match [argument for argument in arguments if argument != KEPT]:
-        case ["netd" | "api" | "block" as name]:
+        case ["netd" | "api" | "block" | "backup" as name]:
             path = None
-        case ["netd" | "api" as name, "--config", file]:
+        case ["netd" | "api" | "backup" as name, "--config", file]:
             path = Path(file)
         case _:
             sys.exit(__doc__)

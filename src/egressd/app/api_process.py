@@ -40,6 +40,7 @@ from egressd.app import (
     update_record,
     welcome,
 )
+from egressd.app.backup_watch import BackupWatch
 from egressd.app.console import ConsoleComponent
 from egressd.app.events import EventHub
 from egressd.app.news import News
@@ -128,7 +129,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         await cases.ledger.resync()
 
     news = News(hub, lambda: cases)
-    bounds = CallBounds()
+    bounds, backups = CallBounds(), BackupWatch(settings.data.dir)
     netd = NetdClient(
         settings.netd_socket,
         on_connect=resync,
@@ -165,7 +166,9 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
             *bounds.problems(),
             *console.problems(),
             *update_record.problems(settings.data.dir),
+            *backups.problems(),
         ),
+        timed_backups=backups.seen,
     )
     token = ApiToken(settings.api_data)
     console = ConsoleComponent(
@@ -207,6 +210,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     background = [
         _attended(netd.run(), "netd client ended", end),
         _attended(_follow(resolvers, cases), "resolver watch ended", end),
+        _attended(backups.follow(news.notify), "backup watch ended", end),
     ]
     listeners = _listeners(sockets, settings.api_data)
     log.info("api ready", listen=str(settings.api.listen), revision=cases.ledger.revision)

@@ -1,8 +1,9 @@
 """``egressd serve``: netd and the api as children, started again when they die or hang.
 
-This process does nothing else, so that it does not die itself. SIGTERM and SIGINT end both
-children cleanly, the api first, so that no request meets a netd that is gone. SIGHUP restarts
-both without touching traffic (`netd` leaves the kernel state and the engine workers as they are).
+This process does nothing else but start `backup_process` at each full hour, so that it does not
+die itself. SIGTERM and SIGINT end both children cleanly, the api first, so that no request meets a
+netd that is gone. SIGHUP restarts both without touching traffic (`netd` leaves the kernel state and
+the engine workers as they are).
 
 When it dies all the same, its children end too, netd as if to make room for a successor: two
 processes of a kind would each undo the other's changes. They notice by their standard input, a pipe
@@ -15,6 +16,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +24,7 @@ from typing import Final, Self
 
 import structlog
 
-from egressd.app import config, listening
+from egressd.app import config, listening, timed_backups
 from egressd.app.liveness import HUNG_AFTER_S, PIPE
 from egressd.app.signals import held_back
 from egressd.model.errors import EgressdError
@@ -40,6 +42,10 @@ _HEALTHY_S = 30.0
 """Seconds after which a child's back-off starts anew when it dies."""
 _STOP_S = 15.0
 """Seconds that a child has to end by itself before it is killed."""
+_HOUR_S = 3600.0
+_FIRST_BACKUP_S = 60.0
+"""Seconds from the start until a timed backup that was missed is made: the api opens the database
+meanwhile."""
 _LOOK_S = 1.0
 """Seconds between looks at a child's last proof that it is alive."""
 
@@ -246,15 +252,45 @@ async def _supervise(path: Path | None) -> None:
     children = (netd, api)
     loop.add_signal_handler(signal.SIGHUP, _restart, children)
     running = [asyncio.create_task(child.run()) for child in children]
+    backups = asyncio.create_task(make_backups(path))
     await ending.wait()
+    backups.cancel()
     netd.let_end()  # Ctrl-C sends SIGINT to the children, too
     await api.stop()
     is_blocking = await netd.stop()
-    await asyncio.wait(running)
+    await asyncio.wait([*running, backups])
     held.want(())
     if not is_blocking:
         # netd was dead, or did not react: no client may go on because of that.
         await (await asyncio.create_subprocess_exec(*COMMAND, "block")).wait()
+
+
+async def make_backups(path: Path | None, first_s: float = _FIRST_BACKUP_S) -> None:
+    """Start a process that makes the timed backup if one is due, after `first_s` seconds and then
+    at each full hour, until it is cancelled.
+    """
+    options = [] if path is None else ["--config", str(path)]
+    wait_s = first_s
+    while True:
+        await asyncio.sleep(wait_s)
+        # A failure is recorded by the process; if that cannot start, the api reports it as late.
+        with suppress(OSError, EgressdError):
+            if timed_backups.read(config.load(path).data.dir) is not None:
+                await _ended_by_itself(
+                    await asyncio.create_subprocess_exec(*COMMAND, "backup", *options)
+                )
+        wait_s = _HOUR_S - time.time() % _HOUR_S
+
+
+async def _ended_by_itself(process: asyncio.subprocess.Process) -> None:
+    """Wait until a process ends. End it if this task is cancelled."""
+    try:
+        await process.wait()
+    except asyncio.CancelledError:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+        raise
 
 
 def _restart(children: Sequence[Child]) -> None:

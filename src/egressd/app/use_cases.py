@@ -28,7 +28,7 @@ from egressd.service.judge import Judge, Notice
 from egressd.service.ledger import Ledger
 from egressd.service.lines import Lines
 from egressd.service.nodes import Nodes
-from egressd.service.overview import Overviews
+from egressd.service.overview import Overviews, TimedBackups
 from egressd.service.ports import Archive, Clock, Netd, Store
 from egressd.service.proxy_services import ProxyServices
 from egressd.service.restored import RestoreChecks
@@ -59,6 +59,7 @@ class UseCases:
         publish: Callable[[Event], None],
         notify: Callable[[Notice], None],
         own_problems: Callable[[], Iterable[Sentence]],
+        timed_backups: Callable[[], TimedBackups | None],
     ) -> None:
         def has_line_dns() -> bool:
             return licensing.grants().line_dns
@@ -112,7 +113,15 @@ class UseCases:
             ),
             system=system,
             settings=DeviceSettings(ledger),
-            overviews=Overviews(ledger, netd, system, judge, _now_ms, own_problems=own_problems),
+            overviews=Overviews(
+                ledger,
+                netd,
+                system,
+                judge,
+                _now_ms,
+                own_problems=own_problems,
+                timed_backups=timed_backups,
+            ),
             why=Why(ledger, netd, allowed, judge),
             journal=Journal(changes, publish),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -30,18 +31,70 @@ file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=
 
 
 @click.command()
-@file_argument
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@click.option("--every", help="Make a backup at this interval, 1h to 31d: 24h or 7d say.")
+@click.option("--keep", type=int, help="The number of timed backups to keep. Default: 14.")
+@click.option("--to", "folder", type=click.Path(path_type=Path), help="The folder for them.")
+@click.option("--off", "--never", "is_off", is_flag=True, help="End timed backups. Files stay.")
 @config_option
-def backup(file: Path, path: Path | None) -> None:
+def backup(
+    *,
+    file: Path | None,
+    every: str | None,
+    keep: int | None,
+    folder: Path | None,
+    is_off: bool,
+    path: Path | None,
+) -> None:
     """Write the whole configuration to FILE (mode 0600). The service may run or not.
 
     FILE contains every password. It is written whole or not at all.
+
+    With --every, --keep and --to no FILE is given: a first backup is made in the folder at once,
+    and one at each interval from then on. The oldest are removed. `status` has the last success and
+    the next run.
     """
     from egressd.app import config
 
-    database = Database(config.load(path).api_data)
+    settings = config.load(path)
+    if every is not None or keep is not None or folder is not None or is_off:
+        _timed(settings, file, every, keep, folder, is_off=is_off)
+        return
+    if file is None:
+        raise Invalid("FILE must be given, or --every and --to for timed backups")
+    database = Database(settings.api_data)
     asyncio.run(database.backup(file))
     click.echo(f"backed up to {file}")
+
+
+def _timed(
+    settings: Config,
+    file: Path | None,
+    every: str | None,
+    keep: int | None,
+    folder: Path | None,
+    *,
+    is_off: bool,
+) -> None:
+    from egressd.cli import timed_backup
+
+    if file is not None:
+        raise Invalid("FILE must not be given for timed backups: --to names their folder")
+    if is_off:
+        if every is not None or keep is not None or folder is not None:
+            raise Invalid("--off must be given alone")
+        action = timed_backup.switch_off
+    else:
+        if every is None:
+            raise Invalid("--every must be given with --keep and --to: 24h say")
+        wanted = timed_backup.schedule_of(every, keep, folder, settings.data.dir)
+
+        def action(settings: Config) -> None:
+            timed_backup.set_up(settings, wanted)
+
+    if os.geteuid() != 0:
+        raise click.ClickException("timed backups must be set up by root, who makes them")
+    action(settings)
 
 
 @click.command()

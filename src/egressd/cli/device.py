@@ -32,6 +32,7 @@ def status(remote: Remote, as_json: bool) -> None:
             "nodes": counts["nodes"],
             "lines": f"{counts['lines']}, {counts['online_lines']} online",
             "proxy services": counts["proxy_services"],
+            **_timed_backups(seen["timed_backups"]),
         },
         as_json=False,
     )
@@ -39,6 +40,15 @@ def status(remote: Remote, as_json: bool) -> None:
     show_rows(seen["flows"], ("target", "clients", "egresses", "problem"), as_json=False)
     for problem in seen["problems"]:
         click.echo(f"problem: {problem}", err=True)
+
+
+def _timed_backups(seen: dict[str, Any] | None) -> dict[str, str]:
+    if seen is None:
+        return {}
+    return {
+        "last backup": f"{seen['last_success'] or 'none'}, to {seen['folder']}",
+        "next backup": seen["next_run"],
+    }
 
 
 @click.command()

@@ -453,6 +453,12 @@ SENTENCES: Final[Mapping[str, str]] = {
     "update-failed": (
         "the update to version {wanted} failed, and version {in_force} is in force: {reason}"
     ),
+    # Timed backups.
+    "timed-backup-failed": "timed backups to {folder} fail: {reason}",
+    "timed-backup-late": (
+        "the timed backup to {folder} is late: neither egressd-timed-backup.timer nor `egressd "
+        "serve` makes it"
+    ),
     # Resolvers.
     "asked-by": "by {name}",
     "asked-directly": "directly",

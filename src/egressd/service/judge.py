@@ -208,8 +208,8 @@ class Judge:
         self._tell_some(
             "problem",
             [
-                *(_problem("", text, is_over=False) for text in fresh),
-                *(_problem("", text, is_over=True) for text in over),
+                *(problem_notice("", text, is_over=False) for text in fresh),
+                *(problem_notice("", text, is_over=True) for text in over),
             ],
         )
 
@@ -218,10 +218,10 @@ class Judge:
         notices = []
         for source, text in sorted(now - self._reached):
             said = bounds.sentence(text, [source] if source else [])
-            notices.append(_problem(source, said, is_over=False))
+            notices.append(problem_notice(source, said, is_over=False))
         for source, text in sorted(self._reached - now):
             said = bounds.sentence(text, [source] if source else [])
-            notices.append(_problem(source, said, is_over=True))
+            notices.append(problem_notice(source, said, is_over=True))
         self._reached = now
         self._tell_some("problem", notices)
 
@@ -267,7 +267,7 @@ def _notice(
     return Notice(event, is_bad, key)
 
 
-def _problem(source: str, text: Sentence, *, is_over: bool) -> Notice:
+def problem_notice(source: str, text: Sentence, *, is_over: bool) -> Notice:
     """Return a notice of one of the device's problems, of `source` if it is of one."""
     code = "over" if is_over else "problem"
     said = say("over", problem=text) if is_over else text

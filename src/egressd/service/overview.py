@@ -94,6 +94,21 @@ class LineSeen(Coding, frozen=True, kw_only=True):
     next_attempt: str
 
 
+class TimedBackups(Coding, frozen=True, kw_only=True):
+    """The schedule of timed backups, and the outcome of the last one."""
+
+    folder: str
+    every_h: int
+    """Hours from one to the next."""
+    keep: int
+    last_success: str
+    """The time of the last one that was made; empty if none was."""
+    next_run: str
+    problem: Sentence
+    """The reason why the last one failed; else empty."""
+    problem_coded: Coded | None = None
+
+
 class Overview(Coding, frozen=True, kw_only=True):
     """The device at one moment."""
 
@@ -124,6 +139,8 @@ class Overview(Coding, frozen=True, kw_only=True):
     refused: dict[str, int]
     """Kind of such a bound -> packets beyond it since the data plane started, and ``handshakes``
     with proxy services that were ended."""
+    timed_backups: TimedBackups | None
+    """Null if none are set up."""
     problems: tuple[Sentence, ...]
     """All problems, the sentences of `blocked` first."""
     problems_coded: tuple[Coded, ...] = ()
@@ -142,10 +159,12 @@ class Overviews:
         clock: Clock,
         *,
         own_problems: Callable[[], Iterable[Sentence]] = lambda: (),
+        timed_backups: Callable[[], TimedBackups | None] = lambda: None,
     ) -> None:
-        """`clock` returns the time in milliseconds. `own_problems` are those of the API and the
-        console.
+        """`clock` returns the time in milliseconds. `own_problems` are those of the API, the
+        console and the backups.
         """
+        self._timed_backups = timed_backups
         self._own_problems = own_problems
         self._judge = judge
         self._clock = clock
@@ -196,6 +215,7 @@ class Overviews:
             blocked=picture.blocked,
             reached=seen.reached,
             refused=seen.refused,
+            timed_backups=self._timed_backups(),
             problems=(
                 *picture.problems,
                 *_services_problems(state, seen),

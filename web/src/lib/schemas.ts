@@ -351,6 +351,7 @@ export interface components {
             };
             revision: number;
             status: string;
+            timed_backups: components["schemas"]["TimedBackups"] | null;
             unruled: components["schemas"]["Unruled"];
             uptime_s: number;
             version: string;
@@ -651,6 +652,16 @@ export interface components {
             replace: boolean;
             text: string;
         };
+        TimedBackups: {
+            every_h: number;
+            folder: string;
+            keep: number;
+            last_success: string;
+            next_run: string;
+            problem: string;
+            /** @default null */
+            problem_coded: components["schemas"]["Coded"] | null;
+        };
         Traffic: {
             connections: number;
             down: number;
@@ -783,6 +794,7 @@ export type StatusUpdate = components['schemas']['StatusUpdate'];
 export type SystemStatus = components['schemas']['SystemStatus'];
 export type TargetFlow = components['schemas']['TargetFlow'];
 export type TextImport = components['schemas']['TextImport'];
+export type TimedBackups = components['schemas']['TimedBackups'];
 export type Traffic = components['schemas']['Traffic'];
 export type Unruled = components['schemas']['Unruled'];
 export type Updated = components['schemas']['Updated'];

@@ -284,6 +284,9 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   "password-guessed": "有人从 {network} 猜测控制台密码",
   // Updates.
   "update-failed": "更新到版本 {wanted} 失败，当前版本为 {in_force}：{reason}",
+  // Timed backups.
+  "timed-backup-failed": "定时备份到 {folder} 失败：{reason}",
+  "timed-backup-late": "到 {folder} 的定时备份已延误：egressd-timed-backup.timer 和 `egressd serve` 均未执行备份",
   // Resolvers.
   "asked-by": "经 {name} 查询",
   "asked-directly": "直接查询",

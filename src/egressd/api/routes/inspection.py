@@ -107,6 +107,14 @@ router: Final = Router("Operations", OPS_PREFIX)
         ],
         "reached": [{"kind": "connections", "source": "192.168.8.21", "port": 0, "bound": 2048}],
         "refused": {"connections": 8123, "handshakes": 12},
+        "timed_backups": {
+            "folder": "/mnt/backups",
+            "every_h": 24,
+            "keep": 14,
+            "last_success": "2026-11-20T03:00:04Z",
+            "next_run": "2026-11-21T03:00:00Z",
+            "problem": "",
+        },
         "problems": [_BLOCKED],
     },
 )
