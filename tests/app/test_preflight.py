@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from egressd.app import preflight
-from egressd.app.preflight import Look, MachineFinding
+from egressd.app import machine_check, preflight
+from egressd.app.config import Config, Dns
+from egressd.app.preflight import Look
 from egressd.cli.check import check
+from egressd.model.findings import MachineFinding
 
 RELEASE = "6.1.0-40-amd64"
 ALL = [name for group in preflight._MODULES for name in group.names]
@@ -20,6 +23,11 @@ UDP = "  sl  local_address rem_address   st\n 1: 00000000:{port:04X} 00000000:00
 
 def subjects(findings: Iterable[MachineFinding]) -> list[tuple[str, str]]:
     return [(finding.weight, finding.subject) for finding in findings]
+
+
+def of_system(look: Look) -> Iterator[MachineFinding]:
+    yield from preflight.resolvers(look)
+    yield from preflight.system(look, is_running=False)
 
 
 @pytest.fixture
@@ -46,7 +54,7 @@ def root(tmp_path: Path) -> Path:
 def test_a_machine_that_lacks_nothing_has_no_findings(root: Path) -> None:
     look = Look(root, RELEASE)
     assert subjects(preflight.kernel(look)) == []
-    assert subjects(preflight.system(look, is_running=False)) == []
+    assert subjects(of_system(look)) == []
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -104,7 +112,18 @@ def test_shortcomings_of_the_system_are_found(
     name: str, text: str, found: tuple[str, str], root: Path
 ) -> None:
     (root / name).write_text(text)
-    assert subjects(preflight.system(Look(root, RELEASE), is_running=False)) == [found]
+    assert subjects(of_system(Look(root, RELEASE))) == [found]
+
+
+def test_resolvers_of_the_configuration_make_up_for_missing_ones(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "etc/resolv.conf").write_text("")
+    monkeypatch.setattr(preflight, "Look", lambda: Look(root, RELEASE))
+    found = machine_check.of_system(Config(), is_running=True)
+    assert subjects(found) == [("limiting", "resolvers")]
+    named = Config(dns=Dns(device=(IPv4Address("192.0.2.53"),)))
+    assert machine_check.of_system(named, is_running=True) == ()
 
 
 def test_a_running_service_forwards_and_has_its_ports(root: Path) -> None:
@@ -133,7 +152,7 @@ def test_clock_and_disk() -> None:
 def test_each_finding_has_cost_and_cure(root: Path) -> None:
     bare = Look(root / "nothing", "4.19.0")
     found = [
-        *preflight.kernel(bare), *preflight.system(bare, is_running=False),
+        *preflight.kernel(bare), *of_system(bare),
         *preflight.roles([], [], ["x"]), *preflight.ports({1}, {1: "a"}, is_running=False),
         *preflight.clock(0.0), *preflight.disk(0, Path("/var")),
     ]  # fmt: skip

@@ -55,6 +55,7 @@ class Device:
             notify=lambda _: None,
             own_problems=lambda: (),
             timed_backups=lambda: None,
+            own_findings=lambda: (),
         )
 
     async def resolver(self, client: str) -> tuple[str, str]:

@@ -107,6 +107,18 @@ def test_explanations_match_the_actual_egress(lab: Lab, browser: Browser) -> Non
     assert (told["is_blocked"], way_out(lab, 3)) == (True, "")
 
 
+def test_the_service_finds_what_the_command_finds(lab: Lab, browser: Browser) -> None:
+    """The command is root's. netd answers for what the api's user does not see."""
+    status, told = browser.send("GET", "/ops/check")
+    assert status == 200
+    assert "DHCP" in {each["subject"] for each in told["data"]}, "no DHCP server runs in a lab"
+    texts = [
+        {name: value for name, value in each.items() if not name.endswith("_coded")}
+        for each in told["data"]
+    ]
+    assert texts == json.loads(lab.device.run("check", "--json", check=False))
+
+
 def test_stop_blocks_and_open_needs_a_confirmation(lab: Lab, browser: Browser) -> None:
     send(lab, 1, "socks5")
     try:

@@ -256,6 +256,7 @@ def good() -> dict[str, messages.RequestBody]:
     made["halt"] = messages.Halt("why")
     made["status"] = messages.GetStatus()
     made["counters"] = messages.GetCounters()
+    made["check"] = messages.CheckSystem()
     made["watch"] = messages.Watch()
     return made
 

@@ -100,7 +100,7 @@ class _Machine(UnexpectedReconciler):
 async def over_a_socket(double: NetdDouble, directory: Path) -> AsyncIterator[Netd]:
     """netd's real client, socket and server, with the double in place of the machine."""
     path = directory / "netd.sock"
-    server = Server(path, os.getuid(), _Machine(double))
+    server = Server(path, os.getuid(), _Machine(double), lambda: double.lacking)
     await server.open()
     connected = asyncio.Event()
 

@@ -14,6 +14,7 @@ from egressd.model.plan import Change, Patch, Plan
 from egressd.model.wording import as_sentence
 from egressd.planner.registry import MARK_DIRECT, MARK_REJECT
 from egressd.service.ports import Netd
+from tests.support.findings import NO_DHCP, NO_PPTP
 from tests.support.nodes.instances import node_path
 
 if TYPE_CHECKING:
@@ -100,6 +101,15 @@ async def test_each_rule_has_its_counters(any_netd: Both) -> None:
     double.is_away = True
     with pytest.raises(Failed, match="talk to netd"):
         await netd.counters()
+
+
+async def test_findings_about_the_system_are_passed_on(any_netd: Both) -> None:
+    netd, double = any_netd
+    assert list(await netd.check_system()) == []
+    double.lacking = (NO_PPTP, NO_DHCP)
+    found = await netd.check_system()
+    assert list(found) == [NO_PPTP, NO_DHCP]
+    assert (found[0].text.code, found[0].text.values) == (NO_PPTP.text.code, NO_PPTP.text.values)
 
 
 async def test_each_probe_gets_its_delay(any_netd: Both) -> None:

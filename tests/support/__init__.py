@@ -17,6 +17,7 @@ Nodes, and other input:
   (`instances`), and real servers (`served`, `upgrading`).
 - `random_edits`: a state that changes at random.
 - `hostile_text`: pieces that break generated text unless they are refused or quoted.
+- `findings`: shortcomings of a machine.
 - `configurations`: ten configurations of a device, for the golden files.
 
 Programs and machines:

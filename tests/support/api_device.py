@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -24,9 +24,11 @@ from egressd.api.services import Services
 from egressd.model.console import ChangeRecord
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed
+from egressd.model.findings import MachineFinding
 from egressd.model.messages import Event
 from egressd.service.journal import Journal
 from egressd.service.judge import Judge, Notice
+from egressd.service.machine_check import MachineCheck
 from egressd.service.overview import Overviews
 from egressd.service.route_probe import Why
 from egressd.store.database import Database
@@ -81,6 +83,7 @@ class Device:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.admission = Admission()
+        self.own_findings: Callable[[], Sequence[MachineFinding]] = tuple
         self.token = TOKEN
         self.sessions = {"session=1"}
         self.events: asyncio.Queue[Event | None] = asyncio.Queue()
@@ -108,6 +111,7 @@ class Device:
                 overviews=self.overviews,
                 why=Why(bench.ledger, bench.netd, lambda: RESOLVERS, judge),
                 journal=self.journal,
+                machine_check=MachineCheck(bench.netd, self._own_findings),
             ),
             access=Access(
                 token=self._read_token,
@@ -129,6 +133,7 @@ class Device:
         vars(self.admission).update(vars(Admission()))
         self.token = TOKEN
         self.sessions = {"session=1"}
+        self.own_findings = tuple
         await self.journal.flush()
         self.changes.records.clear()
         self.judge.forget()
@@ -190,6 +195,9 @@ class Device:
     def _session_of(self, scope: Scope) -> SessionDouble | None:
         cookie = dict(scope["headers"]).get(b"cookie", b"").decode()
         return SessionDouble(self, cookie) if cookie in self.sessions else None
+
+    def _own_findings(self) -> Sequence[MachineFinding]:
+        return self.own_findings()
 
     def _read_token(self) -> str:
         if not self.token:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from egressd.model.errors import Failed
+from egressd.model.findings import MachineFinding
 from egressd.model.instances import NodePath
 from egressd.model.messages import (
     Delay,
@@ -42,6 +43,7 @@ class NetdDouble:
         self.tried: list[NodePath] = []
         self.members: dict[str, str] = {}
         self.counted: dict[int, RuleCount] = {}
+        self.lacking: tuple[MachineFinding, ...] = ()
 
     async def set_plan(self, plan: Plan) -> None:
         await self._meet(plan)
@@ -74,6 +76,10 @@ class NetdDouble:
     async def counters(self) -> dict[int, RuleCount]:
         self.reach()
         return self.counted
+
+    async def check_system(self) -> Sequence[MachineFinding]:
+        self.reach()
+        return self.lacking
 
     async def locate(self, client: str) -> Located:
         self.reach()

@@ -21,6 +21,7 @@ from egressd.api.problems import Problems
 from egressd.api.record import Record
 from egressd.api.routes import (
     backups,
+    check,
     inspection,
     lines,
     monitoring,
@@ -47,6 +48,7 @@ ROUTERS: Final = (
     proxy_services.router,
     backups.router,
     inspection.router,
+    check.router,
     settings.router,
     previews.router,
     monitoring.router,

@@ -8,6 +8,7 @@ from egressd.service.backups import Backups
 from egressd.service.journal import Journal
 from egressd.service.ledger import Ledger
 from egressd.service.lines import Lines
+from egressd.service.machine_check import MachineCheck
 from egressd.service.nodes import Nodes
 from egressd.service.overview import Overviews
 from egressd.service.proxy_services import ProxyServices
@@ -34,3 +35,4 @@ class Services:
     overviews: Overviews
     why: Why
     journal: Journal
+    machine_check: MachineCheck

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from egressd.app import (
     liveness,
     local_socket,
     logs,
+    machine_check,
     readiness,
     tls,
     update_record,
@@ -169,6 +171,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
             *backups.problems(),
         ),
         timed_backups=backups.seen,
+        own_findings=partial(machine_check.of_configuration, settings, is_running=True),
     )
     token = ApiToken(settings.api_data)
     console = ConsoleComponent(

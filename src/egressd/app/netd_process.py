@@ -15,7 +15,7 @@ from pathlib import Path
 
 import structlog
 
-from egressd.app import accounts, config, last_words, liveness, logs, readiness
+from egressd.app import accounts, config, last_words, liveness, logs, machine_check, readiness
 from egressd.app.signals import ENDINGS
 from egressd.app.supervise import when_supervisor_ends
 from egressd.model.errors import EgressdError, Failed
@@ -134,7 +134,12 @@ async def _serve(settings: config.Config) -> None:
     # A program that got one of them by chance could not send: see
     # `egressd.planner.lines.line_rules`.
     sysctl.reserve_ports((LINE_PORTS, CLEAR_LINE_PORTS, range(ANSWER_PORT, ANSWER_PORT + 1)))
-    server = Server(settings.netd_socket, api.pw_uid, reconciler)
+    server = Server(
+        settings.netd_socket,
+        api.pw_uid,
+        reconciler,
+        partial(machine_check.of_system, settings, is_running=True),
+    )
     await reconciler.guard()
     readiness.announce("clients without a rule are blocked; the plan is not in force yet")
     _reserve_ports(settings, api.pw_uid)

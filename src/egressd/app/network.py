@@ -64,6 +64,12 @@ def own_addresses6() -> Iterator[tuple[str, IPv6Interface]]:
             yield name.strip(), IPv6Interface((bytes.fromhex(address), int(prefix, 16)))
 
 
+def interface_names() -> set[str]:
+    """Return the names of all interfaces, with an address or without (proc(5)). Raises OSError."""
+    table = (_NET / "dev").read_text(errors="surrogateescape").splitlines()[2:]
+    return {row.partition(":")[0].strip() for row in table}
+
+
 def interface_to(address: IPv4Address) -> str:
     """Return the interface of the route to `address`; empty if only a default route leads there.
 

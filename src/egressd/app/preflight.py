@@ -13,11 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
-Weight = Literal["blocking", "limiting", "note"]
-"""Blocking: clients stay blocked, or the service does not start. Limiting: a function is missing.
-Note: worth knowing before the start."""
+from egressd.model.findings import MachineFinding, Weight
+from egressd.model.wording import Sentence, say
 
 FAST_PATH_LINUX: Final = (6, 0)
 """The oldest version of Linux with the fast path."""
@@ -33,45 +32,34 @@ DHCP_PORT: Final = 67
 
 
 @dataclass(frozen=True)
-class MachineFinding:
-    """One thing that the machine lacks."""
-
-    weight: Weight
-    subject: str
-    text: str
-    cost: str
-    cure: str
-
-
-@dataclass(frozen=True)
 class Modules:
     """Kernel modules for one function; the kernel has them built in, loaded, or on disk."""
 
     names: tuple[str, ...]
     weight: Weight
-    cost: str
+    cost: Sentence
 
 
 _MODULES: Final = (
     Modules(
         ("nf_tables", "nft_ct", "nft_nat", "nft_masq", "nft_fib_inet", "nft_numgen"),
         "blocking",
-        "netd cannot write its rules, and every client stays blocked",
+        say("modules-cost-rules"),
     ),
     Modules(
         ("nft_tproxy", "nft_socket"),
         "blocking",
-        "the engine cannot receive traffic: clients of nodes, groups and resolvers are blocked",
+        say("modules-cost-engine"),
     ),
     Modules(
         ("sch_htb", "sch_tbf", "sch_fq_codel", "ifb", "act_mirred"),
         "limiting",
-        "speed limits are not enforced",
+        say("modules-cost-limits"),
     ),
-    Modules(("ppp_generic", "pppox"), "limiting", "VPN lines cannot be dialled"),
-    Modules(("l2tp_core", "l2tp_netlink", "l2tp_ppp"), "limiting", "no L2TP lines"),
-    Modules(("ppp_mppe",), "limiting", "no PPTP lines with encryption"),
-    Modules(("esp4", "xfrm_user"), "limiting", "no L2TP lines with IPsec"),
+    Modules(("ppp_generic", "pppox"), "limiting", say("modules-cost-lines")),
+    Modules(("l2tp_core", "l2tp_netlink", "l2tp_ppp"), "limiting", say("modules-cost-l2tp")),
+    Modules(("ppp_mppe",), "limiting", say("modules-cost-pptp")),
+    Modules(("esp4", "xfrm_user"), "limiting", say("modules-cost-ipsec")),
 )
 
 
@@ -124,38 +112,38 @@ def kernel(look: Look) -> Iterator[MachineFinding]:
     """Yield what the kernel lacks."""
     if look.linux < LEAST_LINUX:
         yield MachineFinding(
-            "note",
-            "kernel",
-            f"Linux {look.release} is older than 6.1, the oldest tested version",
-            "functions may be missing",
-            "apt install linux-image-amd64 (arm64: linux-image-arm64), and boot it",
+            weight="note",
+            subject="kernel",
+            text=say("kernel-old", release=look.release),
+            cost=say("kernel-old-cost"),
+            cure=say("kernel-old-cure"),
         )
     if look.linux < FAST_PATH_LINUX or not look.exists("sys/kernel/btf/vmlinux"):
         yield MachineFinding(
-            "limiting",
-            "fast path",
-            "the kernel has no BTF (/sys/kernel/btf/vmlinux), or is older than 6.0",
-            "all packets take the slow path: less throughput for known flows",
-            "a kernel with CONFIG_DEBUG_INFO_BTF=y, such as Debian's",
+            weight="limiting",
+            subject="fast path",
+            text=say("no-btf"),
+            cost=say("no-btf-cost"),
+            cure=say("no-btf-cure"),
         )
     present = look.modules()
     if not present:
         yield MachineFinding(
-            "note",
-            "kernel modules",
-            f"/lib/modules/{look.release} has no list of modules",
-            "it is not known what the kernel can do; netd reports it when it starts",
-            "none is needed if the service runs without problems",
+            weight="note",
+            subject="kernel modules",
+            text=say("modules-unknown", release=look.release),
+            cost=say("modules-unknown-cost"),
+            cure=say("modules-unknown-cure"),
         )
         return
     for group in _MODULES:
         if missing := [name for name in group.names if name not in present]:
             yield MachineFinding(
-                group.weight,
-                "kernel modules",
-                f"the kernel has no {', '.join(missing)}",
-                group.cost,
-                "a kernel with these modules, such as Debian's linux-image-amd64 or -arm64",
+                weight=group.weight,
+                subject="kernel modules",
+                text=say("modules-missing", names=tuple(missing)),
+                cost=group.cost,
+                cure=say("modules-cure"),
             )
 
 
@@ -165,27 +153,27 @@ def roles(
     """Yield what is missing among the interfaces, given their present roles."""
     if not lans:
         yield MachineFinding(
-            "blocking",
-            "LAN",
-            "no interface is a LAN",
-            "there is no client",
-            "give the LAN's interface a private address, or set [lan] interfaces",
+            weight="blocking",
+            subject="LAN",
+            text=say("no-lan-here"),
+            cost=say("no-lan-here-cost"),
+            cure=say("no-lan-here-cure"),
         )
     if not wans:
         yield MachineFinding(
-            "blocking",
-            "WAN",
-            "no interface has a default route",
-            "no traffic leaves, except by lines",
-            "configure the uplink, or set [wan] interfaces and [wan] gateways",
+            weight="blocking",
+            subject="WAN",
+            text=say("no-wan-here"),
+            cost=say("no-wan-here-cost"),
+            cure=say("no-wan-here-cure"),
         )
     for name in missing:
         yield MachineFinding(
-            "blocking",
-            "interfaces",
-            f"the configuration names {name}, which this machine does not have now",
-            "its clients are blocked until it is there",
-            "correct [lan] or [wan] interfaces, or plug it in",
+            weight="blocking",
+            subject="interfaces",
+            text=say("interface-named", name=name),
+            cost=say("interface-named-cost"),
+            cure=say("interface-named-cure"),
         )
 
 
@@ -196,49 +184,55 @@ def ports(taken: set[int], wanted: dict[int, str], is_running: bool) -> Iterator
     for port, purpose in sorted(wanted.items()):
         if port in taken:
             yield MachineFinding(
-                "blocking",
-                "ports",
-                f"another program listens at TCP port {port}, which is for {purpose}",
-                "the api does not start",
-                f"stop it (ss -ltnp 'sport = :{port}'), or change [api] in the configuration",
+                weight="blocking",
+                subject="ports",
+                text=say("port-taken", port=port, purpose=purpose),
+                cost=say("port-taken-cost"),
+                cure=say("port-taken-cure", port=port),
             )
+
+
+def resolvers(look: Look) -> Iterator[MachineFinding]:
+    """Yield a finding if the system names no resolver that clients could be sent to. The
+    configuration may name others.
+    """
+    servers = re.findall(r"^nameserver\s+(\S+)", look.text("etc/resolv.conf"), re.MULTILINE)
+    if not [server for server in servers if _is_elsewhere(server)]:
+        yield MachineFinding(
+            weight="limiting",
+            subject="resolvers",
+            text=say("no-resolver"),
+            cost=say("no-resolver-cost"),
+            cure=say("no-resolver-cure"),
+        )
 
 
 def system(look: Look, is_running: bool) -> Iterator[MachineFinding]:
     """Yield what the rest of the system lacks."""
-    servers = re.findall(r"^nameserver\s+(\S+)", look.text("etc/resolv.conf"), re.MULTILINE)
-    if not [server for server in servers if _is_elsewhere(server)]:
-        yield MachineFinding(
-            "limiting",
-            "resolvers",
-            "/etc/resolv.conf names no server that is not on this machine",
-            "names are asked at [dns] domestic instead",
-            "set [dns] device to resolvers that clients can reach",
-        )
     if DHCP_PORT not in look.udp_ports():
         yield MachineFinding(
-            "note",
-            "DHCP",
-            "no DHCP server runs here (UDP port 67)",
-            "clients use this machine only if they have it as their gateway",
-            "docs/deployment.md has files for dnsmasq; or set the gateway on your DHCP server",
+            weight="note",
+            subject="DHCP",
+            text=say("no-dhcp"),
+            cost=say("no-dhcp-cost"),
+            cure=say("no-dhcp-cure"),
         )
     found = re.search(r"^MemTotal:\s+(\d+) kB", look.text("proc/meminfo"), re.MULTILINE)
     if found and int(found[1]) < LEAST_MEMORY_KIB:
         yield MachineFinding(
-            "note",
-            "memory",
-            f"the machine has {int(found[1]) // 1024} MiB",
-            "large configurations and imports may need more; 1 GB is recommended",
-            "[engine] workers = 1 saves a worker's memory",
+            weight="note",
+            subject="memory",
+            text=say("little-memory", mib=int(found[1]) // 1024),
+            cost=say("little-memory-cost"),
+            cure=say("little-memory-cure"),
         )
     if look.text("proc/sys/net/ipv4/ip_forward").strip() == "1" and not is_running:
         yield MachineFinding(
-            "note",
-            "forwarding",
-            "this machine forwards packets now",
-            "once egressd runs, clients without a rule are blocked",
-            "read docs/deployment.md, Before the first start; make rules at once",
+            weight="note",
+            subject="forwarding",
+            text=say("forwards-already"),
+            cost=say("forwards-already-cost"),
+            cure=say("forwards-already-cure"),
         )
 
 
@@ -246,11 +240,11 @@ def clock(now_s: float) -> Iterator[MachineFinding]:
     """Yield a finding if the wall clock is wrong for certain."""
     if now_s < FIRST_DATE_S:
         yield MachineFinding(
-            "limiting",
-            "time",
-            "the clock shows a year before 2025",
-            "TLS to nodes fails, and the console's certificate is not valid yet",
-            "apt install systemd-timesyncd, or set the clock (date)",
+            weight="limiting",
+            subject="time",
+            text=say("clock-wrong"),
+            cost=say("clock-wrong-cost"),
+            cure=say("clock-wrong-cure"),
         )
 
 
@@ -258,11 +252,11 @@ def disk(free_bytes: int, folder: Path) -> Iterator[MachineFinding]:
     """Yield a finding if the data folder's file system is nearly full."""
     if free_bytes < LEAST_DISK_BYTES:
         yield MachineFinding(
-            "limiting",
-            "disk",
-            f"{free_bytes // 2**20} MiB are free for {folder}",
-            "changes are refused once it is full; what is in force stays in force",
-            "free at least 200 MiB",
+            weight="limiting",
+            subject="disk",
+            text=say("little-disk", mib=free_bytes // 2**20, folder=str(folder)),
+            cost=say("little-disk-cost"),
+            cure=say("little-disk-cure"),
         )
 
 

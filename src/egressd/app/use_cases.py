@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from egressd.app import network
 from egressd.license.licensing import Licensing
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
+from egressd.model.findings import MachineFinding
 from egressd.model.instances import NodePath
 from egressd.model.messages import Event
 from egressd.model.nouns import Node
@@ -27,6 +28,7 @@ from egressd.service.journal import ChangeStore, Journal
 from egressd.service.judge import Judge, Notice
 from egressd.service.ledger import Ledger
 from egressd.service.lines import Lines
+from egressd.service.machine_check import MachineCheck
 from egressd.service.nodes import Nodes
 from egressd.service.overview import Overviews, TimedBackups
 from egressd.service.ports import Archive, Clock, Netd, Store
@@ -60,6 +62,7 @@ class UseCases:
         notify: Callable[[Notice], None],
         own_problems: Callable[[], Iterable[Sentence]],
         timed_backups: Callable[[], TimedBackups | None],
+        own_findings: Callable[[], Sequence[MachineFinding]],
     ) -> None:
         def has_line_dns() -> bool:
             return licensing.grants().line_dns
@@ -124,6 +127,7 @@ class UseCases:
             ),
             why=Why(ledger, netd, allowed, judge),
             journal=Journal(changes, publish),
+            machine_check=MachineCheck(netd, own_findings),
         )
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
-import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from egressd.cli import config_option
 from egressd.cli.output import json_option, show_json
-from egressd.model.errors import EgressdError, Failed
+from egressd.model.errors import EgressdError
 
 if TYPE_CHECKING:
     from egressd.app.config import Config
-    from egressd.app.preflight import MachineFinding
+    from egressd.model.findings import MachineFinding
 
 
 @click.command()
@@ -32,14 +30,18 @@ def check(path: Path | None, as_json: bool) -> None:
 
     findings = _findings(config.load(path))
     if as_json:
-        show_json([asdict(finding) for finding in findings])
+        show_json([_as_texts(finding) for finding in findings])
     else:
         _show(findings)
     if any(finding.weight == "blocking" for finding in findings):
         raise SystemExit(1)
 
 
-def _show(findings: list[MachineFinding]) -> None:
+def _as_texts(finding: MachineFinding) -> dict[str, str]:
+    return {name: str(value) for name, value in msgspec.structs.asdict(finding).items()}
+
+
+def _show(findings: tuple[MachineFinding, ...]) -> None:
     for finding in findings:
         click.echo(f"{finding.weight}: {finding.subject}: {finding.text}")
         click.echo(f"  cost: {finding.cost}")
@@ -48,31 +50,18 @@ def _show(findings: list[MachineFinding]) -> None:
         click.echo("this machine lacks nothing")
 
 
-def _findings(settings: Config) -> list[MachineFinding]:
+def _findings(settings: Config) -> tuple[MachineFinding, ...]:
     """Return all findings, the heaviest first. Raises Failed."""
-    from egressd.app import network, preflight
-    from egressd.planner.topology import discover
+    from egressd.app import machine_check
+    from egressd.model.findings import heaviest_first
 
-    try:
-        facts = network.facts()
-        topology = discover(facts, settings.roles)
-    except OSError as error:
-        raise Failed("see this machine's interfaces", str(error)) from error
-    named = (*settings.lan.interfaces, *settings.wan.interfaces)
-    missing = [name for name in named if not Path("/sys/class/net", name).exists()]
     is_running = _is_running(settings)
-    folder = next(p for p in (settings.data.dir, *settings.data.dir.parents) if p.exists())
-    look = preflight.Look()
-    found = [
-        *preflight.kernel(look),
-        *preflight.roles(topology.lans, topology.wans, missing),
-        *preflight.ports(network.listening_ports(), settings.own_ports, is_running),
-        *preflight.system(look, is_running),
-        *preflight.clock(time.time()),
-        *preflight.disk(shutil.disk_usage(folder).free, settings.data.dir),
-    ]
-    weights = ("blocking", "limiting", "note")
-    return sorted(found, key=lambda finding: weights.index(finding.weight))
+    return heaviest_first(
+        (
+            *machine_check.of_system(settings, is_running=is_running),
+            *machine_check.of_configuration(settings, is_running=is_running),
+        )
+    )
 
 
 def _is_running(settings: Config) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from egressd.model.bounds import DELAY_TIMEOUT_MAX_MS
+from egressd.model.findings import MachineFinding
 from egressd.model.forms import Address, Text, Url
 from egressd.model.instances import KernelPath, NodePath
 from egressd.model.plan import Change, Plan
@@ -89,12 +90,25 @@ class GetCounters(_Asked, frozen=True, tag="get_counters"):
     """Ask for `Counters`."""
 
 
+class CheckSystem(_Asked, frozen=True, tag="check_system"):
+    """Look for what kernel and system lack. Answered with `SystemChecked`."""
+
+
 class Watch(_Asked, frozen=True, tag="watch"):
     """Ask for `Event`, `LineNews` and `StatusNews` frames on this connection."""
 
 
 RequestBody: TypeAlias = (
-    SetPlan | ApplyChange | Halt | GetStatus | Try | MeasureDelay | Locate | GetCounters | Watch
+    SetPlan
+    | ApplyChange
+    | Halt
+    | GetStatus
+    | Try
+    | MeasureDelay
+    | Locate
+    | GetCounters
+    | CheckSystem
+    | Watch
 )
 
 
@@ -170,6 +184,12 @@ class Counters(msgspec.Struct, frozen=True, tag="counters"):
     """
 
     rules: dict[int, RuleCount]
+
+
+class SystemChecked(msgspec.Struct, frozen=True, tag="system_checked"):
+    """The findings about kernel and system, in no order."""
+
+    findings: tuple[MachineFinding, ...]
 
 
 class InterfaceStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -290,7 +310,7 @@ class StatusNews(msgspec.Struct, frozen=True, tag="status_news"):
     status: Status
 
 
-ReplyBody: TypeAlias = Done | Refused | Trial | Delays | Located | Counters | Status
+ReplyBody: TypeAlias = Done | Refused | Trial | Delays | Located | Counters | SystemChecked | Status
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, tag="reply"):

@@ -390,6 +390,68 @@ SENTENCES: Final[Mapping[str, str]] = {
         "the nftables library was upgraded, and netd goes on with the version before it: to change "
         "over without cutting anything, run systemctl reload egressd-netd"
     ),
+    # What a machine lacks, with cost and cure.
+    "kernel-old": "Linux {release} is older than 6.1, the oldest tested version",
+    "kernel-old-cost": "functions may be missing",
+    "kernel-old-cure": "apt install linux-image-amd64 (arm64: linux-image-arm64), and boot it",
+    "no-btf": "the kernel has no BTF (/sys/kernel/btf/vmlinux), or is older than 6.0",
+    "no-btf-cost": "all packets take the slow path: less throughput for known flows",
+    "no-btf-cure": "a kernel with CONFIG_DEBUG_INFO_BTF=y, such as Debian's",
+    "modules-unknown": "/lib/modules/{release} has no list of modules",
+    "modules-unknown-cost": (
+        "it is not known what the kernel can do; netd reports it when it starts"
+    ),
+    "modules-unknown-cure": "none is needed if the service runs without problems",
+    "modules-missing": "the kernel has no {names}",
+    "modules-cure": "a kernel with these modules, such as Debian's linux-image-amd64 or -arm64",
+    "modules-cost-rules": "netd cannot write its rules, and every client stays blocked",
+    "modules-cost-engine": (
+        "the engine cannot receive traffic: clients of nodes, groups and resolvers are blocked"
+    ),
+    "modules-cost-limits": "speed limits are not enforced",
+    "modules-cost-lines": "VPN lines cannot be dialled",
+    "modules-cost-l2tp": "no L2TP lines",
+    "modules-cost-pptp": "no PPTP lines with encryption",
+    "modules-cost-ipsec": "no L2TP lines with IPsec",
+    "no-lan-here": "no interface is a LAN",
+    "no-lan-here-cost": "there is no client",
+    "no-lan-here-cure": "give the LAN's interface a private address, or set [lan] interfaces",
+    "no-wan-here": "no interface has a default route",
+    "no-wan-here-cost": "no traffic leaves, except by lines",
+    "no-wan-here-cure": "configure the uplink, or set [wan] interfaces and [wan] gateways",
+    "interface-named": "the configuration names {name}, which this machine does not have now",
+    "interface-named-cost": "its clients are blocked until it is there",
+    "interface-named-cure": "correct [lan] or [wan] interfaces, or plug it in",
+    "port-taken": "another program listens at TCP port {port}, which is for {purpose}",
+    "port-taken-cost": "the api does not start",
+    "port-taken-cure": (
+        "stop it (ss -ltnp 'sport = :{port}'), or change [api] in the configuration"
+    ),
+    "no-resolver": "/etc/resolv.conf names no server that is not on this machine",
+    "no-resolver-cost": "names are asked at [dns] domestic instead",
+    "no-resolver-cure": "set [dns] device to resolvers that clients can reach",
+    "no-dhcp": "no DHCP server runs here (UDP port 67)",
+    "no-dhcp-cost": "clients use this machine only if they have it as their gateway",
+    "no-dhcp-cure": (
+        "docs/deployment.md has files for dnsmasq; or set the gateway on your DHCP server"
+    ),
+    "little-memory": "the machine has {mib} MiB of memory",
+    "little-memory-cost": "large configurations and imports may need more; 1 GB is recommended",
+    "little-memory-cure": "[engine] workers = 1 saves a worker's memory",
+    "forwards-already": "this machine forwards packets now",
+    "forwards-already-cost": "once egressd runs, clients without a rule are blocked",
+    "forwards-already-cure": (
+        "read docs/deployment.md, Before the first start; make rules at once"
+    ),
+    "clock-wrong": "the clock shows a year before 2025",
+    "clock-wrong-cost": "TLS to nodes fails, and the console's certificate is not valid yet",
+    "clock-wrong-cure": "apt install systemd-timesyncd, or set the clock (date)",
+    "little-disk": "{mib} MiB are free for {folder}",
+    "little-disk-cost": "changes are refused once it is full; what is in force stays in force",
+    "little-disk-cure": "free at least 200 MiB",
+    "netd-silent": "netd does not answer, so kernel and system are not checked: {reason}",
+    "netd-silent-cost": "changes are refused; what netd put in force last stays in force",
+    "netd-silent-cure": "journalctl -u egressd-netd shows the reason",
     # The connection table, and bounds.
     "table-nearly-full": (
         "{n} connections are tracked and {limit} is the limit: new ones are about to be dropped "

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from egressd.model.desired import DesiredState, Edit
+from egressd.model.findings import MachineFinding
 from egressd.model.instances import NodePath
 from egressd.model.messages import Delay, LineStatus, Located, Probe, RuleCount, Status
 from egressd.model.plan import Change, Plan
@@ -79,6 +80,10 @@ class Netd(Protocol):
 
     async def locate(self, client: str) -> Located:
         """Return the current path of a client's address in the kernel's tables."""
+        ...
+
+    async def check_system(self) -> Sequence[MachineFinding]:
+        """Return what kernel and system lack, which the api's unit does not see."""
         ...
 
     async def counters(self) -> dict[int, RuleCount]:

@@ -30,6 +30,23 @@ export interface components {
         Changes: {
             data: components["schemas"]["ChangeRecord"][];
         };
+        CheckFinding: {
+            cost: string;
+            /** @default null */
+            cost_coded: components["schemas"]["Coded"] | null;
+            cure: string;
+            /** @default null */
+            cure_coded: components["schemas"]["Coded"] | null;
+            subject: string;
+            text: string;
+            /** @default null */
+            text_coded: components["schemas"]["Coded"] | null;
+            /** @enum {unknown} */
+            weight: "blocking" | "limiting" | "note";
+        };
+        CheckFindings: {
+            data: components["schemas"]["CheckFinding"][];
+        };
         Coded: {
             code: string;
             text: string;
@@ -713,6 +730,8 @@ export interface components {
 export type Blocked = components['schemas']['Blocked'];
 export type ChangeRecord = components['schemas']['ChangeRecord'];
 export type Changes = components['schemas']['Changes'];
+export type CheckFinding = components['schemas']['CheckFinding'];
+export type CheckFindings = components['schemas']['CheckFindings'];
 export type Coded = components['schemas']['Coded'];
 export type Confirmation = components['schemas']['Confirmation'];
 export type Counts = components['schemas']['Counts'];

@@ -63,6 +63,8 @@ class Allowance:
         times its length."""
         self.plans = Share(1)
         """Plans and changes: netd's own work waits for one of them at most."""
+        self.checks = Share(1)
+        """Checks of the system, each of which reads the list of all kernel modules."""
         self.probes = Share(PROBES_MAX)
         """Nodes that are being measured."""
 

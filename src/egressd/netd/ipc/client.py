@@ -14,11 +14,13 @@ import structlog
 
 from egressd.model.bounds import TEXT_MAX
 from egressd.model.errors import EgressdError, Failed
+from egressd.model.findings import MachineFinding
 from egressd.model.instances import NodePath
 from egressd.model.messages import (
     MEASURED_EACH_S,
     REQUEST_MAX,
     ApplyChange,
+    CheckSystem,
     Counters,
     Delay,
     Delays,
@@ -42,6 +44,7 @@ from egressd.model.messages import (
     SetPlan,
     Status,
     StatusNews,
+    SystemChecked,
     Trial,
     Try,
     Watch,
@@ -142,6 +145,10 @@ class NetdClient:
     async def counters(self) -> dict[int, RuleCount]:
         """Return the traffic of each enabled rule, by its id. Raises Failed."""
         return (await self._ask(GetCounters(), Counters)).rules
+
+    async def check_system(self) -> Sequence[MachineFinding]:
+        """Return what kernel and system lack. Raises Failed."""
+        return (await self._ask(CheckSystem(), SystemChecked)).findings
 
     def lines(self) -> Mapping[str, LineStatus]:
         """Return the latest status of each line that netd sent; empty without netd."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -20,10 +20,12 @@ import msgspec
 import structlog
 
 from egressd.model.errors import Failed, Invalid
+from egressd.model.findings import MachineFinding
 from egressd.model.forms import Number
 from egressd.model.messages import (
     REQUEST_MAX,
     ApplyChange,
+    CheckSystem,
     Counters,
     Delay,
     Delays,
@@ -40,6 +42,7 @@ from egressd.model.messages import (
     ReplyBody,
     RequestBody,
     SetPlan,
+    SystemChecked,
     Trial,
     Try,
     Watch,
@@ -74,10 +77,18 @@ class Server:
     run directory may have been created by hand.
     """
 
-    def __init__(self, path: Path, uid: int, reconciler: ReconcilerPort) -> None:
+    def __init__(
+        self,
+        path: Path,
+        uid: int,
+        reconciler: ReconcilerPort,
+        check_system: Callable[[], tuple[MachineFinding, ...]] = tuple,
+    ) -> None:
+        """`check_system` reads files for what kernel and system lack; it runs in a thread."""
         self._path = path
         self._uid = uid
         self._reconciler = reconciler
+        self._check_system = check_system
         self._watchers: set[asyncio.StreamWriter] = set()
         self._planner: asyncio.StreamWriter | None = None
         """The connection that sends plans: two apis would each undo the other's plans."""
@@ -224,6 +235,9 @@ class Server:
                 return await reconciler.locate(client)
             case GetCounters():
                 return Counters(await reconciler.counters())
+            case CheckSystem():
+                async with allowance.checks.lent(1):
+                    return SystemChecked(await asyncio.to_thread(self._check_system))
             case Watch():
                 self._watchers.add(writer)
                 writer.write(framing.pack(reconciler.line_news))
