@@ -448,6 +448,20 @@ def test_the_whitelist_survives_a_new_netd_and_a_restart(lab: Lab) -> None:
         assert wrong(lab, number, UNLISTED[::5], own.address) == []
 
 
+def test_a_netd_without_a_plan_has_the_epoch_of_the_database(lab: Lab) -> None:
+    """P3: another device with the same database decides flows under the same epoch."""
+    for text in ("192.0.2.1", "192.0.2.2"):
+        save(lab, ips=text)
+    before = elements(lab, "map", "connmark_of")
+    assert "0x30010000" not in before  # DIRECT under the first epoch
+    lab.device.stop()
+    for file in (lab.device.data / "netd").glob("plan*"):
+        file.unlink()
+    lab.router.run("nft", "delete", "table", "inet", "egressd")
+    lab.device.start()
+    assert elements(lab, "map", "connmark_of") == before
+
+
 def test_a_client_port_that_was_sniffed_before_is_routed_again(lab: Lab) -> None:
     """The engine's end of the earlier connection still waits (TIME_WAIT) when the port is used
     again.

@@ -65,8 +65,8 @@ class _Machine(UnexpectedReconciler):
     def __init__(self, double: NetdDouble) -> None:
         self._double = double
 
-    async def set_plan(self, plan: Plan) -> None:
-        await self._double.set_plan(plan)
+    async def set_plan(self, plan: Plan) -> int:
+        return await self._double.set_plan(plan)
 
     async def apply(self, change: Change) -> None:
         await self._double.apply(change)

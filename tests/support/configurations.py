@@ -7,7 +7,7 @@ text of each; `tests/lab/test_ruleset.py` loads them.
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -96,13 +96,18 @@ _NODES: Final = {f"node:{n}": node_instance(n, udp=n != 2) for n in (1, 2, 3)}
 _NODE_PORTS: Final = {"node:1": 20_000, "node:2": 20_001, "node:3": 20_002}
 
 
+def _plan(**parts: Any) -> Plan:
+    """Return the plan of these parts in netd, where it always has an epoch."""
+    return Plan(**{"whitelist": WhitelistPlan(epoch=1), **parts})
+
+
 def _stopped() -> Elements:
-    plan = Plan(policy=GlobalPolicy(stopped=True, unmanaged=MARK_DIRECT), hosts=_RULES)
+    plan = _plan(policy=GlobalPolicy(stopped=True, unmanaged=MARK_DIRECT), hosts=_RULES)
     return nft.elements(plan, ONE_LAN, {})
 
 
 def _direct_and_wans() -> Elements:
-    plan = Plan(
+    plan = _plan(
         policy=msgspec.structs.replace(_POLICY, unmanaged=MARK_DIRECT),
         hosts=_RULES,
         nets={"10.77.0.64-10.77.0.127": egress_mark(2), "10.77.0.9-10.77.0.9": MARK_REJECT},
@@ -112,12 +117,12 @@ def _direct_and_wans() -> Elements:
 
 
 def _two_lans() -> Elements:
-    plan = Plan(policy=_POLICY, hosts={**_RULES, "10.78.0.11": MARK_DIRECT}, egresses=_EGRESSES)
+    plan = _plan(policy=_POLICY, hosts={**_RULES, "10.78.0.11": MARK_DIRECT}, egresses=_EGRESSES)
     return nft.elements(plan, TWO_LANS, {}, api_ports=(8080, 8443))
 
 
 def _one_arm() -> Elements:
-    plan = Plan(
+    plan = _plan(
         policy=GlobalPolicy(resolvers=("10.77.0.2", "192.0.2.53")),
         hosts={"10.77.0.11": MARK_DIRECT},
         egresses={"eth0": Egress(number=1)},
@@ -130,7 +135,7 @@ def _nodes() -> Elements:
     path = msgspec.structs.replace(node_path(3), hops=(hop,))
     work = Dialer(paths=(path,), resolvers=("192.0.2.55",))
     short = msgspec.structs.replace(_NODES["node:3"], work=work)
-    plan = Plan(
+    plan = _plan(
         policy=_POLICY,
         hosts={f"10.77.0.{n}": node_mark(n) for n in (1, 2, 3)},
         instances={**_NODES, "node:3": short},
@@ -145,7 +150,7 @@ def _groups() -> Elements:
         mark=group_mark(1), members=(*_NODES,), strategy="fallback", url="", interval_s=30
     )
     second = msgspec.structs.replace(first, mark=group_mark(2), strategy="sticky")
-    plan = Plan(
+    plan = _plan(
         policy=_POLICY,
         hosts={"10.77.0.21": group_mark(1), "10.77.0.22": group_mark(2)},
         instances=_NODES,
@@ -165,7 +170,7 @@ def _groups() -> Elements:
 
 def _whitelist() -> Elements:
     sniffers = {MARK_DIRECT: SNIFF_DIRECT, egress_mark(1): 1, MARK_REJECT: SNIFF_REJECT}
-    plan = Plan(
+    plan = _plan(
         policy=_POLICY,
         hosts={**_RULES, "10.77.0.15": node_mark(1)},
         egresses=_EGRESSES,
@@ -187,7 +192,7 @@ def _vpn_line() -> Elements:
         id=1, type="l2tp", name="l2tp_office", server="vpn.example.com", port=1701, username="u",
         password="p",
     )  # fmt: skip
-    plan = Plan(
+    plan = _plan(
         policy=_POLICY,
         hosts={"10.77.0.31": line_mark(3)},
         egresses={"l2tp_office": Egress(number=3, default_resolvers=("192.0.2.53",))},
@@ -200,7 +205,7 @@ def _vpn_line() -> Elements:
 
 def _local_networks() -> Elements:
     """Return also the resolvers of local names, and of a WAN one that is asked directly."""
-    plan = Plan(
+    plan = _plan(
         policy=msgspec.structs.replace(_POLICY, local_resolvers=("10.77.0.1",)),
         hosts={"172.17.0.2": egress_mark(1)},
         egresses={"wan1": Egress(number=1, resolvers=("192.0.2.61",), is_asked_directly=True)},
@@ -214,7 +219,7 @@ def _proxy_services() -> Elements:
         "service:2": service_instance(1081, 2),
     }
     crowd = Crowd(frozenset({"10.77.0.50", "203.0.113.9"}), is_full=True)
-    return nft.elements(Plan(policy=_POLICY, instances=services), ONE_LAN, {}, crowd=crowd)
+    return nft.elements(_plan(policy=_POLICY, instances=services), ONE_LAN, {}, crowd=crowd)
 
 
 CONFIGURATIONS: Final[dict[str, Elements]] = {

@@ -44,9 +44,12 @@ class NetdDouble:
         self.members: dict[str, str] = {}
         self.counted: dict[int, RuleCount] = {}
         self.lacking: tuple[MachineFinding, ...] = ()
+        self.epoch = 0
+        """The epoch that it gives the whitelists of whole plans, if not the plans' own."""
 
-    async def set_plan(self, plan: Plan) -> None:
+    async def set_plan(self, plan: Plan) -> int:
         await self._meet(plan)
+        return self.epoch or self.plan.whitelist.epoch
 
     async def apply(self, change: Change) -> None:
         await self._meet(change)

@@ -8,7 +8,7 @@ planned, tried on the kernel and thrown away without undoing anything.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from immutables import Map
@@ -26,7 +26,8 @@ class Edit(msgspec.Struct, frozen=True):
 
     ``table`` is the `DesiredState` field it belongs to: ``nodes``, ``rules``, ``lines``,
     ``services``, ``numbers`` (key: the name), or ``whitelist``, ``settings`` (key 0); and
-    ``last_ids``, for `load` and a restore only: every other edit raises it automatically.
+    ``last_ids``, for `load`, a restore and the count of whitelists: every other edit raises it
+    automatically.
     """
 
     table: str
@@ -51,7 +52,8 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     whitelist: Whitelist = Whitelist()
     settings: Settings = Settings()
     last_ids: Map[str, int] = Map()
-    """Table, or prefix of `numbers` -> the highest id ever given there. It never falls."""
+    """Table, or prefix of `numbers` -> the highest id ever given there; ``whitelist`` -> the count
+    of whitelists (`whitelist_count`). It never falls."""
 
     node_by_name: Map[str, int] = Map()
     rule_by_ip: Map[str, int] = Map()
@@ -134,6 +136,13 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
         """Return the first id of `table` (or number of that prefix) that was never given."""
         return self.last_ids.get(table, 0) + 1
 
+    @property
+    def whitelist_count(self) -> int:
+        """The count of whitelists that sent other traffic than the one before, from which the epoch
+        is made (`planner.registry.epoch_of`); 0 before the first one.
+        """
+        return self.last_ids.get(WHITELIST, 0)
+
     def row(self, table: str, key: int | str) -> Any:
         """Return the row of `table` under `key`, which an `Edit` would replace, or None."""
         rows = getattr(self, table)
@@ -164,6 +173,8 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
                 return True
 
 
+WHITELIST: Final = "whitelist"
+"""The key of the count of whitelists in `DesiredState.last_ids`."""
 ROW_TABLES = ("nodes", "rules", "lines", "services")
 """The tables of `DesiredState` that map ids to rows."""
 

@@ -119,8 +119,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     body: RequestBody
 
 
-class Done(msgspec.Struct, frozen=True, tag="done"):
-    """The request was carried out."""
+class Done(msgspec.Struct, frozen=True, tag="done", kw_only=True, omit_defaults=True):
+    """The request was carried out.
+
+    ``epoch`` is the one that the whitelist of a `SetPlan` was given; 0 in other answers.
+    """
+
+    epoch: int = 0
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused", kw_only=True):

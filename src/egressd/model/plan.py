@@ -101,15 +101,17 @@ class WhitelistPlan(_Entry, frozen=True, kw_only=True):
     udp_ports: Ports = ()
     rule_sets: dict[RuleSetName, bytes] = {}
     """Rule sets of the domains, as `planner.rule_set` writes them and names them."""
-    epoch: Annotated[int, Meta(ge=1, le=0xFFF)] = 1
-    """netd's count of whitelists, which starts at 1 and wraps around. A new one cuts flows."""
+    epoch: Annotated[int, Meta(ge=0, le=0xFFF)] = 0
+    """The number of this whitelist, which flows decided under it keep; another one cuts them. It
+    comes from the state. In a plan of a state that has none yet it is 0, and netd counts on from
+    its own, which is never 0."""
 
     def same_entries(self, other: WhitelistPlan) -> bool:
         """True if both send the same traffic to the same destination, regardless of the
         sniffers.
         """
-        mine = msgspec.structs.replace(self, sniffers={}, epoch=1)
-        return mine == msgspec.structs.replace(other, sniffers={}, epoch=1)
+        mine = msgspec.structs.replace(self, sniffers={}, epoch=0)
+        return mine == msgspec.structs.replace(other, sniffers={}, epoch=0)
 
 
 class GlobalPolicy(_Entry, frozen=True, kw_only=True):

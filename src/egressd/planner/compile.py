@@ -33,6 +33,7 @@ from egressd.planner.registry import (
     SNIFF_REJECT,
     asker_mark,
     asker_number,
+    epoch_of,
     group_mark,
     is_routed,
     node_mark,
@@ -398,11 +399,12 @@ def neighbours(nodes: Iterable[Node]) -> dict[str, str]:
 
 def whitelist(state: DesiredState) -> WhitelistPlan:
     """Return the target of listed destinations and the parts of the plan that detect them."""
+    epoch = epoch_of(state.whitelist_count)
     if not whitelist_entries.has_entries(state.whitelist):
-        return WhitelistPlan()
+        return WhitelistPlan(epoch=epoch)
     mark = mark_of(state, state.whitelist.node)
     if _listed(state) is None:
-        return WhitelistPlan(mark=mark, ranges=_ranges(state.whitelist))
+        return WhitelistPlan(mark=mark, ranges=_ranges(state.whitelist), epoch=epoch)
     domains = whitelist_entries.listing_of(state.whitelist)
     return WhitelistPlan(
         mark=mark,
@@ -411,6 +413,7 @@ def whitelist(state: DesiredState) -> WhitelistPlan:
         tcp_ports=domains.tcp_ports,
         udp_ports=domains.udp_ports,
         rule_sets=domains.rule_sets,
+        epoch=epoch,
     )
 
 

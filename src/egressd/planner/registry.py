@@ -131,6 +131,13 @@ def is_routed(mark: int) -> bool:
     return mark & MARK_ROUTED_MASK == MARK_EGRESS
 
 
+def epoch_of(count: int) -> int:
+    """Return the epoch of the whitelist of that count: 1 for the first, up to `MARK_EPOCHS` - 1 and
+    from 1 again; 0 for none.
+    """
+    return (count - 1) % (MARK_EPOCHS - 1) + 1 if count else 0
+
+
 def flow_mark(mark: int, epoch: int) -> int:
     """Return the conntrack mark of a ruled client's flow whose packets bear `mark`.
 

@@ -26,6 +26,7 @@ from egressd.model.wording import Sentence
 from egressd.service.change_warnings import consequences
 from egressd.service.number_allocation import numbered, unnumbered
 from egressd.service.ports import Netd, Store
+from egressd.service.whitelist_count import counted, counted_as
 
 log = structlog.get_logger()
 
@@ -112,14 +113,18 @@ class Ledger:
             self._state = state
 
     async def resync(self) -> None:
-        """Put the whole plan in force, regardless of netd's plan. Repeat-safe.
+        """Put the whole plan in force, regardless of netd's plan, and take over the epoch that netd
+        gave its whitelist if that is not the state's. Repeat-safe.
 
         Called after each new connection to netd; changes wait meanwhile. Raises Failed if netd
         refuses or goes away; the next change tries again.
         """
         async with self._lock:
             self._in_force = False
-            await self._put_in_force()
+            epoch = await self._put_in_force()
+            if edits := counted_as(self.state, epoch):
+                with suppress(Failed):  # the next connection does it
+                    await self._make(self._step(self.state, edits))
 
     async def change(
         self,
@@ -185,11 +190,18 @@ class Ledger:
         edits = [edit for edit in proposal.edits if before.row(edit.table, edit.key) != edit.after]
         if not edits:
             return proposal, None
-        edits = numbered(before, edits)
-        after = before.with_edits(edits, before.revision + 1)
-        _refuse_crowds(before, after)
+        step = self._step(before, numbered(before, edits))
+        _refuse_crowds(before, step.after)
+        return proposal, step
+
+    def _step(self, before: DesiredState, edits: list[Edit]) -> _Step:
+        revision = before.revision + 1
+        after = before.with_edits(edits, revision)
+        if count := counted(before, after, edits):
+            edits = [*edits, *count]
+            after = after.with_edits(count, revision)
         change = self._plan_change(before, after, edits)
-        return proposal, _Step(before, after, edits, change, consequences(before, after, edits))
+        return _Step(before, after, edits, change, consequences(before, after, edits))
 
     async def _make(self, step: _Step) -> None:
         """Store the step and put it in force, or neither. Even an empty change is sent to netd, so
@@ -243,12 +255,13 @@ class Ledger:
             return error
         return None
 
-    async def _put_in_force(self) -> None:
-        await self._set_plan(self.state)
+    async def _put_in_force(self) -> int:
+        return await self._set_plan(self.state)
 
-    async def _set_plan(self, state: DesiredState) -> None:
-        await self._netd.set_plan(await asyncio.to_thread(self._compile_plan, state))
+    async def _set_plan(self, state: DesiredState) -> int:
+        epoch = await self._netd.set_plan(await asyncio.to_thread(self._compile_plan, state))
         self._in_force = True
+        return epoch
 
 
 def _refuse_crowds(before: DesiredState, after: DesiredState) -> None:

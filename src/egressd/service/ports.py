@@ -52,8 +52,10 @@ class Archive(Protocol):
 class Netd(Protocol):
     """The privileged process. Every method raises Failed if netd refuses or is away."""
 
-    async def set_plan(self, plan: Plan) -> None:
-        """Put a whole plan in force."""
+    async def set_plan(self, plan: Plan) -> int:
+        """Put a whole plan in force. Return the epoch that its whitelist was given: not the plan's
+        own if that is 0, or belongs to another whitelist so far. 0 if netd does not say.
+        """
         ...
 
     async def apply(self, change: Change) -> None:

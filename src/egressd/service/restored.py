@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from egressd.model.bounds import ID_MAX
-from egressd.model.desired import ROW_TABLES, DesiredState, highest_ids, prefix_of
+from egressd.model.desired import ROW_TABLES, WHITELIST, DesiredState, highest_ids, prefix_of
 from egressd.model.errors import Invalid
 from egressd.model.faults import Fault, fault
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, NODE_NAME_MAX, parse_target
@@ -34,8 +34,10 @@ _HIGHEST: Final = {
     "services": 10**10 - 1,  # netd takes keys of ten digits
     GROUP_PREFIX: ENGINE_NUMBER_MAX,
     INTERFACE_PREFIX: PLANNED_EGRESS_MAX,
+    WHITELIST: ID_MAX,
 }
-"""The highest id of each table, and the highest number of each prefix of ``numbers``."""
+"""The highest id of each table, the highest number of each prefix of ``numbers``, and the highest
+count of whitelists."""
 _SHOWN: Final = 300
 """Characters of a problem that are reported: some repeat the file's content."""
 _THINGS: Final = {

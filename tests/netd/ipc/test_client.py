@@ -80,10 +80,11 @@ class _Refusing(_Busy):
         self.refusals = refusals
         self.plans = 0
 
-    async def set_plan(self, plan: Plan) -> None:
+    async def set_plan(self, plan: Plan) -> int:
         self.plans += 1
         if self.plans <= self.refusals:
             raise Failed("load the table", "the kernel would not")
+        return plan.whitelist.epoch
 
     async def status(self) -> Status:
         return STATUS

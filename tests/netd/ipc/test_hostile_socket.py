@@ -99,8 +99,9 @@ class Machine(UnexpectedReconciler):
         await self.record("counted")
         return {}
 
-    async def set_plan(self, plan: Plan) -> None:
+    async def set_plan(self, plan: Plan) -> int:
         await self.apply(difference(self.plan, plan))
+        return plan.whitelist.epoch
 
     async def apply(self, change: Change) -> None:
         validation.check(change, self.plan)

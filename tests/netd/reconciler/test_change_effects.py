@@ -101,7 +101,7 @@ def mark_of(plan: Plan, client: str) -> int:
 def test_all_clients_move_with_a_changed_whitelist_and_none_otherwise() -> None:
     plan = Plan(hosts={"10.0.0.1": NODE}, nets={RANGE: NODE}, whitelist=LISTED)
     same = with_epoch(change(whitelist=WhitelistPlan(mark=MARK_DIRECT)), plan)
-    assert same.whitelist == LISTED
+    assert same.whitelist is None
     assert moved(same, plan) == []
     other = with_epoch(change(whitelist=WhitelistPlan(mark=NODE)), plan)
     assert other.whitelist is not None
@@ -109,12 +109,26 @@ def test_all_clients_move_with_a_changed_whitelist_and_none_otherwise() -> None:
     assert moved(other, plan) == ["10.0.0.1", RANGE]
 
 
+def epoch_given(wanted: WhitelistPlan, current: WhitelistPlan) -> int:
+    given = with_epoch(change(whitelist=wanted), Plan(whitelist=current)).whitelist
+    return current.epoch if given is None else given.epoch
+
+
 @pytest.mark.parametrize(("epoch", "after"), [(1, 2), (MARK_EPOCHS - 1, 1)])
 def test_epochs_wrap_around(epoch: int, after: int) -> None:
-    plan = Plan(whitelist=WhitelistPlan(mark=MARK_DIRECT, epoch=epoch))
-    told = with_epoch(change(whitelist=WhitelistPlan(mark=NODE)), plan).whitelist
-    assert told is not None
-    assert told.epoch == after
+    current = WhitelistPlan(mark=MARK_DIRECT, epoch=epoch)
+    assert epoch_given(WhitelistPlan(mark=NODE), current) == after
+
+
+@pytest.mark.parametrize("mark", [MARK_DIRECT, NODE])
+@pytest.mark.parametrize("epoch", [1, 2, 9])
+def test_the_epoch_is_the_one_of_the_state(mark: int, epoch: int) -> None:
+    assert epoch_given(WhitelistPlan(mark=mark, epoch=epoch), WhitelistPlan(epoch=3)) == epoch
+
+
+def test_p1_another_whitelist_never_has_the_epoch_of_the_one_before() -> None:
+    assert epoch_given(WhitelistPlan(mark=NODE, epoch=3), LISTED) == 4
+    assert epoch_given(WhitelistPlan(mark=MARK_DIRECT, epoch=3), LISTED) == 3
 
 
 def test_only_clients_with_engine_sockets_are_looked_up() -> None:

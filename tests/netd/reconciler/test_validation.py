@@ -236,7 +236,7 @@ def test_a_valid_change_has_no_problems() -> None:
         ("whitelist", WhitelistPlan(rule_sets={f"{NAME}\n": CONTENT}), "rule_sets"),
         ("whitelist", WhitelistPlan(rule_sets={NAME: encode(["b.test"])}), "rule_sets"),
         ("whitelist", WhitelistPlan(rule_sets={name_of(OTHER): OTHER}), "rule_sets"),
-        ("whitelist", WhitelistPlan(epoch=0), "whitelist.epoch"),
+        ("whitelist", WhitelistPlan(epoch=-1), "whitelist.epoch"),
         ("whitelist", WhitelistPlan(epoch=0x1000), "whitelist.epoch"),
         ("whitelist", WhitelistPlan(mark=0x3000_0000, tcp_ports=(0,)), "tcp_ports"),
         ("delay_url", "http://a.test/\nHost: b", "delay_url"),

@@ -109,9 +109,9 @@ class NetdClient:
             self._tell_away()
             await asyncio.sleep(_RECONNECT_S)
 
-    async def set_plan(self, plan: Plan) -> None:
-        """Put a whole plan in force. Raises Failed."""
-        await self._ask(SetPlan(plan), Done)
+    async def set_plan(self, plan: Plan) -> int:
+        """Put a whole plan in force; return the epoch of its whitelist. Raises Failed."""
+        return (await self._ask(SetPlan(plan), Done)).epoch
 
     async def apply(self, change: Change) -> None:
         """Put a change in force. Raises Failed; nothing has changed then."""

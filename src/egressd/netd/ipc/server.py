@@ -220,8 +220,7 @@ class Server:
                     raise Failed("take a plan", "another api says what is wanted")
                 self._planner = writer
                 async with allowance.plans.lent(1):
-                    await self._plan(body)
-                return Done()
+                    return await self._plan(body)
             case GetStatus():
                 return await reconciler.status()
             case Try(paths=paths):
@@ -244,14 +243,15 @@ class Server:
                 writer.write(framing.pack(reconciler.status_news))
                 return Done()
 
-    async def _plan(self, body: SetPlan | ApplyChange | Halt) -> None:
+    async def _plan(self, body: SetPlan | ApplyChange | Halt) -> Done:
         match body:
             case SetPlan(plan=plan):
-                await self._reconciler.set_plan(plan)
+                return Done(epoch=await self._reconciler.set_plan(plan))
             case ApplyChange(change=change):
                 await self._reconciler.apply(change)
             case Halt(reason=reason):
                 await self._reconciler.halt(reason)
+        return Done()
 
     async def _measure(self, asked: MeasureDelay) -> dict[str, Delay]:
         if sum(probe.read_max for probe in asked.probes) > _PAGES_MAX:

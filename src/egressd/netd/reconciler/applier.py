@@ -60,7 +60,7 @@ class Applier:
         selection: GroupSelection,
         moved_clients: MovedClients,
     ) -> None:
-        self.plan = Plan()
+        self.plan = _counted(Plan())
         self._kernel = kernel
         self._limits = limits
         self._engine = engine
@@ -72,7 +72,7 @@ class Applier:
 
     def restore(self) -> None:
         """Load the stored plan, without putting it in force yet."""
-        self.plan = self._plan_file.load() or Plan()
+        self.plan = _counted(self._plan_file.load() or Plan())
         self._moved_clients.commit(RangeMap(self.plan.nets))
 
     async def carry_out(self, change: Change, *, strict: bool, must_last: bool = True) -> None:
@@ -228,6 +228,14 @@ class Applier:
         await self._instances.end(step.started.values())
         await self._restart_services()
         self._moved_clients.end_stale_flows()
+
+
+def _counted(plan: Plan) -> Plan:
+    """Return the plan with an epoch, which clients' flows cannot do without: the first one if the
+    plan has none.
+    """
+    plan.whitelist = msgspec.structs.replace(plan.whitelist, epoch=plan.whitelist.epoch or 1)
+    return plan
 
 
 @contextmanager

@@ -12,20 +12,25 @@ import msgspec
 
 from egressd.model.plan import Change, Plan
 from egressd.netd.kernel.address_ranges import RangeMap
-from egressd.planner.registry import MARK_ENGINE, MARK_EPOCHS, MARK_KIND_MASK
+from egressd.planner.registry import MARK_ENGINE, MARK_KIND_MASK, epoch_of
 
 
 def with_epoch(change: Change, plan: Plan) -> Change:
-    """Return the change with the epoch of its whitelist: a new epoch if that whitelist sends other
-    traffic than the plan's, or sends the same traffic to another destination.
+    """Return the change with the epoch that its whitelist is given; without that whitelist if the
+    plan has it already.
+
+    That is the state's own. A state without one continues the plan's count. A whitelist that sends
+    other traffic than the plan's, or the same traffic to another destination, gets another epoch
+    than the plan's in any case: a database that was restored or begun anew may have the same.
     """
-    wanted = change.whitelist
+    wanted, current = change.whitelist, plan.whitelist
     if wanted is None:
         return change
-    epoch = plan.whitelist.epoch
-    if not wanted.same_entries(plan.whitelist):
-        epoch = epoch % (MARK_EPOCHS - 1) + 1
-    return msgspec.structs.replace(change, whitelist=msgspec.structs.replace(wanted, epoch=epoch))
+    epoch = wanted.epoch or current.epoch
+    if epoch == current.epoch and not wanted.same_entries(current):
+        epoch = epoch_of(epoch + 1)
+    given = msgspec.structs.replace(wanted, epoch=epoch)
+    return msgspec.structs.replace(change, whitelist=None if given == current else given)
 
 
 def moved(change: Change, plan: Plan, before: RangeMap, after: RangeMap) -> list[str]:

@@ -218,8 +218,9 @@ class Reconciler:
 
     # --- Changes. -----------------------------------------------------------------------
 
-    async def set_plan(self, plan: Plan) -> None:
-        """Put a whole plan in force; only differences from the plan in force are touched.
+    async def set_plan(self, plan: Plan) -> int:
+        """Put a whole plan in force; only differences from the plan in force are touched. Return
+        the epoch of its whitelist.
 
         An instance that will not start does not fail the rest: its clients are blocked, `status`
         gives the reason, and it is tried again.
@@ -229,6 +230,7 @@ class Reconciler:
             validation.check(change, self.plan)
             await self._carry_out(change, strict=False)
             self._phase = Phase.RUNNING
+            return self.plan.whitelist.epoch
 
     async def apply(self, change: Change) -> None:
         """Put a change in force, or raise Failed and leave everything as it was.
