@@ -13,7 +13,7 @@ import pytest
 
 from egressd.app import backup_watch, supervise, timed_backups
 from egressd.app.backup_watch import BackupWatch
-from egressd.app.config import Config
+from egressd.app.config import Config, read
 from egressd.app.timed_backups import BackupSchedule
 from egressd.model.errors import Failed
 from egressd.model.wording import Sentence
@@ -36,7 +36,7 @@ def schedule(folder: Path, **given: object) -> BackupSchedule:
 @pytest.fixture
 def settings(tmp_path: Path) -> Config:
     """A device with an empty database, that does not run."""
-    settings = Config.model_validate({"data": {"dir": str(tmp_path / "data")}})
+    settings = read({"data": {"dir": str(tmp_path / "data")}})
 
     async def body() -> None:
         database = Database(settings.api_data)
