@@ -34,7 +34,15 @@ from egressd_lab.lab import Lab
 from egressd_lab.packets import TCP, TCP_RST, ipv4, new_token, tcp
 from egressd_lab.spec import LabSpec
 from tests.support.device import SERVER, clear, eventually, kill, limit, send
-from tests.support.fast_path import CLIENT, ask_again, hooked, passed, programs_here
+from tests.support.fast_path import (
+    CLIENT,
+    ask_again,
+    hooked,
+    passed,
+    programs_here,
+    takes_it,
+    talk,
+)
 from tests.support.leaks import watched
 from tests.support.netns import JoinedNamespace, Namespace
 
@@ -65,20 +73,6 @@ def counted(lab: Lab, client: int) -> int:
     data = lab.api.ask("GET", "/ops/counters").body["data"]
     count = data.get(lab.client(client).address, {})
     return int(count.get("upload_bytes", 0)) + int(count.get("download_bytes", 0))
-
-
-def talk(connection: Connection, times: int = 20) -> None:
-    """Exchange messages repeatedly over an existing connection."""
-    for number in range(times):
-        assert connection.exchange(f"message {number}").error == ""
-
-
-def goes_it(lab: Lab, client: int, connection: Connection) -> bool:
-    """True if messages over a connection take the fast path."""
-    before = passed(lab, client)
-    talk(connection)
-    after = passed(lab, client)
-    return after.up_packets > before.up_packets and after.down_packets > before.down_packets
 
 
 def have_sent(lab: Lab, least: Mapping[int, int]) -> bool:
@@ -178,7 +172,7 @@ def tracked(lab: Lab, side: str, port: int) -> str:
 def test_conntrack_sees_connections_end(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
-    assert goes_it(lab, 1, connection)
+    assert takes_it(lab, 1, connection)
     assert "ESTABLISHED" in tracked(lab, "--dport", 7)
     connection.close()
     eventually(lambda: "ESTABLISHED" not in tracked(lab, "--dport", 7))
@@ -283,24 +277,24 @@ def test_the_fast_path_is_used_in_one_arm_use(namespaces: None) -> None:
 def test_a_limited_client_takes_the_slow_path(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
-    assert goes_it(lab, 1, connection)
+    assert takes_it(lab, 1, connection)
     limit(lab, 1, 10_000)
-    assert not goes_it(lab, 1, connection)
+    assert not takes_it(lab, 1, connection)
     limit(lab, 1, 0)
-    assert goes_it(lab, 1, connection)
+    assert takes_it(lab, 1, connection)
 
 
 def test_a_nodes_client_takes_the_slow_path(lab: Lab) -> None:
     lab.api.post("/nodes", lab.nodes["ss"].draft())
     send(lab, 1, "ss")
-    assert not goes_it(lab, 1, lab.client(1).connect(SERVER))
+    assert not takes_it(lab, 1, lab.client(1).connect(SERVER))
 
 
 @pytest.mark.parametrize("target", ["Interface:wan2", "REJECT", "Interface:wan9"])
 def test_p1_connections_of_a_moved_client_are_cut_at_once(lab: Lab, target: str) -> None:
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
-    assert goes_it(lab, 1, connection)
+    assert takes_it(lab, 1, connection)
     with lab.internet.capture() as capture:
         token = capture.prove(connection.exchange)
         assert capture.interfaces_of(token) == {lab.wan(1).far}
@@ -324,10 +318,10 @@ def test_p3_connections_of_other_clients_continue(lab: Lab) -> None:
     for client in (1, 2):
         send(lab, client, "DIRECT")
     other = lab.client(2).connect(SERVER)
-    assert goes_it(lab, 2, other)
+    assert takes_it(lab, 2, other)
     for target in ("Interface:wan2", "REJECT", "DIRECT"):
         send(lab, 1, target)
-        assert goes_it(lab, 2, other)
+        assert takes_it(lab, 2, other)
 
 
 @pytest.fixture
@@ -346,12 +340,12 @@ def strict_tracking(lab: Lab) -> Iterator[None]:
 def test_p1_a_whitelist_change_cuts_flows_on_the_fast_path(lab: Lab, strict_tracking: None) -> None:
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
-    assert goes_it(lab, 1, connection)
+    assert takes_it(lab, 1, connection)
     try:
         lab.api.put("/whitelist", {"domains": "", "ips": "192.0.2.77", "node": "DIRECT"})
         with suppress(Failed):
             assert connection.exchange("anything", timeout=2).error != ""
-        assert goes_it(lab, 1, lab.client(1).connect(SERVER))
+        assert takes_it(lab, 1, lab.client(1).connect(SERVER))
     finally:
         lab.api.put("/whitelist", {"domains": "", "ips": "", "node": "DIRECT"})
 
@@ -362,20 +356,20 @@ def test_p1_a_whitelist_change_cuts_flows_on_the_fast_path(lab: Lab, strict_trac
 def test_flows_continue_and_counters_are_kept_while_netd_is_dead(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
-    assert goes_it(lab, 1, connection)
+    assert takes_it(lab, 1, connection)
     eventually(lambda: counted(lab, 1) > 0)
     before = counted(lab, 1)
     kill(lab, "egressd.app netd")
-    assert goes_it(lab, 1, connection)
+    assert takes_it(lab, 1, connection)
     lab.device.wait_healthy()
-    assert goes_it(lab, 1, connection)
+    assert takes_it(lab, 1, connection)
     eventually(lambda: counted(lab, 1) > before)
 
 
 def test_p1_a_stop_blocks_flows_on_the_fast_path_and_keeps_counters(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
-    assert goes_it(lab, 1, connection)
+    assert takes_it(lab, 1, connection)
     eventually(lambda: counted(lab, 1) > 0)
     before = counted(lab, 1)
     lab.device.stop()
@@ -385,13 +379,13 @@ def test_p1_a_stop_blocks_flows_on_the_fast_path_and_keeps_counters(lab: Lab) ->
     finally:
         lab.device.start()
     eventually(lambda: counted(lab, 1) >= before)
-    assert goes_it(lab, 1, lab.client(1).connect(SERVER))
+    assert takes_it(lab, 1, lab.client(1).connect(SERVER))
 
 
 def test_p1_a_block_in_place_of_netd_blocks_flows_on_the_fast_path(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
-    assert goes_it(lab, 1, connection)
+    assert takes_it(lab, 1, connection)
     kill(lab, "egressd.app netd", signal.SIGSTOP)
     try:
         lab.router.run(sys.executable, "-m", "egressd.app", "block")
@@ -401,13 +395,13 @@ def test_p1_a_block_in_place_of_netd_blocks_flows_on_the_fast_path(lab: Lab) -> 
     finally:
         lab.device.kill()
         lab.device.start()
-    assert goes_it(lab, 1, lab.client(1).connect(SERVER))
+    assert takes_it(lab, 1, lab.client(1).connect(SERVER))
 
 
 def test_p2_a_wan_that_goes_down_blocks_flows_on_the_fast_path(lab: Lab) -> None:
     send(lab, 1, "Interface:wan2")
     connection = lab.client(1).connect(SERVER)
-    assert goes_it(lab, 1, connection)
+    assert takes_it(lab, 1, connection)
     with lab.internet.capture(lab.wan(1).far) as other:
         other.prove()
         lab.wan(2).lower()
@@ -419,13 +413,13 @@ def test_p2_a_wan_that_goes_down_blocks_flows_on_the_fast_path(lab: Lab) -> None
         finally:
             lab.wan(2).restore()
     eventually(lambda: lab.client(1).http(f"http://{SERVER}/").seen == lab.wan(2).address)
-    assert goes_it(lab, 1, lab.client(1).connect(SERVER))
+    assert takes_it(lab, 1, lab.client(1).connect(SERVER))
 
 
 def test_p1_no_flow_continues_by_another_wan_with_the_first_ones_address(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
-    assert goes_it(lab, 1, connection)
+    assert takes_it(lab, 1, connection)
     other = lab.wan(2)
     route = ("default", "via", other.gateway, "dev", other.interface, "metric", "1")
     with lab.internet.capture(other.far) as capture:
@@ -449,12 +443,12 @@ def take_away(interface: str) -> None:
 def test_deleted_programs_are_attached_again(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
-    assert goes_it(lab, 1, connection)
+    assert takes_it(lab, 1, connection)
     with JoinedNamespace(lab.router.namespace) as router:
         router.run(take_away, "lan0")
     talk(connection)
     eventually(lambda: "lan0" in hooked(lab), 15)
-    assert goes_it(lab, 1, connection)
+    assert takes_it(lab, 1, connection)
 
 
 # --- Kernels without it, or with a temporary refusal. -----------------------------------------

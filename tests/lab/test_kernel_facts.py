@@ -41,6 +41,7 @@ def test_an_empty_namespace_has_only_the_loopback(namespace: Namespace) -> None:
                 is_loopback=True,
                 mtu=65536,
                 addresses=(IPv4Interface("127.0.0.1/8"),),
+                passive=(IPv4Address("127.0.0.1"),),
             )
         },
         routes=(),
@@ -76,6 +77,8 @@ def test_interfaces_are_read(namespace: Namespace) -> None:
         ip link set port-end up
         ip address add 192.168.7.1/24 dev br-lan
         ip address add 192.168.8.1/25 dev br-lan
+        ip address add 192.168.7.3/24 dev br-lan
+        ip address add 169.254.7.1/16 dev br-lan scope link
         ip address add 2001:db8::1/64 dev br-lan
         ip link add line index 30 type ifb
         ip link set line up
@@ -95,7 +98,13 @@ def test_interfaces_are_read(namespace: Namespace) -> None:
         kind="bridge",
         is_up=True,
         mtu=1492,
-        addresses=(IPv4Interface("192.168.7.1/24"), IPv4Interface("192.168.8.1/25")),
+        addresses=tuple(
+            map(
+                IPv4Interface,
+                ("169.254.7.1/16", "192.168.7.1/24", "192.168.8.1/25", "192.168.7.3/24"),
+            )
+        ),
+        passive=(IPv4Address("169.254.7.1"), IPv4Address("192.168.7.3")),
         addresses6=(IPv6Address("2001:db8::1"),),
     )
     assert read["port"].master == 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 import msgspec
@@ -181,13 +182,38 @@ def test_p2_an_egress_that_is_down_or_has_no_gateway_has_no_next_hop() -> None:
     assert not ways_of(msgspec.structs.replace(seen, routes=routes))
 
 
-def test_an_egress_with_two_addresses_has_no_next_hop() -> None:
-    seen = facts()
-    second = (*seen.interfaces["wan1"].addresses, IPv4Interface("198.51.100.11/24"))
-    both = msgspec.structs.replace(seen.interfaces["wan1"], addresses=second)
-    interfaces = {**seen.interfaces, "wan1": both}
-    found = ways_of(msgspec.structs.replace(seen, interfaces=interfaces))
+@pytest.mark.parametrize(
+    ("addresses", "passive", "chosen"),
+    [
+        (("198.51.100.10/24", "198.51.100.11/24"), ("198.51.100.11",), "198.51.100.10"),
+        (("198.51.100.10/24", "203.0.113.9/32"), (), "198.51.100.10"),
+        (("203.0.113.9/32", "198.51.100.10/24"), (), "198.51.100.10"),
+        (("203.0.113.9/32", "203.0.113.8/32"), (), "203.0.113.9"),
+        (("169.254.1.1/16", "203.0.113.8/32"), ("169.254.1.1",), "203.0.113.8"),
+    ],
+)
+def test_a_next_hop_has_the_address_that_masquerade_chooses(
+    addresses: tuple[str, ...], passive: tuple[str, ...], chosen: str
+) -> None:
+    found = ways_of(with_addresses(addresses, passive))
+    assert str(found[egress_mark(1)].address) == chosen
+    assert str(found[egress_mark(2)].address) == "198.51.101.10"
+
+
+def test_an_egress_without_an_address_for_its_packets_has_no_next_hop() -> None:
+    found = ways_of(with_addresses(("169.254.1.1/16",), ("169.254.1.1",)))
     assert found.keys() == {egress_mark(2)}
+
+
+def with_addresses(addresses: Iterable[str], passive: Iterable[str] = ()) -> Facts:
+    """Return the facts with these addresses of ``wan1``."""
+    seen = facts()
+    wan1 = msgspec.structs.replace(
+        seen.interfaces["wan1"],
+        addresses=tuple(map(IPv4Interface, addresses)),
+        passive=tuple(map(IPv4Address, passive)),
+    )
+    return msgspec.structs.replace(seen, interfaces={**seen.interfaces, "wan1": wan1})
 
 
 def test_a_client_with_a_host_route_elsewhere_takes_the_slow_path() -> None:

@@ -17,6 +17,7 @@ from egressd.netd.kernel.fast_path.hooks import Hooks
 from egressd.netd.kernel.netlink import NetlinkSocket
 from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.topology import discover
+from egressd_lab.client import Connection
 from egressd_lab.lab import Lab
 from tests.support.netns import JoinedNamespace
 
@@ -48,6 +49,20 @@ def passed(lab: Lab, client: int) -> RuleCount:
     """Return the counts of a client's traffic on the fast path."""
     with JoinedNamespace(lab.router.namespace) as router:
         return router.run(passed_here, lab.client(client).address)
+
+
+def talk(connection: Connection, times: int = 20) -> None:
+    """Exchange messages repeatedly over an existing connection."""
+    for number in range(times):
+        assert connection.exchange(f"message {number}").error == ""
+
+
+def takes_it(lab: Lab, client: int, connection: Connection) -> bool:
+    """True if messages over a connection take the fast path, both ways."""
+    before = passed(lab, client)
+    talk(connection)
+    after = passed(lab, client)
+    return after.up_packets > before.up_packets and after.down_packets > before.down_packets
 
 
 CLIENT = "10.77.0.11"

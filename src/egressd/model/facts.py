@@ -28,6 +28,9 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
     """Index of the interface that it is stacked on, as a VLAN is; 0 for none in this namespace."""
     addresses: tuple[IPv4Interface, ...] = ()
     """IPv4 addresses with their prefix lengths."""
+    passive: tuple[IPv4Address, ...] = ()
+    """Addresses that the kernel never chooses as a source by itself: secondary ones
+    (``IFA_F_SECONDARY``), and those that are not valid beyond the link."""
     addresses6: tuple[IPv6Address, ...] = ()
     """IPv6 addresses that are valid beyond the link (``RT_SCOPE_UNIVERSE``)."""
     peers: tuple[IPv4Address, ...] = ()

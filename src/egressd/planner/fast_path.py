@@ -39,7 +39,8 @@ class FastEgress(NamedTuple):
     """The index of the outgoing interface."""
     gateway: IPv4Address
     address: IPv4Address
-    """This machine's address there, which is the flows' translated source."""
+    """This machine's address there that new flows are translated to. Flows with another source take
+    the slow path."""
     apart: tuple[IPv4Network, ...]
     """Destinations that the gateway does not lead to, at most `APART_MAX` networks."""
 
@@ -119,12 +120,23 @@ def fast_egresses(
         networks = tuple(collapse_addresses(apart))
         # Packets too large for the other side need an ICMP error or fragmentation: see `narrow`.
         is_as_wide = mtus == {interface.mtu}
-        has_one_address = len(interface.addresses) == 1
-        if _is_plain(interface) and is_as_wide and has_one_address and len(networks) <= APART_MAX:
+        address = masquerade_address(interface, gateway)
+        if not _is_plain(interface) or not is_as_wide or address is None:
+            continue
+        if len(networks) <= APART_MAX:
             flow = flow_mark(mark, plan.whitelist.epoch)
-            address = interface.addresses[0].ip
             found[mark] = FastEgress(flow, interface.index, gateway, address, networks)
     return found
+
+
+def masquerade_address(interface: Interface, gateway: IPv4Address) -> IPv4Address | None:
+    """Return the address that ``masquerade`` gives packets to `gateway`: the first one in the
+    gateway's network, else the first one (``inet_select_addr`` in the kernel's net/ipv4/devinet.c).
+    None if it would be another interface's.
+    """
+    chosen = [each for each in interface.addresses if each.ip not in interface.passive]
+    near = [each for each in chosen if gateway in each.network]
+    return next((each.ip for each in (*near, *chosen)), None)
 
 
 _Found = tuple[int, str, IPv4Address, Iterable[IPv4Network]]

@@ -64,9 +64,9 @@ def read() -> Facts:
             _LINK.pack(0, 0, 0, 0, 0)
             + attribute(uapi.IFLA_EXT_MASK, u32(uapi.RTEXT_FILTER_SKIP_STATS)),
         )
-        addresses, peers = _addresses(asked)
+        addresses, passive, peers = _addresses(asked)
         addresses6 = _addresses6(asked)
-        found = (_interface(body, addresses, peers, addresses6) for body in links)
+        found = (_interface(body, addresses, passive, peers, addresses6) for body in links)
         interfaces = [interface for interface in found if is_interface_name(interface.name)]
         names = {interface.index: interface.name for interface in interfaces}
         tunnels = [interface for interface in interfaces if interface.kind == _WIREGUARD]
@@ -95,6 +95,7 @@ def device_towards(destination: IPv4Address, source: IPv4Address) -> int:
 def _interface(
     body: bytes,
     addresses: dict[int, list[IPv4Interface]],
+    passive: dict[int, list[IPv4Address]],
     peers: dict[int, list[IPv4Address]],
     addresses6: dict[int, list[IPv6Address]],
 ) -> Interface:
@@ -115,6 +116,7 @@ def _interface(
         master=number(found.get(uapi.IFLA_MASTER)),
         parent=0 if uapi.IFLA_LINK_NETNSID in found else number(found.get(uapi.IFLA_LINK)),
         addresses=tuple(addresses[index]),
+        passive=tuple(passive[index]),
         peers=tuple(peers[index]),
         addresses6=tuple(addresses6[index]),
     )
@@ -122,19 +124,26 @@ def _interface(
 
 def _addresses(
     asked: NetlinkSocket,
-) -> tuple[dict[int, list[IPv4Interface]], dict[int, list[IPv4Address]]]:
-    """Return addresses, and the far ends of point-to-point addresses, by interface index."""
+) -> tuple[
+    dict[int, list[IPv4Interface]], dict[int, list[IPv4Address]], dict[int, list[IPv4Address]]
+]:
+    """Return addresses, those that the kernel does not choose as a source, and the far ends of
+    point-to-point addresses, by interface index. They are in the kernel's order.
+    """
     addresses = defaultdict(list)
+    passive = defaultdict(list)
     peers = defaultdict(list)
     for body in asked.dump(uapi.RTM_GETADDR, _ADDRESS.pack(AF_INET, 0, 0, 0, 0)):
-        _, length, _, _, index = _ADDRESS.unpack_from(body)
+        _, length, flags, scope, index = _ADDRESS.unpack_from(body)
         found = attributes(body, _ADDRESS.size)
         local = IPv4Address(found[uapi.IFA_LOCAL])
         far_end = IPv4Address(found.get(uapi.IFA_ADDRESS, found[uapi.IFA_LOCAL]))
         addresses[index].append(IPv4Interface((local, length)))
+        if flags & uapi.IFA_F_SECONDARY or scope != uapi.RT_SCOPE_UNIVERSE:
+            passive[index].append(local)
         if far_end != local:
             peers[index].append(far_end)
-    return addresses, peers
+    return addresses, passive, peers
 
 
 def _addresses6(asked: NetlinkSocket) -> dict[int, list[IPv6Address]]:
