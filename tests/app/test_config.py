@@ -51,6 +51,23 @@ def test_an_empty_file_is_valid(tmp_path: Path) -> None:
         ('[wan.gateways6]\na = "fe80::1%b"', "wan.gateways6.a: must be a link-local IPv6 address"),
         ("[wan.gateways6]\na = 1", "wan.gateways6.a: must be a link-local IPv6 address"),
         ("[wan.gateways]\na = 1", "wan.gateways.a: must be an IPv4 address in quotes"),
+        ("[wan]\nsources = 5", "wan.sources: must be a table"),
+        ("[wan.sources]\na = 1", "wan.sources.a: must be an IPv4 address in quotes"),
+        ('[wan.sources]\na = "127.0.0.1"', "wan.sources.a: must be an address that far ends can"),
+        ('[wan.sources]\na = "224.0.0.1"', "wan.sources.a: must be an address that far ends can"),
+        ('[wan.sources]\na = "0.0.0.0"', "wan.sources.a: must be an address that far ends can"),
+        (
+            '[wan.sources]\na = "192.0.2.1"\nb = "192.0.2.1"',
+            "wan.sources: a and b have the same address 192.0.2.1",
+        ),
+        (
+            '[wan.sources]\nl2tp_1 = "192.0.2.1"',
+            "wan.sources: l2tp_1 is a VPN line, whose address its server gives it",
+        ),
+        (
+            '[local]\ninterfaces = ["a"]\n[wan.sources]\na = "192.0.2.1"',
+            "wan.sources: a is in local.interfaces, and so no WAN",
+        ),
         ('[api]\nlisten = "0.0.0.0:²"', "api.listen: must be ADDRESS:PORT"),
         ("[api]\nuser = 5", "api.user: must be text in quotes"),
         ('[engine]\nuser = "a\\u0000"', "engine.user: must be text in quotes, of one line"),

@@ -424,6 +424,11 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         "the configuration's LAN name is not there, or has no address: what comes in by "
         "interfaces that may be it under another name is not forwarded",
     ),
+    "source-missing": (
+        {"name": "name", "address": "address"},
+        "name does not have the address address that [wan] sources names: new connections of "
+        "clients leave by name with its own address",
+    ),
     "networks-overlap": (
         {"name": "name", "network": "network", "lan": "lan"},
         "name has the network network, which overlaps that of lan: what is for the one goes "

@@ -205,6 +205,17 @@ def test_an_egress_without_an_address_for_its_packets_has_no_next_hop() -> None:
     assert found.keys() == {egress_mark(2)}
 
 
+@pytest.mark.parametrize(("has_it", "chosen"), [(True, "203.0.113.9"), (False, str(OWN))])
+def test_an_egress_has_its_configured_source_while_the_interface_has_it(
+    has_it: bool, chosen: str
+) -> None:
+    roles = msgspec.structs.replace(ROLES, sources={"wan1": IPv4Address("203.0.113.9")})
+    others = ["203.0.113.9/32"] if has_it else []
+    seen = with_addresses(["198.51.100.10/24", *others])
+    found = fast_egresses(plan(MARK_DIRECT), seen, discover(seen, roles), roles)
+    assert str(found[egress_mark(1)].address) == str(found[MARK_DIRECT].address) == chosen
+
+
 def with_addresses(addresses: Iterable[str], passive: Iterable[str] = ()) -> Facts:
     """Return the facts with these addresses of ``wan1``."""
     seen = facts()

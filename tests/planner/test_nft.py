@@ -1,9 +1,10 @@
 """The text for nftables: whole tables, and the minimal text of a change."""
 
 from collections.abc import Collection
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 
 import msgspec
+import pytest
 
 from egressd.model.nouns import Line
 from egressd.model.plan import (
@@ -290,6 +291,22 @@ def test_a_whitelist_change_touches_the_expected_connmarks_and_no_client() -> No
         "add element inet egressd connmark_of { 0x20000001 : 0x20020001, 0x30000000 : 0x30020000 }"
         in (text.splitlines())
     )
+
+
+@pytest.mark.parametrize("has_it", [True, False])
+def test_a_configured_source_is_used_while_its_wan_has_it(has_it: bool) -> None:
+    fixed = (("wan1", IPv4Address("203.0.113.9")),)
+    topology = msgspec.structs.replace(
+        ONE_LAN, fixed_sources=fixed, sources=fixed if has_it else ()
+    )
+    elements = nft.elements(PLAN, topology, {})
+    assert elements["snat_sources"] == ({'"wan1"': "203.0.113.9"} if has_it else {})
+    assert elements["fixed_sources"] == {'"wan1" . 203.0.113.9': ""}
+    rule = "oifname . ip saddr @fixed_sources fib saddr . oif type != local drop"
+    assert rule in nft.load(elements)
+    without = nft.elements(PLAN, ONE_LAN, {})
+    assert rule not in nft.load(without)
+    assert nft.needs_load(without, elements)
 
 
 def test_flows_of_clients_without_a_rule_have_no_epoch() -> None:

@@ -7,8 +7,16 @@ import pytest
 
 from egressd.model.device import InterfaceRoles
 from egressd.model.facts import Facts, Interface, Route, Route6
+from egressd.planner.egress_problems import missing_roles
 from egressd.planner.registry import egress_mark, inbound_number
-from egressd.planner.topology import discover, inbound, recalled, uplink, uplinks6
+from egressd.planner.topology import (
+    Topology,
+    discover,
+    inbound,
+    recalled,
+    uplink,
+    uplinks6,
+)
 
 ANYWHERE = IPv4Network("0.0.0.0/0")
 
@@ -113,6 +121,25 @@ def test_routers_behind_lans_and_their_parents_are_ignored_but_the_named() -> No
     # Nor is the trunk of a LAN, if it is a WAN itself.
     roles = InterfaceRoles(lan=("eth0.7",), wan=("eth0",))
     assert discover(facts(LOOPBACK, trunk, vlan), roles).unheard == ("eth0.7",)
+
+
+def test_a_configured_source_counts_while_its_interface_has_it() -> None:
+    shared = IPv4Address("203.0.113.9")
+    roles = InterfaceRoles(sources={"wan1": shared})
+
+    def found(*interfaces: Interface) -> Topology:
+        return discover(facts(LOOPBACK, LAN, *interfaces), roles)
+
+    other = interface("wan2", "203.0.113.9/32", index=9)
+    holder = msgspec.structs.replace(
+        WAN1, addresses=(*WAN1.addresses, IPv4Interface("203.0.113.9/32"))
+    )
+    for without in (found(), found(WAN1), found(WAN1, other)):
+        assert (without.fixed_sources, without.sources) == ((("wan1", shared),), ())
+        (problem,) = (p for p in missing_roles(without, roles) if p.code == "source-missing")
+        assert problem.values == {"name": "wan1", "address": "203.0.113.9"}
+    assert found(holder).sources == (("wan1", shared),)
+    assert "source-missing" not in {p.code for p in missing_roles(found(holder), roles)}
 
 
 def test_a_tunnel_with_only_an_ipv6_default_route_is_a_direct_exit() -> None:

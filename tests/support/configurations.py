@@ -70,6 +70,11 @@ ONE_ARM: Final = Topology(
     unheard=("eth0",),
     routers6=(("eth0", IPv6Address("fe80::1")),),
 )
+WITH_SOURCES: Final = msgspec.structs.replace(
+    ONE_LAN,
+    fixed_sources=(("wan1", IPv4Address("192.0.2.7")), ("wan2", IPv4Address("192.0.2.8"))),
+    sources=(("wan1", IPv4Address("192.0.2.7")),),
+)
 WITH_A_LINE: Final = msgspec.structs.replace(
     ONE_LAN, routable=("wan1", "wan2", "l2tp_office"), known=(*ONE_LAN.known, "l2tp_office")
 )
@@ -113,7 +118,7 @@ def _direct_and_wans() -> Elements:
         nets={"10.77.0.64-10.77.0.127": egress_mark(2), "10.77.0.9-10.77.0.9": MARK_REJECT},
         egresses=_EGRESSES,
     )
-    return nft.elements(plan, ONE_LAN, {})
+    return nft.elements(plan, WITH_SOURCES, {})
 
 
 def _two_lans() -> Elements:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from egressd.app import toml_values as toml
 from egressd.app.listen_address import ListenAddress
@@ -21,13 +21,15 @@ from egressd.app.toml_values import reads
 from egressd.formats.hosts import parse_domain, parse_host, parse_port
 from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Invalid
-from egressd.model.names import has_control_characters, is_interface_name
+from egressd.model.names import LineType, has_control_characters, is_interface_name
 
 DEFAULT_PATH = Path("/etc/egressd/egressd.toml")
 
 Mode = Literal["off", "enforced"]
 
 _BROADCAST: Final = IPv4Address("255.255.255.255")
+_LINES: Final = tuple(f"{each}_" for each in get_args(LineType))
+"""The beginnings of VPN lines' names."""
 
 
 def _interface(name: Any) -> str:
@@ -67,6 +69,14 @@ def _router6(given: Any) -> IPv6Address:
     if address is None or not address.is_link_local or address.scope_id is not None:
         # RFC 4861, 4.2: a router sends its advertisements from such an address.
         raise ValueError("must be a link-local IPv6 address in quotes, such as fe80::1")
+    return address
+
+
+def _source(given: Any) -> IPv4Address:
+    """Read an address that far ends can answer to."""
+    address = toml.address(given)
+    if address.is_loopback or not _is_host(address):
+        raise ValueError("must be an address that far ends can answer to")
     return address
 
 
@@ -138,6 +148,10 @@ class Wan:
         default_factory=dict, metadata=reads(toml.mapped(_interface, toml.address))
     )
     """WAN without a default route of its own -> its gateway."""
+    sources: dict[str, IPv4Address] = field(
+        default_factory=dict, metadata=reads(toml.mapped(_interface, _source))
+    )
+    """WAN -> the address that clients' packets get there while the WAN has it."""
     gateways6: dict[str, IPv6Address] = field(
         default_factory=dict, metadata=reads(toml.mapped(_interface, _router6))
     )
@@ -176,9 +190,13 @@ def _is_list(given: Any) -> bool:
 def _host_address(given: Any) -> IPv4Address:
     """Read an address that can be queried."""
     address = toml.address(given)
-    if address.is_unspecified or address.is_multicast or address == _BROADCAST:
+    if not _is_host(address):
         raise ValueError("must be the address of a host")
     return address
+
+
+def _is_host(address: IPv4Address) -> bool:
+    return not (address.is_unspecified or address.is_multicast or address == _BROADCAST)
 
 
 def _reachable(given: Any) -> IPv4Address:
@@ -301,6 +319,7 @@ class Config:
             local=self.local.interfaces,
             multicast=self.lan.multicast,
             gateways=self.wan.gateways,
+            sources=self.wan.sources,
             gateways6=self.wan.gateways6,
         )
 
@@ -312,11 +331,25 @@ def read(document: Mapping[str, Any]) -> Config:
         for name in ("lan", "wan"):
             both = {*settings.local.interfaces} & {*getattr(settings, name).interfaces}
             if both:
-                fault = f"local.interfaces: {min(both)} is in {name}.interfaces already"
-                raise Invalid(fault)
+                raise Invalid(f"local.interfaces: {min(both)} is in {name}.interfaces already")
+        if problems := [*_source_problems(settings)]:
+            raise Invalid(*problems)
     except toml.Faults as faults:
         raise Invalid(*toml.sentences(faults)) from None
     return settings
+
+
+def _source_problems(settings: Config) -> Iterator[str]:
+    """Yield the faults of ``[wan] sources`` that concern several keys."""
+    holders: dict[IPv4Address, str] = {}
+    for name, address in settings.wan.sources.items():
+        if name.startswith(_LINES):
+            yield f"wan.sources: {name} is a VPN line, whose address its server gives it"
+        if name in settings.local.interfaces:
+            yield f"wan.sources: {name} is in local.interfaces, and so no WAN"
+        if address in holders:
+            yield f"wan.sources: {holders[address]} and {name} have the same address {address}"
+        holders[address] = name
 
 
 def load(path: Path | None) -> Config:

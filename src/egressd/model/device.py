@@ -26,6 +26,8 @@ class InterfaceRoles(msgspec.Struct, frozen=True, kw_only=True):
     """True if multicast traffic that other programs route reaches the LANs."""
     gateways: dict[str, IPv4Address] = {}
     """Gateway of a WAN that has no default route in the main table."""
+    sources: dict[str, IPv4Address] = {}
+    """Interface -> the address that clients' packets get there while the interface has it."""
     gateways6: dict[str, IPv6Address] = {}
     """The router whose IPv6 advertisements are accepted on an interface that is LAN and WAN at
     once."""

@@ -321,6 +321,10 @@ SENTENCES: Final[Mapping[str, str]] = {
         "no LAN was found, because no interface has a private address; no client is served: set "
         "[lan] interfaces in the configuration"
     ),
+    "source-missing": (
+        "{name} does not have the address {address} that [wan] sources names: new connections of "
+        "clients leave by {name} with its own address"
+    ),
     "no-wan-found": (
         "no WAN was found, since no interface has a default route: set [wan] interfaces in the "
         "configuration"

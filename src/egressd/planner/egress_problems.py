@@ -66,11 +66,16 @@ def direct_routes(facts: Facts) -> list[Route]:
 
 
 def missing_roles(topology: Topology, roles: InterfaceRoles) -> Iterable[Sentence]:
-    """Yield a sentence for each role that no interface has, with the setting that assigns it."""
+    """Yield a sentence for each role that no interface has, with the setting that assigns it, and
+    for each configured source that its interface does not have.
+    """
     if not topology.lans:
         yield say("no-lan-found")
     if not topology.wans and not roles.wan:
         yield say("no-wan-found")
+    for name, address in topology.fixed_sources:
+        if (name, address) not in topology.sources:
+            yield say("source-missing", name=name, address=str(address))
 
 
 def _best(routes: list[Route]) -> list[Route]:

@@ -111,6 +111,7 @@ def fast_egresses(
 ) -> dict[int, FastEgress]:
     """Return mark -> egress of its packets. Egresses that are not plain enough are left out."""
     mtus = {facts.interfaces[name].mtu for name in topology.lans if name in facts.interfaces}
+    sources = dict(topology.sources)
     found = {}
     for mark, name, gateway, apart in (
         *_of_interfaces(plan, facts, topology, roles),
@@ -120,7 +121,7 @@ def fast_egresses(
         networks = tuple(collapse_addresses(apart))
         # Packets too large for the other side need an ICMP error or fragmentation: see `narrow`.
         is_as_wide = mtus == {interface.mtu}
-        address = masquerade_address(interface, gateway)
+        address = sources.get(name) or masquerade_address(interface, gateway)
         if not _is_plain(interface) or not is_as_wide or address is None:
             continue
         if len(networks) <= APART_MAX:

@@ -40,8 +40,8 @@ _BOUNDS: Final = Bounds()
 _TAKE_AWAY = ("add", "flush", "delete")
 _INLINED = ("lanif", "lannet", "localif")
 """Sets that every packet is looked up in, and that have one element on most devices."""
-_LEFT_OUT = ("localif",)
-"""Sets among `_INLINED` that are empty on most devices; rules about an empty one are left out."""
+_LEFT_OUT = ("localif", "fixed_sources")
+"""Sets that are empty on most devices; rules about an empty one are left out."""
 
 
 class HostUpdate(NamedTuple):
@@ -122,6 +122,8 @@ def elements(
             for name, address in topology.outer_addresses
             if address.version == 4 and (name in topology.wans or name in plan.egresses)
         },
+        "fixed_sources": {f"{_quoted(n)} . {address}": "" for n, address in topology.fixed_sources},
+        "snat_sources": {_quoted(name): str(address) for name, address in topology.sources},
         "neighbours": dict.fromkeys(plan.neighbours.values(), ""),
         "greedy": {f"{each.client} . {each.protocol}": "" for each in greedy},
         "api_ports": {str(port): "" for port in api_ports},
@@ -339,8 +341,10 @@ def load(wanted: Elements, bounds: Bounds = _BOUNDS) -> str:
 
 
 def needs_load(before: Elements, after: Elements) -> bool:
-    """True if the text of the chains has to change: it contains the only element of some sets."""
-    return any(before.get(name) != after[name] for name in _INLINED)
+    """True if the text of the chains has to change: it contains the only element of some sets, and
+    no rules about some empty ones.
+    """
+    return any(before.get(name) != after[name] for name in (*_INLINED, *_LEFT_OUT))
 
 
 def host_update(before: Mapping[str, int], change: Change) -> HostUpdate:
@@ -383,8 +387,8 @@ def _inlined(rule: str, wanted: Elements, figures: Mapping[str, str]) -> str:
 
 
 def _is_left_out(rule: str, wanted: Elements) -> bool:
-    """True if the rule is about interfaces of a kind that does not exist on this device."""
-    return any(f"ifname @{name} " in rule and not wanted[name] for name in _LEFT_OUT)
+    """True if the rule is about something that does not exist on this device."""
+    return any(f"@{name} " in rule and not wanted[name] for name in _LEFT_OUT)
 
 
 def _mark(mark: int) -> str:

@@ -78,6 +78,11 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     known: tuple[str, ...] = ()
     """Interfaces with an IPv4 address whose role is known, be it none. An interface without a role
     may be a missing LAN under another name: then it is left out."""
+    fixed_sources: tuple[tuple[str, IPv4Address], ...] = ()
+    """Pairs of an interface and the configured source of clients' packets that leave by it."""
+    sources: tuple[tuple[str, IPv4Address], ...] = ()
+    """The pairs in `fixed_sources` whose interface has the address. Without it the kernel chooses
+    one of the interface's own."""
     narrow: tuple[str, ...] = ()
     """Interfaces with a smaller MTU than the widest LAN (PPPoE's, for one)."""
     unheard: tuple[str, ...] = ()
@@ -226,6 +231,12 @@ def discover(facts: Facts, roles: InterfaceRoles, before: Topology | None = None
             name
             for name in addressed
             if not missing or name in known_roles or not _may_be_lan(present[name])
+        ),
+        fixed_sources=tuple(roles.sources.items()),
+        sources=tuple(
+            (name, address)
+            for name, address in roles.sources.items()
+            if name in present and any(address == each.ip for each in present[name].addresses)
         ),
         unheard=tuple(unheard),
         routers6=tuple((n, each) for n, each in roles.gateways6.items() if n in lans and n in wans),

@@ -220,6 +220,8 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   "gateway-silent": "{name} 的网关 {address} 无响应",
   "no-lan-found":
     "没有找到局域网：没有接口使用私有地址，无法为任何客户端服务。请在配置中设置 [lan] interfaces",
+  "source-missing":
+    "{name} 上没有 [wan] sources 指定的地址 {address}：客户端经 {name} 的新连接使用该接口自己的地址",
   "no-wan-found": "没有找到 WAN：没有接口带默认路由。请在配置中设置 [wan] interfaces",
   "lan-missing":
     "配置中的局域网接口 {name} 不存在或没有地址：可能以其他名称存在的接口，其入站流量不会被转发",

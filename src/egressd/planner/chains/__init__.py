@@ -91,6 +91,10 @@ SETS: Final = {
         "type ifname", "WANs and VPN lines; nothing is forwarded between two of them"
     ),
     "own": SetSpec("type ipv4_addr", "IPv4 addresses of this machine on WANs and other egresses"),
+    "fixed_sources": SetSpec(
+        "type ifname . ipv4_addr",
+        "WAN and the source configured for it; not sent while the WAN does not have the address",
+    ),
     # Interfaces with clients behind them by which flows of this mark leave, too (in one-arm use).
     "ways_in": SetSpec(
         "type mark . ifname",
@@ -185,6 +189,9 @@ MAPS: Final = {
     "substitutes": SetSpec(
         "type mark . ipv4_addr : ipv4_addr",
         "mark and DNS server that does not answer to the one in use",
+    ),
+    "snat_sources": SetSpec(
+        "type ifname : ipv4_addr", "WAN to its configured source, if the WAN has that address"
     ),
     "inmark": SetSpec(
         "type ifname : mark", "WAN to the connmark of connections that it brought in"
