@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from egressd.planner import nft
-from tests.support import nft_reference
+from egressd.store.preparation import NEWEST
+from tests.support import newest_schema, nft_reference
 from tests.support.configurations import CONFIGURATIONS
 from tests.support.disassembly import fast_path
 
@@ -21,7 +22,12 @@ def files() -> dict[Path, str]:
     """Return the text that each file has to have."""
     rulesets = {RULESETS / f"{n}.nft": nft.load(wanted) for n, wanted in CONFIGURATIONS.items()}
     programs = {PROGRAMS / f"{name}.bpf": text for name, text in fast_path().items()}
-    return {**rulesets, **programs, nft_reference.DOCUMENT: nft_reference.document()}
+    return {
+        **rulesets,
+        **programs,
+        nft_reference.DOCUMENT: nft_reference.document(),
+        NEWEST: newest_schema.text(),
+    }
 
 
 if __name__ == "__main__":

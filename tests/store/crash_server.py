@@ -19,7 +19,8 @@ from egressd.model.errors import Failed
 from egressd.model.nouns import Rule
 from egressd.store.api_token import ApiToken
 from egressd.store.database import Database
-from egressd.store.preparation import Migrations, prepare
+from egressd.store.migrating import Migrations
+from egressd.store.preparation import prepare
 
 
 def say(text: str) -> None:

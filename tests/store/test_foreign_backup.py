@@ -15,7 +15,7 @@ import pytest
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.nouns import Node, Rule
-from egressd.store import backup_file, backup_reader
+from egressd.store import backup_file, backup_reader, own_process
 from egressd.store.connection import BadDatabase
 from egressd.store.database import Database
 from egressd.store.preparation import prepare
@@ -211,10 +211,11 @@ async def test_a_directory_a_device_or_a_too_large_file_is_refused(
 
 def act(monkeypatch: pytest.MonkeyPatch, code: str, **limits: int) -> None:
     """Make the process run `code` instead of reading."""
-    begin = "import sys; sys.path[:] = sys.argv[1:]; from egressd.store import backup_reader as it"
+    begin = "from egressd.store import backup_reader as it"
     changed = [f"it._LIMITS[{getattr(resource, name)}] = {most}" for name, most in limits.items()]
     acting = ["answer = it._answer", "def act(_):", f"    {code}", "it._answer = act", "it.main()"]
-    monkeypatch.setattr(backup_reader, "_BOOT", "\n".join((begin, *changed, *acting)))
+    argv = own_process.running("\n".join((begin, *changed, *acting)))
+    monkeypatch.setattr(backup_reader, "command", lambda _: argv)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +18,15 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection
 
 from egressd.model.desired import Edit
+from egressd.model.errors import Failed
 from egressd.model.nouns import Rule
 from egressd.store import database as database_module
 from egressd.store import migrations, schema
-from egressd.store.connection import engine_in_memory, engine_on
-from egressd.store.preparation import Migrations, prepare
+from egressd.store.connection import APPLICATION_ID, engine_in_memory, engine_on
+from egressd.store.files import prepare_directory
+from egressd.store.migrating import Migrations
+from egressd.store.own_process import command
+from egressd.store.preparation import prepare
 
 if TYPE_CHECKING:
     from tests.store.rig import OpenDatabase
@@ -44,7 +51,7 @@ def upgrade():
 def test_the_migrations_create_the_current_schema() -> None:
     engine = engine_in_memory()
     with engine.connect() as connection, connection.begin():
-        prepare().upgrade(connection)
+        Migrations().upgrade(connection)
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, schema.metadata) == []
         migrated = _tables(connection)
@@ -127,6 +134,81 @@ async def test_a_failed_migration_changes_nothing(
                 pass
     async with opened(tmp_path / "data") as database:
         assert await database.load() == before
+
+
+def older_database(path: Path, revision: str) -> None:
+    """Make a database as an older egressd has left it."""
+    path.touch(mode=0o600)
+    engine = engine_on(path)
+    with engine.connect() as connection, connection.begin():
+        connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+        Migrations().upgrade(connection, revision)
+        connection.exec_driver_sql("INSERT INTO meta VALUES (0, 0, 'made by a test')")
+    engine.dispose()
+
+
+async def test_an_older_database_is_migrated_by_a_process_that_ends(
+    tmp_path: Path, opened: OpenDatabase
+) -> None:
+    for revision in sorted(prepare().known)[:-1]:
+        folder = tmp_path / revision
+        prepare_directory(folder)
+        older_database(folder / "state.db", revision)
+        async with opened(folder) as database:
+            assert (await database.load()).revision == 0
+            await database.begin(
+                [Edit("rules", 1, Rule(id=1, ip="10.0.0.1/32", target_node="DIRECT"))], 1
+            )
+            await database.commit()
+
+
+async def test_a_database_that_cannot_be_migrated_stays_as_it_is(
+    tmp_path: Path, opened: OpenDatabase
+) -> None:
+    prepare_directory(tmp_path / "data")
+    path = tmp_path / "data" / "state.db"
+    older_database(path, "0001")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE password (id INTEGER)")  # the second migration makes it
+        before = connection.execute("SELECT * FROM sqlite_master").fetchall()
+    with pytest.raises(Failed, match=r"upgrade the database .*password already exists"):
+        async with opened(tmp_path / "data"):
+            pass
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT * FROM sqlite_master").fetchall() == before
+
+
+def test_a_migration_ends_with_the_process_that_wanted_it(tmp_path: Path) -> None:
+    older_database(tmp_path / "state.db", "0001")
+    given = f"{os.getpid() + 1}\n{tmp_path / 'state.db'}"
+    argv = command("egressd.store.migration_process")
+    done = subprocess.run(argv, input=given, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "the process that wanted it is gone\n")
+
+
+def test_alembic_is_loaded_only_where_a_database_is_migrated(tmp_path: Path) -> None:
+    text = """
+import asyncio, sys
+from pathlib import Path
+from egressd.store.database import Database
+
+async def main():
+    database = Database(Path(sys.argv[1]))
+    await database.open()
+    await database.backup(Path(sys.argv[1]) / "backup")
+    await database.read_backup(Path(sys.argv[1]) / "backup")
+    await database.close()
+
+asyncio.run(main())
+print([*{"alembic", "mako", "sqlalchemy.dialects.postgresql"}.intersection(sys.modules)])
+"""
+    for name in ("new", "0001"):
+        (tmp_path / name).mkdir()
+    older_database(tmp_path / "0001" / "state.db", "0001")
+    for folder in ("new", "new", "0001"):
+        argv = [sys.executable, "-c", text, str(tmp_path / folder)]
+        done = subprocess.run(argv, capture_output=True, text=True, check=True)
+        assert done.stdout == "[]\n"
 
 
 CLOSED = """

@@ -33,6 +33,7 @@ Readers of what egressd writes:
 
 - `daemon_files`: files of a line's daemons, read as the daemons read them.
 - `disassembly`: eBPF programs as text.
+- `newest_schema`: the statements that make the newest schema.
 - `nft_reference`: the reference of the nftables tables.
 - `documents`: the project's documents.
 """

@@ -7,6 +7,9 @@ trust it refuses to read (`Failed`), because rules that are read as absent would
 - `database`: the SQLite database, one writer thread, backups.
 - `occupancy`: the lock on the data directory, for one process at a time.
 - `preparation`: everything that has to be read from the program's files, read at once.
+- `migrating`, `migration_process`: the upgrade of an older database, by Alembic, in a process of
+  its own.
+- `own_process`: the command that runs a module here in a process of its own.
 - `connection`: connections to SQLite, and the detection of a bad database.
 - `schema`, `rows`: the tables, and nouns written to them and read back.
 - `migrations`: one Alembic revision a schema.

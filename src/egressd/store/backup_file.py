@@ -24,7 +24,7 @@ from egressd.model.desired import DesiredState
 from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
 from egressd.store import schema
 from egressd.store.connection import BadDatabase, check_header, check_integrity
-from egressd.store.preparation import Migrations
+from egressd.store.preparation import Revisions
 from egressd.store.rows import read_state
 from egressd.store.schema_text import Schema, first_difference, schema_of
 
@@ -104,7 +104,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
         return desired.load(tables, self.revision)
 
 
-def read_content(content: bytes, migrations: Migrations, seconds: float) -> DesiredState:
+def read_content(content: bytes, revisions: Revisions, seconds: float) -> DesiredState:
     """Return the state in a backup's bytes; that of an older schema is upgraded, in memory.
 
     Raises BadDatabase if it is no backup of egressd's, was written by a newer one, is damaged, has
@@ -117,10 +117,10 @@ def read_content(content: bytes, migrations: Migrations, seconds: float) -> Desi
         raise BadDatabase("read the backup", f"it has more than {BACKUP_MAX} bytes")
     with _opened(content) as connection, _bounded(connection, seconds):
         with _reading_alone(connection):
-            version = _checked_version(connection, migrations)
+            version = _checked_version(connection, revisions)
             check_integrity(connection.execute, "the backup")
             _check_counts(connection)
-        return _state(connection, migrations, is_older=version != migrations.newest)
+        return _state(connection, revisions, is_older=version != revisions.newest)
 
 
 @contextmanager
@@ -180,11 +180,10 @@ def _authorize(
     return sqlite3.SQLITE_OK if is_fine else sqlite3.SQLITE_DENY
 
 
-def _checked_version(connection: sqlite3.Connection, migrations: Migrations) -> str:
+def _checked_version(connection: sqlite3.Connection, revisions: Revisions) -> str:
     """Return the revision whose schema the database has, to the letter. Raises BadDatabase."""
     action = "read the backup"
-    assert migrations.newest is not None
-    found, newest = schema_of(connection), migrations.schema_at(migrations.newest)
+    found, newest = schema_of(connection), revisions.schema_at(revisions.newest)
     if _VERSION_TABLE not in found:
         raise BadDatabase(action, "it is damaged: it does not say which schema it has")
     if found[_VERSION_TABLE] != newest[_VERSION_TABLE]:
@@ -194,10 +193,10 @@ def _checked_version(connection: sqlite3.Connection, migrations: Migrations) -> 
     if len(versions) != 1:
         raise BadDatabase(action, "it is damaged: it does not say which schema it has")
     version = str(versions[0])
-    if version not in migrations.known:
+    if version not in revisions.known:
         written = f"it was written by a newer egressd (schema {version[:20]}): upgrade this one"
         raise BadDatabase(action, written)
-    wanted = newest if version == migrations.newest else migrations.schema_at(version)
+    wanted = newest if version == revisions.newest else revisions.schema_at(version)
     if found != wanted:
         raise BadDatabase(action, _not_ours(found, wanted))
     return version
@@ -218,14 +217,12 @@ def _check_counts(connection: sqlite3.Connection) -> None:
             )
 
 
-def _state(
-    connection: sqlite3.Connection, migrations: Migrations, *, is_older: bool
-) -> DesiredState:
+def _state(connection: sqlite3.Connection, revisions: Revisions, *, is_older: bool) -> DesiredState:
     as_it_is: Callable[[], sqlite3.Connection] = lambda: connection  # noqa: E731
     engine = create_engine("sqlite://", creator=as_it_is, poolclass=StaticPool)
     with engine.connect() as reading:
         if is_older:
-            migrations.upgrade(reading)
+            revisions.upgrade(reading)
         state = read_state(reading)
         _check_types(reading)
         return state

@@ -3,10 +3,6 @@
 `read_apart` starts it and gives it the open file; `main` is what runs there. It can be ended, and
 the kernel bounds its memory and processor time (setrlimit(2)), so a file that makes SQLite or
 Python busy costs the service nothing but a refusal. It answers with one `ReaderAnswer`.
-
-It is started by the interpreter beneath the virtual environment, with this process's own module
-path: in a service that root started, this is the part that its user can reach
-(`app.private_mounts`).
 """
 
 from __future__ import annotations
@@ -16,7 +12,6 @@ import resource
 import signal
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,17 +19,14 @@ from typing import IO, Final
 
 import msgspec
 
-import egressd
 from egressd.model.bounds import BACKUP_MAX
 from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed
 from egressd.store.backup_file import Content, read_content
 from egressd.store.connection import BadDatabase, reported
-from egressd.store.preparation import Migrations, prepare
+from egressd.store.own_process import ENVIRONMENT, command
+from egressd.store.preparation import Revisions
 
-_BOOT: Final = (
-    "import sys; sys.path[:] = sys.argv[1:]; from egressd.store.backup_reader import main; main()"
-)
 _PROCESSOR_S: Final = 30
 """Seconds of processor time. The largest legitimate backups take a tenth of it."""
 _PATIENCE_S: Final = 120.0
@@ -51,8 +43,6 @@ _LIMITS: Final = {
 }
 _NOBODY: Final = 65534
 """User and group id without privileges, which own no files."""
-_INTERPRETER: Final = str(Path(sys.executable).resolve())
-"""The interpreter's path, resolved while root's files can be read."""
 
 
 class ReaderAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,14 +78,13 @@ def _answer_file() -> Iterator[IO[bytes]]:
 
 
 def _run(action: str, file: IO[bytes], answer: IO[bytes]) -> None:
-    paths = [str(Path(egressd.__file__).parents[1]), *filter(None, sys.path)]
-    argv = [_INTERPRETER, "-I", "-S", "-c", _BOOT, *paths]
+    argv = command(__name__)
     try:
         ended = subprocess.run(
             argv,
             stdin=file,
             stdout=answer,
-            env={"LC_ALL": "C.UTF-8"},
+            env=ENVIRONMENT,
             timeout=_PATIENCE_S,
             check=False,
         )
@@ -118,7 +107,10 @@ def _run(action: str, file: IO[bytes], answer: IO[bytes]) -> None:
 
 def main() -> None:
     """Read the backup at standard input, and answer at standard output."""
-    migrations = prepare()  # load all modules too: below there may be no permission to load more
+    from egressd.store.migrating import prepare_migrations  # the caller needs none of it
+
+    # Loads all modules too: below there may be no permission to load more.
+    migrations = prepare_migrations()
     _give_up()
     encoded = msgspec.msgpack.encode(_answer(migrations))
     if len(encoded) > _ANSWER_MAX:
@@ -139,7 +131,7 @@ def _give_up() -> None:
         os.setresuid(_NOBODY, _NOBODY, _NOBODY)
 
 
-def _answer(migrations: Migrations) -> ReaderAnswer:
+def _answer(migrations: Revisions) -> ReaderAnswer:
     try:
         with open(0, "rb", closefd=False) as file, reported("read the backup"):
             content = file.read(BACKUP_MAX + 1)

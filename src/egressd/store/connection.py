@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, StaticPool
 
@@ -145,7 +145,8 @@ def check_database(connection: Connection, path: Path, known: Collection[str]) -
     """
     action = f"read the database {path}"
     check_integrity(connection.exec_driver_sql, f"the database {path}")
-    if not inspect(connection).has_table("alembic_version"):
+    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'alembic_version'"
+    if connection.exec_driver_sql(query).first() is None:
         raise BadDatabase(action, "it is damaged: it does not say which schema it has")
     query = "SELECT version_num FROM alembic_version"
     versions = connection.exec_driver_sql(query).scalars().all()

@@ -146,15 +146,19 @@ class Database:
             self._engine = engine_on(self.path)
             connection = self._engine.connect()
             try:
-                with connection.begin():
-                    migrations = prepare()
-                    found = check_database(connection, self.path, migrations.known)
-                    if found != migrations.newest:
-                        migrations.upgrade(connection)
+                self._check(connection)
             except BaseException:
                 connection.close()
                 raise
             self._open_connection = connection
+
+    def _check(self, connection: Connection) -> None:
+        """Raise BadDatabase if the database cannot be trusted, and upgrade an older one."""
+        revisions = prepare()
+        with connection.begin():
+            found = check_database(connection, self.path, revisions.known)
+        if found != revisions.newest:
+            revisions.upgrade_file(self.path)
 
     def _make(self) -> None:
         """Create the database beside its place and move it there whole.
@@ -175,7 +179,7 @@ class Database:
         engine = engine_on(fresh)
         with engine.connect() as connection, connection.begin():
             connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
-            prepare().upgrade(connection)
+            prepare().make(connection)
             rows.found_database(connection)
         # The last connection to close writes the log into the database and removes it.
         if Path(f"{fresh}-wal").exists():

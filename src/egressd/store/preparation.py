@@ -1,8 +1,8 @@
 """The program's own files that the store needs, read in one step.
 
-`prepare` loads Alembic's revisions, and runs them and every statement once on a database in memory,
-because SQLAlchemy, its dialect and Alembic load some of their modules on first use. So no first
-write waits for that, and none fails because a file is missing.
+`prepare` reads the newest schema, and runs it and every statement once on a database in memory,
+because SQLAlchemy and its dialect load some of their modules on first use. So no first write waits
+for that, and none fails because a file is missing.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from __future__ import annotations
 import sqlite3
 from functools import cache
 from pathlib import Path
+from typing import Final, Protocol
 
-from alembic.operations import Operations
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
 from egressd.model.desired import Edit
@@ -23,67 +21,114 @@ from egressd.store.connection import engine_in_memory
 from egressd.store.rows import found_database, read_state, write_edits
 from egressd.store.schema_text import Schema, schema_of
 
-_SCRIPTS = Path(__file__).parent / "migrations"
+NEWEST: Final = Path(__file__).with_name("newest.sql")
+"""The schema that all migrations lead to, and its revision: ``python -m tests.golden`` writes
+it."""
+_END: Final = ";\n"
+"""The end of a statement in `NEWEST`."""
 
 
-class Migrations:
-    """Every revision of the schema, in memory."""
+class Revisions(Protocol):
+    """The revisions of the schema."""
 
-    def __init__(self, scripts: Path = _SCRIPTS) -> None:
-        self._script = ScriptDirectory(scripts)
-        self.known = frozenset(r.revision for r in self._script.walk_revisions())
-        self.newest = self._script.get_current_head()
+    known: frozenset[str]
+    newest: str
 
-    def upgrade(self, connection: Connection, to: str = "head") -> None:
-        """Bring the database to the newest schema, or to the revision `to`, inside the caller's
-        transaction.
-        """
-        context = MigrationContext.configure(
-            connection,
-            opts={"fn": lambda current, _: self._script._upgrade_revs(to, current)},
-        )
-        with Operations.context(context):
-            context.run_migrations()
+    def make(self, connection: Connection) -> None:
+        """Make the newest schema in an empty database, inside the caller's transaction."""
+
+    def upgrade(self, connection: Connection) -> None:
+        """Bring an older database to the newest schema, inside the caller's transaction."""
+
+    def upgrade_file(self, path: Path) -> None:
+        """Bring the older database `path` to the newest schema, whole or not at all."""
 
     def schema_at(self, revision: str) -> Schema:
-        """Return the schema of a database that these migrations have brought to `revision`."""
-        engine = engine_in_memory()
-        try:
-            with engine.connect() as connection, connection.begin():
-                self.upgrade(connection, revision)
-                driver = connection.connection.driver_connection
-                assert isinstance(driver, sqlite3.Connection)
-                return schema_of(driver)
-        finally:
-            engine.dispose()
+        """Return the schema of a database of a known revision."""
+
+
+class NewestSchema:
+    """The revisions of the schema, in a process that makes databases and upgrades none.
+
+    Alembic, which takes 12 MB, is loaded by the process that upgrades.
+    """
+
+    def __init__(self) -> None:
+        self._statements = statements(NEWEST.read_text())
+        with_schema = sqlite3.connect(":memory:")
+        for statement in self._statements:
+            with_schema.execute(statement)
+        ((version,),) = with_schema.execute("SELECT version_num FROM alembic_version")
+        self._schema = schema_of(with_schema)
+        with_schema.close()
+        self.newest = str(version)
+        # Revisions are consecutive numbers (a test).
+        self.known = frozenset(f"{n:04}" for n in range(1, int(self.newest) + 1))
+
+    def make(self, connection: Connection) -> None:
+        """Make the newest schema in an empty database, inside the caller's transaction."""
+        for statement in self._statements:
+            connection.exec_driver_sql(statement)
+
+    def upgrade(self, connection: Connection) -> None:
+        """Bring an older database to the newest schema, inside the caller's transaction."""
+        from egressd.store.migrating import Migrations
+
+        Migrations().upgrade(connection)
+
+    def upgrade_file(self, path: Path) -> None:
+        """Bring the older database `path` to the newest schema in a process of its own. Raises
+        Failed.
+        """
+        from egressd.store.migration_process import upgrade_apart
+
+        upgrade_apart(path)
+
+    def schema_at(self, revision: str) -> Schema:
+        """Return the schema of a database of a known revision."""
+        if revision == self.newest:
+            return self._schema
+        from egressd.store.migrating import Migrations
+
+        return Migrations().schema_at(revision)
+
+
+def statements(text: str) -> list[str]:
+    """Return the statements of a text as `newest.sql` has them."""
+    return [statement for part in text.split(_END) if (statement := part.strip())]
 
 
 @cache
-def prepare() -> Migrations:
+def prepare() -> NewestSchema:
     """Load everything that the store reads from the program's files. Touches no database on
     disk.
     """
-    migrations = Migrations()
+    revisions = NewestSchema()
     engine = engine_in_memory()
     with engine.connect() as connection, connection.begin():
-        migrations.upgrade(connection)
-        found_database(connection)
-        line = Line(
-            id=1,
-            type="pptp",
-            name="pptp_1",
-            server="192.0.2.1",
-            port=1723,
-            username="",
-            password="",
-        )
-        edits = [
-            Edit("lines", 1, line),
-            Edit("whitelist", 0, Whitelist()),
-            Edit("numbers", "Group_a", 1),
-        ]
-        write_edits(connection, edits, read_state(connection).revision + 1)
-        read_state(connection)
-        console.rehearse(connection)
+        revisions.make(connection)
+        rehearse(connection)
     engine.dispose()
-    return migrations
+    return revisions
+
+
+def rehearse(connection: Connection) -> None:
+    """Run every statement once on an empty database of the newest schema."""
+    found_database(connection)
+    line = Line(
+        id=1,
+        type="pptp",
+        name="pptp_1",
+        server="192.0.2.1",
+        port=1723,
+        username="",
+        password="",
+    )
+    edits = [
+        Edit("lines", 1, line),
+        Edit("whitelist", 0, Whitelist()),
+        Edit("numbers", "Group_a", 1),
+    ]
+    write_edits(connection, edits, read_state(connection).revision + 1)
+    read_state(connection)
+    console.rehearse(connection)

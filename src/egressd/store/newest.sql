@@ -1,0 +1,117 @@
+CREATE TABLE alembic_version (
+	version_num VARCHAR(32) NOT NULL,
+	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
+);
+CREATE TABLE nodes (
+	id INTEGER NOT NULL,
+	name TEXT NOT NULL,
+	protocol TEXT NOT NULL,
+	config_json TEXT NOT NULL,
+	"group" TEXT NOT NULL,
+	created_at TEXT NOT NULL,
+	CONSTRAINT pk_nodes PRIMARY KEY (id),
+	CONSTRAINT uq_nodes_name UNIQUE (name)
+);
+CREATE TABLE rules (
+	id INTEGER NOT NULL,
+	ip TEXT NOT NULL,
+	mac TEXT NOT NULL,
+	comment TEXT NOT NULL,
+	is_enabled BOOLEAN NOT NULL,
+	target_node TEXT NOT NULL,
+	upload_limit_kbps INTEGER NOT NULL,
+	download_limit_kbps INTEGER NOT NULL,
+	created_at TEXT NOT NULL,
+	updated_at TEXT NOT NULL,
+	CONSTRAINT pk_rules PRIMARY KEY (id),
+	CONSTRAINT ck_rules_switch CHECK (is_enabled IN (0, 1)),
+	CONSTRAINT uq_rules_ip UNIQUE (ip)
+);
+CREATE TABLE lines (
+	id INTEGER NOT NULL,
+	type TEXT NOT NULL,
+	name TEXT NOT NULL,
+	server TEXT NOT NULL,
+	port INTEGER NOT NULL,
+	username TEXT NOT NULL,
+	password TEXT NOT NULL,
+	secret TEXT NOT NULL,
+	interface TEXT NOT NULL,
+	comment TEXT NOT NULL,
+	dns_profile TEXT NOT NULL,
+	dns_servers JSON NOT NULL,
+	is_enabled BOOLEAN NOT NULL,
+	CONSTRAINT pk_lines PRIMARY KEY (id),
+	CONSTRAINT ck_lines_switch CHECK (is_enabled IN (0, 1)),
+	CONSTRAINT uq_lines_name UNIQUE (name)
+);
+CREATE TABLE proxy_services (
+	id INTEGER NOT NULL,
+	name TEXT NOT NULL,
+	outbound_interface TEXT NOT NULL,
+	port INTEGER NOT NULL,
+	username TEXT NOT NULL,
+	password TEXT NOT NULL,
+	is_enabled BOOLEAN NOT NULL,
+	created_at TEXT NOT NULL,
+	CONSTRAINT pk_proxy_services PRIMARY KEY (id),
+	CONSTRAINT ck_proxy_services_switch CHECK (is_enabled IN (0, 1)),
+	CONSTRAINT uq_proxy_services_name UNIQUE (name)
+);
+CREATE TABLE whitelist (
+	id INTEGER NOT NULL,
+	domains TEXT NOT NULL,
+	ips TEXT NOT NULL,
+	node TEXT NOT NULL,
+	CONSTRAINT pk_whitelist PRIMARY KEY (id),
+	CONSTRAINT ck_whitelist_one_row CHECK (id = 0)
+);
+CREATE TABLE settings (
+	name TEXT NOT NULL,
+	value JSON NOT NULL,
+	CONSTRAINT pk_settings PRIMARY KEY (name)
+);
+CREATE TABLE numbers (
+	name TEXT NOT NULL,
+	number INTEGER NOT NULL,
+	CONSTRAINT pk_numbers PRIMARY KEY (name)
+);
+CREATE TABLE counters (
+	name TEXT NOT NULL,
+	value INTEGER NOT NULL,
+	CONSTRAINT pk_counters PRIMARY KEY (name)
+);
+CREATE TABLE meta (
+	id INTEGER NOT NULL,
+	revision INTEGER NOT NULL,
+	generation TEXT NOT NULL,
+	CONSTRAINT pk_meta PRIMARY KEY (id),
+	CONSTRAINT ck_meta_one_row CHECK (id = 0)
+);
+CREATE TABLE password (
+	id INTEGER NOT NULL,
+	hash TEXT NOT NULL,
+	CONSTRAINT pk_password PRIMARY KEY (id),
+	CONSTRAINT ck_password_one_row CHECK (id = 0)
+);
+CREATE TABLE sessions (
+	"key" TEXT NOT NULL,
+	id TEXT NOT NULL,
+	source TEXT NOT NULL,
+	agent TEXT NOT NULL,
+	created_at INTEGER NOT NULL,
+	seen_at INTEGER NOT NULL,
+	CONSTRAINT pk_sessions PRIMARY KEY ("key"),
+	CONSTRAINT uq_sessions_id UNIQUE (id)
+);
+CREATE TABLE "changes" (
+	number INTEGER NOT NULL,
+	at TEXT NOT NULL,
+	who TEXT NOT NULL,
+	source TEXT NOT NULL,
+	what TEXT NOT NULL,
+	text TEXT NOT NULL,
+	coded JSON,
+	CONSTRAINT pk_changes PRIMARY KEY (number)
+);
+INSERT INTO alembic_version (version_num) VALUES ('0003');
