@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from egressd.app import tls
+from egressd.app.certificate import make
 from egressd.model.errors import Failed
 from tests.support.netns import Namespace
 
@@ -65,8 +66,8 @@ def test_a_certificate_created_in_1970_is_valid_today(
 ) -> None:
     today = datetime.datetime.now(datetime.UTC)
     beginning = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-    monkeypatch.setattr("egressd.app.tls._now", lambda: beginning)
-    tls.context(tmp_path)
+    monkeypatch.setattr("egressd.app.certificate._now", lambda: beginning)
+    make(tmp_path / tls.CERTIFICATE, tmp_path / tls.KEY, [])
     made = certificate(tmp_path)
     assert made.not_valid_before_utc < today < made.not_valid_after_utc
 

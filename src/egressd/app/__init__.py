@@ -4,6 +4,7 @@
 - `supervise`: ``egressd serve``, which starts netd and the api and keeps them running.
 - `netd_process`, `api_process`: the main functions of the two.
 - `liveness`: proofs to the supervisor (systemd or `supervise`) that the two are not hung.
+- `tls`, `certificate`: the HTTPS listener's certificate, and the process that makes it.
 - `preflight`, `machine_check`: all that a machine lacks.
 - `versions`, `update_record`: the versions that the Debian package has installed, and the
   outcome of the last update.

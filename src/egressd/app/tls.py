@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import datetime
-import socket
 import ssl
-from collections.abc import Iterable
-from ipaddress import IPv4Address
+import subprocess
 from pathlib import Path
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.x509.oid import NameOID
 
 from egressd.app import network
 from egressd.model.errors import Failed
-from egressd.store.files import replace_durably
+from egressd.store import own_process
 
 CERTIFICATE, KEY = "tls-certificate.pem", "tls-key.pem"
 """File names in the api's data directory. An operator puts their own there."""
-
-_VALID_DAYS = 3650
-_VALID_FROM = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-"""The start of a certificate's validity, even on a device without a clock of its own, which starts
-in 1970 until it has received the time."""
 
 
 def context(directory: Path) -> ssl.SSLContext:
@@ -37,7 +24,7 @@ def context(directory: Path) -> ssl.SSLContext:
     certificate, key = directory / CERTIFICATE, directory / KEY
     try:
         if not certificate.exists():
-            _make(certificate, key, [a for a in network.own_addresses() if not a.is_global])
+            _make(certificate, key)
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.minimum_version = ssl.TLSVersion.TLSv1_2
         made.load_cert_chain(certificate, key)
@@ -46,45 +33,17 @@ def context(directory: Path) -> ssl.SSLContext:
     return made
 
 
-def _make(certificate: Path, key: Path, known_by: Iterable[IPv4Address]) -> None:
-    private = _key(key)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "egressd")])
-    now = max(_now(), _VALID_FROM)
-    known: list[x509.GeneralName] = [
-        x509.DNSName("localhost"),
-        *(x509.IPAddress(address) for address in known_by),
-    ]
-    host = socket.gethostname()
-    if host.isascii() and host != "localhost":
-        known.append(x509.DNSName(host))
-    built = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(private.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(_VALID_FROM)
-        .not_valid_after(now + datetime.timedelta(days=_VALID_DAYS))
-        .add_extension(x509.SubjectAlternativeName(known), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .sign(private, hashes.SHA256())
+def _make(certificate: Path, key: Path) -> None:
+    """Make the certificate in a process of its own: see `certificate`. Raises OSError."""
+    known_by = [str(a) for a in network.own_addresses() if not a.is_global]
+    done = subprocess.run(
+        own_process.command("egressd.app.certificate"),
+        input="\n".join((str(certificate.absolute()), str(key.absolute()), *known_by)),
+        stderr=subprocess.PIPE,
+        env=own_process.ENVIRONMENT,
+        text=True,
+        check=False,
     )
-    replace_durably(certificate, built.public_bytes(serialization.Encoding.PEM))
-
-
-def _key(file: Path) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
-    """Return the private key of `file`; it is made if missing. Raises OSError, ValueError."""
-    if file.exists():
-        found = serialization.load_pem_private_key(file.read_bytes(), None)
-        if not isinstance(found, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
-            raise ValueError(f"there is none, and {file.name} is no key that one is made for")
-        return found
-    made = ec.generate_private_key(ec.SECP256R1())
-    form = serialization.PrivateFormat.PKCS8
-    text = made.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-    replace_durably(file, text)
-    return made
-
-
-def _now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)
+    if done.returncode:
+        told = done.stderr.strip().splitlines()
+        raise OSError(told[-1] if told else f"its maker ended with {done.returncode}")

@@ -10,13 +10,14 @@ from __future__ import annotations
 import base64
 import binascii
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from egressd.license.keys import KeyRing, key_id
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 CAPABILITIES: Final = ("api", "line_dns")
 """The capabilities of licenses: the management API, and DNS profiles of single lines."""
@@ -90,6 +91,8 @@ def read(data: bytes, trusted: KeyRing) -> License:
     key = trusted.get(envelope.kid)
     if key is None:
         raise Untrusted("it is signed with a key that this device does not trust")
+    from cryptography.exceptions import InvalidSignature  # a trusted key has loaded the library
+
     try:
         key.verify(signature, payload)
     except InvalidSignature as error:

@@ -8,13 +8,17 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from typing import TYPE_CHECKING
 
 from egressd.model.errors import Failed, Invalid
 
-KeyRing = Mapping[str, Ed25519PublicKey]
+if TYPE_CHECKING:  # a device without keys does not load the library
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
+
+KeyRing = Mapping[str, "Ed25519PublicKey"]
 """Trusted public keys by key id."""
 
 _RAW_KEY_BYTES = 32
@@ -40,6 +44,8 @@ def key_ring(texts: Iterable[str]) -> KeyRing:
         except (binascii.Error, ValueError):
             raw = b""
         if len(raw) == _RAW_KEY_BYTES:
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
             key = Ed25519PublicKey.from_public_bytes(raw)
             ring[key_id(key)] = key
         else:
@@ -56,6 +62,9 @@ def write_private_key(path: Path) -> Ed25519PrivateKey:
 
     Raises Failed if the file exists already: a vendor's key is never overwritten.
     """
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
     key = Ed25519PrivateKey.generate()
     pem = key.private_bytes(
         serialization.Encoding.PEM,
@@ -75,6 +84,9 @@ def write_private_key(path: Path) -> Ed25519PrivateKey:
 
 def read_private_key(path: Path) -> Ed25519PrivateKey:
     """Return the private key in `path`. Raises Failed if there is none."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
     action = f"read a private key from {path}"
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), password=None)
