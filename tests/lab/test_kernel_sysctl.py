@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from egressd.netd.kernel import sysctl
+from egressd.netd.kernel import sysctl, sysctl_record
 from tests.support.netns import Namespace
 
 pytestmark = pytest.mark.lab
@@ -69,3 +69,37 @@ def _given(number: int) -> set[int]:
         for each in sockets:
             stack.enter_context(each).bind(("127.0.0.1", 0))
         return {each.getsockname()[1] for each in sockets}
+
+
+def test_recorded_parameters_are_put_back_with_what_changed_with_them(tmp_path: Path) -> None:
+    """``ip_forward`` changes other parameters, which stay changed when it is off again."""
+    record = tmp_path / "sysctls"
+    names = (
+        FORWARD,
+        "net/ipv4/conf/all/accept_redirects",
+        "net/ipv4/conf/eth0/forwarding",
+        "net/ipv4/conf/lo/forwarding",
+        "net/ipv4/ip_local_reserved_ports",
+    )
+    many = [range(port, port + 1) for port in range(20_000, 24_000, 2)]
+
+    def values() -> list[str]:
+        return [Path("/proc/sys", name).read_text() for name in names]
+
+    def change() -> None:
+        sysctl.keep_record(record)
+        sysctl.write({FORWARD: "1"})
+        sysctl.reserve_ports((range(30_000, 30_001),))
+
+    with Namespace() as namespace:
+        namespace.shell("ip link add eth0 type veth peer name eth1")
+        namespace.shell("cd /proc/sys/net/ipv4/conf; echo 0 > all/accept_redirects")
+        namespace.shell("echo 1 > /proc/sys/net/ipv4/conf/eth0/forwarding")
+        namespace.run(sysctl.reserve_ports, many)
+        before = namespace.run(values)
+        namespace.run(change)
+        assert namespace.run(values) != before
+        assert namespace.run(sysctl_record.restore, record) == []
+        assert namespace.run(values) == before
+    with Namespace() as another:
+        assert another.run(sysctl_record.read, record) == {}

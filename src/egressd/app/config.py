@@ -298,6 +298,11 @@ class Config:
         return self.data.dir / "netd"
 
     @property
+    def sysctl_record(self) -> Path:
+        """The values that kernel parameters had before netd changed them."""
+        return self.netd_data / "sysctls"
+
+    @property
     def netd_socket(self) -> Path:
         """The socket between the api and netd."""
         return self.run.dir / "netd.sock"

@@ -131,6 +131,7 @@ async def _serve(settings: config.Config) -> None:
         groups=Groups(settings.netd_data / "groups.json"),
         publish=publish,
     )
+    sysctl.keep_record(settings.sysctl_record)
     # A program that got one of them by chance could not send: see
     # `egressd.planner.lines.line_rules`.
     sysctl.reserve_ports((LINE_PORTS, CLEAR_LINE_PORTS, range(ANSWER_PORT, ANSWER_PORT + 1)))

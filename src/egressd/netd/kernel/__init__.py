@@ -13,7 +13,8 @@ import `model`, and `planner` for its registry of numbers; nothing of netd.
 - `icmp`: echo requests.
 - `conntrack`, `sockets`: flows left over from clients that moved, and numbers of flows.
 - `sysctl`, `memory`, `traffic`: kernel parameters; the memory that processes hold, and the
-  bytes that interfaces have carried. `firewalls`: other programs' tables that block clients.
+  bytes that interfaces have carried. `sysctl_record`: the parameters' earlier values.
+- `firewalls`: other programs' tables that block clients.
 - `event_watcher`: the common base of the watchers of `machine_facts`, `nft_events` and `tc`.
 - `netlink`, `attribute_picker`, `debounce`, `address_ranges`: messages, paced calls, and address
   sets beneath them.
