@@ -10,6 +10,7 @@
   outcome of the last update.
 - `timed_backups`, `backup_process`, `backup_watch`: the schedule of backups, the process that makes
   one, and the reports about them.
+- `removal`: removes egressd from the kernel and the disk.
 - `block_process`: blocks every client in place of a netd that should stop and cannot.
 
 Called by `cli`; may import every room.

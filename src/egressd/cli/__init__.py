@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "restore": "egressd.cli.backup:restore",
     "check": "egressd.cli.check:check",
     "update": "egressd.cli.update:update",
+    "uninstall": "egressd.cli.uninstall:uninstall",
     "config": "egressd.cli.configuration:config_",
     "license": "egressd.cli.license:license_",
     "completion": "egressd.cli.completion:completion",
