@@ -107,7 +107,7 @@ def test_the_wheel_has_the_whole_page(names: dict[str, set[str]]) -> None:
 def test_the_wheel_has_units_guard_and_users(names: dict[str, set[str]]) -> None:
     files = (*(ROOT / "packaging/systemd").iterdir(), *(ROOT / "packaging").glob("*.nft"))
     wanted = {path.relative_to(ROOT / "packaging").as_posix() for path in files} | {"sysusers.conf"}
-    assert len(wanted) == 6
+    assert len(wanted) == 8
     place = ".data/data/share/egressd/"
     shared = (name.partition(place) for name in names["egressd"] if place in name)
     assert {name for _, _, name in shared} == wanted
