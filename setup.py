@@ -16,8 +16,13 @@ from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).resolve().parent
 PAGE = ROOT / "src" / "egressd" / "console" / "page"
-DATA = ("guard.nft", "sysusers.conf", *(f"systemd/egressd-{n}.service" for n in
-        ("api", "block", "guard", "netd")))  # fmt: skip
+SERVICES = ("api", "block", "guard", "netd", "timed-backup")
+DATA = (
+    "guard.nft",
+    "sysusers.conf",
+    *(f"systemd/egressd-{name}.service" for name in SERVICES),
+    "systemd/egressd-timed-backup.timer",
+)
 """Files below packaging/ that the wheel installs to share/egressd."""
 
 
