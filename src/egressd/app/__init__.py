@@ -6,6 +6,8 @@
 - `liveness`: proofs to the supervisor (systemd or `supervise`) that the two are not hung.
 - `tls`, `certificate`: the HTTPS listener's certificate, and the process that makes it.
 - `preflight`, `machine_check`: all that a machine lacks.
+- `tls`, `certificate`: the HTTPS listener's certificate, and the process that makes it.
+- `preflight`: all that a machine lacks.
 - `versions`, `update_record`: the versions that the Debian package has installed, and the
   outcome of the last update.
 - `timed_backups`, `backup_process`, `backup_watch`: the schedule of backups, the process that makes
