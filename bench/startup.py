@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 
 from bench.arguments import Arguments
 from bench.changes import address
@@ -18,10 +19,15 @@ REPEATS = 3
 SERVER = "203.0.113.10"
 
 
-def prepare(lab: Lab) -> str:
-    """Import rules for `TARGETS` targets in use, and return the last target's exit address."""
+def add_targets(lab: Lab, targets: int) -> list[str]:
+    """Add that many proxy servers to the lab, and return their addresses."""
     inbound = {"type": "socks", "listen_port": 1080}
-    addresses = lab.add_engine_node("many", [inbound] * TARGETS)
+    return lab.add_engine_node("many", [inbound] * targets)
+
+
+def fill(lab: Lab, addresses: Sequence[str], rules: int) -> None:
+    """Import the servers as nodes, and `rules` rules that use all of them."""
+    targets = len(addresses)
     rows = [f"{address},1080,,,node{n}" for n, address in enumerate(addresses)]
     lab.api.post(
         "/nodes/import",
@@ -34,10 +40,18 @@ def prepare(lab: Lab) -> str:
             "autoNodeNameStartIndex": 1,
         },
     )
-    rules = [f"{lab.client(1).address},node{TARGETS - 1},"]
-    rules += [f"{address(n)},node{n % TARGETS}," for n in range(RULES - 1)]
-    answer = lab.api.post("/rules/import", {"text": "\n".join(rules), "replace": True})
-    assert answer["imported"] == RULES, json.dumps(answer)
+    rows = [f"{lab.client(1).address},node{targets - 1},"]
+    rows += [f"{address(n)},node{n % targets}," for n in range(rules - 1)]
+    answer = lab.api.post("/rules/import", {"text": "\n".join(rows), "replace": True})
+    assert answer["imported"] == rules, json.dumps(answer)
+
+
+def prepare(lab: Lab) -> str:
+    """Import `RULES` rules for `TARGETS` targets in use, and return the last target's exit
+    address.
+    """
+    addresses = add_targets(lab, TARGETS)
+    fill(lab, addresses, RULES)
     return addresses[-1]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from egressd.app import liveness, readiness
+from egressd.app import liveness, readiness, supervise
 
 
 async def until(listener: socket.socket, proofs: int) -> list[bytes]:
@@ -59,7 +59,7 @@ async def test_no_proof_is_sent_where_none_is_wanted(
 
 async def test_the_supervisors_pipe_takes_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
     read, write = os.pipe()
-    monkeypatch.setenv(liveness.PIPE, str(write))
+    monkeypatch.setenv(supervise.PIPE, str(write))
 
     async def one() -> bytes:
         return await asyncio.to_thread(os.read, read, 1)
@@ -74,7 +74,7 @@ async def test_work_does_not_fail_if_the_supervisor_is_gone(
 ) -> None:
     read, write = os.pipe()
     os.close(read)
-    monkeypatch.setenv(liveness.PIPE, str(write))
+    monkeypatch.setenv(supervise.PIPE, str(write))
 
     async def work() -> int:
         await asyncio.sleep(0)

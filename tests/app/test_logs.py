@@ -10,7 +10,7 @@ from typing import TextIO
 
 import pytest
 
-from egressd.app import logs
+from egressd.app import log_lines
 
 SPEAK = """
 import structlog
@@ -54,15 +54,15 @@ def test_the_form_of_lines_follows_their_destination(
 ) -> None:
     stream, journal = pipe_with(stated)
     with stream:
-        environment = {"JOURNAL_STREAM": journal} | ({logs.FORMAT: wanted} if wanted else {})
-        assert logs.destination(environment, stream) == form
+        environment = {"JOURNAL_STREAM": journal} | ({log_lines.FORMAT: wanted} if wanted else {})
+        assert log_lines.destination(environment, stream) == form
 
 
 def test_a_terminal_has_readable_lines() -> None:
     main, other = os.openpty()
     with os.fdopen(other, "w") as stream:
-        assert logs.destination({}, stream) == "text"
-        assert logs.destination({logs.FORMAT: "json"}, stream) == "json"
+        assert log_lines.destination({}, stream) == "text"
+        assert log_lines.destination({log_lines.FORMAT: "json"}, stream) == "json"
     os.close(main)
 
 
@@ -72,20 +72,20 @@ def test_a_line_of_the_journal_has_its_priority(level: str, priority: int) -> No
         "event": "node tokyo fails", "level": level, "timestamp": "2026-01-01", "process": "netd",
         "node": "tokyo", "delay": 12, "error": "connection refused",
     }  # fmt: skip
-    line = logs.journal_line(None, level, event)
+    line = log_lines.journal_line(None, level, event)
     assert line == f'<{priority}>node tokyo fails node=tokyo delay=12 error="connection refused"'
 
 
 def test_text_of_others_makes_no_line_of_its_own() -> None:
     event = {"event": "a\nb", "level": "info", "name": "x\n<0>forged\u2028<0>again"}
-    assert logs.journal_line(None, "info", event).splitlines() == [
+    assert log_lines.journal_line(None, "info", event).splitlines() == [
         '<6>a b name="x\\n<0>forged <0>again"'
     ]
 
 
 def test_each_line_of_a_traceback_has_the_priority() -> None:
     event = {"event": "fault", "level": "error", "exception": "Traceback:\n  here\nValueError"}
-    lines = logs.journal_line(None, "error", event).splitlines()
+    lines = log_lines.journal_line(None, "error", event).splitlines()
     assert lines == ["<3>fault", "<3>Traceback:", "<3>  here", "<3>ValueError"]
 
 
@@ -94,6 +94,6 @@ def test_lines_below_the_chosen_level_are_left_out() -> None:
     for level, lines in (("info", 3), ("warning", 0), ("", 3), ("nonsense", 3)):
         done = subprocess.run(
             [sys.executable, "-c", speak],
-            env={**os.environ, logs.LEVEL: level}, capture_output=True, text=True, check=True,
+            env={**os.environ, log_lines.LEVEL: level}, capture_output=True, text=True, check=True,
         )  # fmt: skip
         assert len(done.stderr.splitlines()) == lines

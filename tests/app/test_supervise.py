@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
+import re
+import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog
 
-from egressd.app.supervise import COMMAND, Child
+from egressd.app import log_lines
+from egressd.app.supervise import COMMAND, Child, Endpoints
 
 pytestmark = pytest.mark.slow
 
@@ -31,10 +35,10 @@ async def main():
 asyncio.run(main())
 """
 _KEEPER = """
-import asyncio, signal, sys
-from egressd.app.supervise import Child
+import signal, sys
+from egressd.app.supervise import Child, Supervisor
 
-asyncio.run(Child("child", sys.argv[1:], restart_signal=signal.SIGTERM).run())
+Supervisor([Child("child", sys.argv[1:], restart_signal=signal.SIGTERM)]).run()
 """
 
 
@@ -117,7 +121,7 @@ def refuse(thread):
 
 threading.Thread.start = refuse
 supervise.COMMAND = ("/bin/sh", "-c", sys.argv[1])
-supervise.run(None)
+supervise.main("/nowhere", "/nowhere", "127.0.0.1:0", "[::1]:0")
 """
     pids = tmp_path / "pids"
     script = f"echo $$ >> {pids}; exec cat"
@@ -138,24 +142,67 @@ def test_p6_no_module_is_imported_from_the_working_directory(tmp_path: Path) -> 
     assert not (tmp_path / "loaded").exists()
 
 
-async def test_a_child_that_is_to_end_is_not_restarted(tmp_path: Path) -> None:
+def test_a_child_that_is_to_end_is_not_restarted(tmp_path: Path) -> None:
     starts = tmp_path / "starts"
-
     script = f"echo >> {starts}; exec cat"
     child = Child("child", ["/bin/sh", "-c", script], restart_signal=signal.SIGKILL)
-    running = asyncio.create_task(child.run())
-    while child._process is None or not starts.exists():  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+
+    def until(check: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 15
+        while not check():
+            assert time.monotonic() < deadline
+            select.select(child.watched, [], [], 0.01)
+            child.turn()
+
+    until(lambda: starts.exists() and starts.read_text() == "\n")
     child.let_end()
     child.restart()  # ends it, as Ctrl-C would
-    await asyncio.wait_for(running, 10)
-    assert await child.stop() is False
+    until(lambda: not child.is_running)
+    assert child.stop(lambda _: None) is False
+    assert child.due is None
     assert starts.read_text() == "\n"
+
+
+def test_the_endpoints_are_read_again_when_the_file_differs(tmp_path: Path) -> None:
+    file = tmp_path / "egressd.toml"
+    endpoints = Endpoints(str(file), ["--config", str(file)], ["0.0.0.0:1", "0.0.0.0:2"])
+    assert endpoints.current() == ["0.0.0.0:1", "0.0.0.0:2"]
+    file.write_text('[api]\nlisten = "127.0.0.1:5"\n')
+    assert endpoints.current() == ["127.0.0.1:5", "0.0.0.0:8788"]
+    file.write_text("[api]\nlisten = 5\nport = 7\n")
+    for _ in range(2):
+        with pytest.raises(OSError, match=r"^api.listen: must be ADDRESS:PORT.*; api.port is not"):
+            endpoints.current()
+
+
+def test_the_supervisor_loads_the_standard_library_only() -> None:
+    code = "import sys; from egressd.app import supervise; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    tops = {name.partition(".")[0] for name in done.stdout.split()}
+    site = {"_distutils_hack", "sitecustomize", "usercustomize", "a1_coverage"}
+    assert tops - {"__main__", "egressd"} - site <= {*sys.stdlib_module_names}
+    assert not tops & {"asyncio", "subprocess", "typing", "json", "logging", "ssl", "dataclasses"}
+
+
+@pytest.mark.parametrize("is_coloured", [False, True])
+@pytest.mark.parametrize("reason", ["plain", 'it "ended"\nwith ü', "it ended with code 1", ""])
+def test_its_lines_are_those_of_the_other_processes(reason: str, is_coloured: bool) -> None:
+    values = {"process": "netd", "reason": reason}
+    event = {**values, "event": "restarting a process", "level": "warning"}
+    renderers: dict[str, Any] = {
+        "json": structlog.processors.JSONRenderer(ensure_ascii=False),
+        "text": structlog.dev.ConsoleRenderer(colors=is_coloured),
+    }
+    for form, renderer in renderers.items():
+        line = log_lines.warning(form, "restarting a process", values, is_coloured)
+        stamp = re.search(r"\d{4}-[-:.\dT]+Z", line)
+        assert stamp is not None
+        assert line == renderer(None, "", {**event, "timestamp": stamp[0]})
 
 
 _BEATING = """
 import asyncio, os, pathlib, time
-from egressd.app.liveness import PIPE
+from egressd.app.supervise import PIPE
 
 pathlib.Path({pid!r}).write_text(str(os.getpid()))
 for _ in range({proofs}):
@@ -164,11 +211,11 @@ for _ in range({proofs}):
 {then}
 """
 _WATCHING = """
-import asyncio, signal, sys
-from egressd.app.supervise import Child
+import signal, sys
+from egressd.app.supervise import Child, Supervisor
 
 child = Child("child", sys.argv[1:], restart_signal=signal.SIGTERM, hung_after_s=1.0)
-asyncio.run(child.run())
+Supervisor([child]).run()
 """
 
 
@@ -224,7 +271,7 @@ def test_a_child_that_was_frozen_with_its_supervisor_is_left_alone(tmp_path: Pat
     pid, count = tmp_path / "pid", tmp_path / "count"
     child = f"""
 import os, pathlib, time
-from egressd.app.liveness import PIPE
+from egressd.app.supervise import PIPE
 
 pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))
 for proofs in range(1000):
@@ -244,7 +291,8 @@ for proofs in range(1000):
                 os.kill(frozen, number)
             if number == signal.SIGSTOP:
                 time.sleep(3)  # longer than a child may be silent
-        seen = int(count.read_text())
+        eventually(lambda: count.read_text() != "")  # it may have been frozen while it wrote
+        seen = int(count.read_text() or 0)
         eventually(lambda: int(count.read_text() or 0) > seen + 40)
         assert pid.read_text() == str(first)
     finally:

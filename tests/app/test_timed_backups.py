@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import select
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 from egressd.app import backup_watch, supervise, timed_backups
 from egressd.app.backup_watch import BackupWatch
 from egressd.app.config import Config, read
+from egressd.app.hourly import RECORD, HourlyProgram
 from egressd.app.timed_backups import BackupSchedule
 from egressd.model.errors import Failed
 from egressd.model.wording import Sentence
@@ -216,9 +219,17 @@ async def test_the_supervisor_has_missed_backups_made(
     file = tmp_path / "egressd.toml"
     file.write_text(f'[data]\ndir = "{settings.data.dir}"\n')
     timed_backups.write(settings.data.dir, schedule(folder, made_at=0))
-    making = asyncio.create_task(supervise.make_backups(file, first_s=0))
+    argv = [*supervise.COMMAND, "backup", "--config", str(file)]
+    record = settings.data.dir / RECORD
+    making = HourlyProgram(argv, str(record), first_s=0)
+    idle = HourlyProgram(argv, str(record.with_name("none")), first_s=0)
+    making.turn()
+    idle.turn()
+    assert [bool(each.watched) for each in (making, idle)] == [True, False]
     await eventually(lambda: any(name.endswith(".backup") for name in names(folder)), 60)
-    making.cancel()
-    with suppress(asyncio.CancelledError):
-        await making
+    while making.due is None:
+        select.select(making.watched, [], [])
+        making.turn()
+    assert 0 < making.due - time.monotonic() <= 3600
+    making.stop()
     assert names(folder)[0].startswith("egressd-")

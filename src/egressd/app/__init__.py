@@ -1,7 +1,9 @@
 """The one place that wires everything: configuration, processes, and their dependencies.
 
 - `config`: the configuration file, whose values `toml_values` reads.
-- `supervise`: ``egressd serve``, which starts netd and the api and keeps them running.
+- `supervise`: ``egressd serve``, which starts netd and the api and keeps them running, with
+  `held_sockets`, `hourly` and `log_lines`; the standard library only.
+- `endpoints_process`: the places that the api listens at, read anew for `supervise`.
 - `netd_process`, `api_process`: the main functions of the two.
 - `liveness`: proofs to the supervisor (systemd or `supervise`) that the two are not hung.
 - `tls`, `certificate`: the HTTPS listener's certificate, and the process that makes it.

@@ -1,7 +1,8 @@
 """``python -m egressd.app netd|api [--config FILE] [--kept]``: one of the two processes, by itself.
 
-``python -m egressd.app block`` blocks every client in place of a netd that cannot, and ``backup
-[--config FILE]`` makes the timed backup if one is due.
+``python -m egressd.app block`` blocks every client in place of a netd that cannot, ``backup
+[--config FILE]`` makes the timed backup if one is due, and ``endpoints [--config FILE]`` prints the
+places that the api listens at.
 
 With ``--kept`` it ends when its standard input does: when its supervisor, `supervise`, is gone.
 """
@@ -29,9 +30,9 @@ def main(arguments: list[str]) -> None:
     from egressd.app.supervise import KEPT
 
     match [argument for argument in arguments if argument != KEPT]:
-        case ["netd" | "api" | "block" | "backup" as name]:
+        case ["netd" | "api" | "block" | "backup" | "endpoints" as name]:
             path = None
-        case ["netd" | "api" | "backup" as name, "--config", file]:
+        case ["netd" | "api" | "backup" | "endpoints" as name, "--config", file]:
             path = Path(file)
         case _:
             sys.exit(__doc__)

@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from egressd.app import readiness
+from egressd.app import held_sockets, readiness
+from egressd.app.held_sockets import close
 from egressd.app.listen_address import ListenAddress
+from egressd.app.supervise import HANDED
 from egressd.model.errors import Failed
 
-HANDED: Final = "EGRESSD_LISTENING"
-"""The environment variable with the descriptors of an api's sockets, separated by commas."""
-_BACKLOG: Final = 2048
-"""Connections that may wait to be accepted: uvicorn's own number."""
 _FIRST: Final = 3
 """The first descriptor that systemd hands over (SD_LISTEN_FDS_START)."""
 _STORED: Final = "egressd-api"
@@ -32,44 +30,10 @@ _STORED: Final = "egressd-api"
 def bound(endpoint: ListenAddress) -> socket.socket:
     """Return a socket that listens at `endpoint`. Raises Failed."""
     try:
-        made = endpoint.bind()
-        made.listen(_BACKLOG)
+        return held_sockets.bound(str(endpoint))
     except OSError as error:
-        raise Failed(f"listen at {endpoint}", error.strerror or str(error)) from error
-    return made
-
-
-class HeldSockets:
-    """Sockets that stay open until this process ends or no longer wants them."""
-
-    def __init__(self) -> None:
-        self._sockets: dict[ListenAddress, socket.socket] = {}
-
-    def want(self, endpoints: Sequence[ListenAddress]) -> None:
-        """Hold sockets at `endpoints`, and no others. Raises Failed; present sockets at other ports
-        than those of new endpoints then stay.
-        """
-        ports = {endpoint.port for endpoint in endpoints if endpoint not in self._sockets}
-        for endpoint in self._sockets.keys() - {*endpoints}:
-            # Sockets at two addresses of one port may exclude each other.
-            if endpoint.port in ports:
-                self._sockets.pop(endpoint).close()
-        made: dict[ListenAddress, socket.socket] = {}
-        try:
-            for endpoint in endpoints:
-                if endpoint not in self._sockets:
-                    made[endpoint] = bound(endpoint)
-        except Failed:
-            _close(made.values())
-            raise
-        every = self._sockets | made
-        _close(sock for endpoint, sock in every.items() if endpoint not in endpoints)
-        self._sockets = {endpoint: every[endpoint] for endpoint in endpoints}
-
-    @property
-    def descriptors(self) -> tuple[int, ...]:
-        """The descriptors of the sockets, for a process to inherit."""
-        return tuple(sock.fileno() for sock in self._sockets.values())
+        action, _, cause = str(error).rpartition(": ")
+        raise Failed(action, cause) from error
 
 
 def taken(
@@ -80,7 +44,7 @@ def taken(
     """
     handed = {sock.getsockname(): sock for sock in map(_socket, _handed(environment))}
     found = {each: handed.pop(_place_of(each), None) for each in endpoints}
-    _close(handed.values())
+    close(handed.values())
     if handed:
         readiness.forget(_STORED)  # systemd's copies would keep the ports taken
     sockets = [sock or bound(each) for each, sock in found.items()]
@@ -107,10 +71,5 @@ def _place_of(endpoint: ListenAddress) -> tuple[Any, ...]:
     be gone.
     """
     with suppress(OSError):
-        return endpoint.socket_address
+        return held_sockets.socket_address(str(endpoint))
     return ()
-
-
-def _close(sockets: Iterable[socket.socket]) -> None:
-    for sock in sockets:
-        sock.close()

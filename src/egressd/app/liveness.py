@@ -14,13 +14,10 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from egressd.app import readiness
+from egressd.app.supervise import HUNG_AFTER_S, PIPE
 
 T = TypeVar("T")
 
-PIPE: Final = "EGRESSD_LIVENESS_PIPE"
-"""The environment's variable with the number of the supervisor's pipe."""
-HUNG_AFTER_S: Final = 15.0
-"""Seconds without proof after which `supervise` kills a child; WatchdogSec= of the units, too."""
 _PROOFS: Final = 3
 """Proofs within the time after which the process counts as hung."""
 

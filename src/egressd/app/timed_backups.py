@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from egressd.app.hourly import RECORD
 from egressd.model.errors import EgressdError, Failed
 from egressd.store.files import replace_durably
 
@@ -33,7 +34,6 @@ EVERY_H: Final = (1, 24 * 31)
 KEEP: Final = (1, 1000)
 """Backups that are kept: the fewest and the most."""
 
-_RECORD: Final = "timed-backup.json"
 _HOUR_S: Final = 3600
 _SLACK_S: Final = _HOUR_S // 2
 """Seconds that a backup may be early, so that it is made at the nearest full hour, and does not
@@ -81,14 +81,14 @@ class BackupSchedule(msgspec.Struct, frozen=True, kw_only=True):
 def read(data: Path) -> BackupSchedule | None:
     """Return the schedule in the data folder; None if no timed backups are set up."""
     try:
-        return msgspec.json.decode((data / _RECORD).read_bytes(), type=BackupSchedule)
+        return msgspec.json.decode((data / RECORD).read_bytes(), type=BackupSchedule)
     except (OSError, msgspec.DecodeError):
         return None
 
 
 def write(data: Path, schedule: BackupSchedule) -> None:
     """Put a schedule into the data folder. Raises Failed."""
-    path = data / _RECORD
+    path = data / RECORD
     try:
         replace_durably(path, msgspec.json.encode(schedule))
         path.chmod(0o644)  # root writes it, and the api reads it
@@ -99,11 +99,11 @@ def write(data: Path, schedule: BackupSchedule) -> None:
 def end(data: Path) -> bool:
     """Remove the schedule. Return False if there was none. Raises Failed."""
     try:
-        (data / _RECORD).unlink()
+        (data / RECORD).unlink()
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise Failed(f"remove {data / _RECORD}", error.strerror or str(error)) from error
+        raise Failed(f"remove {data / RECORD}", error.strerror or str(error)) from error
     return True
 
 

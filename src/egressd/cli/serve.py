@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import click
@@ -30,16 +31,22 @@ def serve(
 
     SIGHUP restarts both without interrupting traffic, for instance after an upgrade.
     """
-    from egressd.app import config, logs, supervise
+    from egressd.app import config, hourly, log_lines, supervise
 
     # The environment is also that of both processes.
     level = "debug" if is_verbose else log_level
-    for name, value in ((logs.LEVEL, level), (logs.FORMAT, log_format)):
+    for name, value in ((log_lines.LEVEL, level), (log_lines.FORMAT, log_format)):
         if value is not None:
             os.environ[name] = value
 
     if os.geteuid() != 0:
         raise click.ClickException("it must be started by root: netd owns the kernel's tables")
-    logs.configure("serve")
-    config.load(path)  # so that a bad file is reported here, once, and not by each child
-    supervise.run(path)
+    # So that a bad file is reported here, once, and not by each child.
+    settings = config.load(path)
+    options = [] if path is None else ["--config", str(path)]
+    endpoints = [str(settings.api.listen), str(settings.api.tls_listen)]
+    file = str(path or config.DEFAULT_PATH)
+    argv = supervise.command(file, options, endpoints, settings.data.dir / hourly.RECORD)
+    sys.stdout.flush()
+    # In this process's place, without the modules that were loaded for the command line.
+    os.execv(argv[0], argv)  # noqa: S606 - no shell is wanted

@@ -1,0 +1,83 @@
+"""The memory of egressd's processes at rest, and its start, on a small box's configuration.
+
+10 nodes in use and 100 rules by default. The memory is the proportional set size of each process,
+20 s after the last change; engine processes are the workers and the one that tests nodes. A start
+ends when the API reports that egressd runs. With ``--before CHECKOUT``, the egressd of another
+checkout, set up by its script/setup, takes turns with this one in the same lab.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from bench import startup
+from bench.arguments import Arguments
+from bench.commits import AFTER, BEFORE, Commits
+from bench.figures import keep
+from bench.sites import Site, compare
+from egressd.netd.kernel.memory import resident
+from egressd_lab.device import rule_body
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LabSpec
+
+RULES = 100
+NODES = 10
+ROUNDS = 3
+REST_S = 20.0
+"""Seconds from the last change to the look at the memory."""
+PARTS = {"netd": "egressd.app netd", "api": "egressd.app api", "engine": "engine.worker"}
+"""Process -> a part of its command line."""
+
+
+def measure(lab: Lab, rest_s: float) -> dict[str, float]:
+    """Stop and start egressd, let it rest, and return the figures."""
+    device = lab.device
+    device.stop()
+    begun = time.monotonic()
+    device.program.start()
+    device.wait_healthy()
+    found = {"start (s)": time.monotonic() - begun}
+    rule = lab.api.get("/rules")["data"][0]
+    body = rule_body(rule) | {"comment": str(begun)}
+    lab.api.put(f"/rules/{rule['id']}", body)
+    time.sleep(rest_s)
+    pids = {name: device.pids(part) for name, part in PARTS.items()}
+    pids["supervisor"] = [device.program.pid]
+    memory = {f"{name} (MB)": resident(its) / 1e6 for name, its in pids.items()}
+    found |= memory | {"all (MB)": sum(memory.values())}
+    return found | {"engine processes": len(pids["engine"])}
+
+
+def main() -> None:
+    """Measure, and show each figure."""
+    arguments = Arguments("idle", __doc__)
+    text = "another checkout, to take turns with"
+    arguments.add_argument("--before", type=Path, metavar="CHECKOUT", help=text)
+    arguments.number("--rules", RULES, "rules")
+    arguments.number("--nodes", NODES, "nodes in use")
+    arguments.number("--rounds", ROUNDS, "starts of each egressd")
+    arguments.number("--rest", REST_S, "seconds of rest")
+    given = arguments.read()
+    with Site(LabSpec(nodes=())) as site:
+        addresses = startup.add_targets(site.lab, given.nodes)
+
+        def prepare(site: Site) -> None:
+            startup.fill(site.lab, addresses, given.rules)
+
+        commits = Commits(site, (given.before or Path()).resolve(), prepare)
+
+        def measured(commit: str) -> Mapping[str, float]:
+            return commits.measured(commit, partial(measure, site.lab, given.rest))
+
+        names = (BEFORE, AFTER) if given.before else (AFTER,)
+        ways = {name: partial(measured, name) for name in names}
+        title = f"{given.rules:,} rules, {given.nodes} nodes in use"
+        tables = compare(title, ways, names[0], given.rounds)
+    keep("idle", tables, given.json)
+
+
+if __name__ == "__main__":
+    main()
