@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache, partial
 from typing import Final
 
 from fastapi import FastAPI
@@ -91,12 +92,13 @@ def create_app(
     registry = CollectorRegistry()
     for collector in measured:
         registry.register(collector)
-    described = document.build(app, endpoints)
+    # Made when it is first needed: that takes 0.2 s, and most devices are never asked for it.
+    described = cache(partial(document.build, app, endpoints))
     app.state.monitoring = monitoring.Monitoring(
         metrics=DeviceMetrics(registry, services),
         broadcast=Broadcast(events),
         snapshots=Snapshots(services.overviews.now),
-        documentation=monitoring.Documentation.of(described),
+        documentation=monitoring.Documentation(described),
     )
     faults.install(app, Problems(described))
     # Built now: FastAPI would do it at the first request.

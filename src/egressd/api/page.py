@@ -26,7 +26,7 @@ def render(document: dict[str, Any]) -> bytes:
     info = document["info"]
     title = f"{escape(info['title'])} {escape(info['version'])}"
     paragraphs = "".join(f"<p>{escape(text)}</p>" for text in info["description"].split("\n\n"))
-    problems = Problems(document)
+    problems = Problems(lambda: document)
     menu, sections = [], []
     for tag in document["tags"]:
         operations = list(_operations(document, tag["name"]))

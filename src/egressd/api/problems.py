@@ -6,7 +6,7 @@ documentation agree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from egressd.api.wire.fields import Misfit
@@ -22,9 +22,19 @@ _SHOWN_NAME = 64
 class Problems:
     """Converts pydantic's errors to faults, with the schemas of one OpenAPI document."""
 
-    def __init__(self, document: Schema) -> None:
-        self._schemas: Schema = document["components"]["schemas"]
-        self._operations: Schema = document["paths"]
+    def __init__(self, document: Callable[[], Schema]) -> None:
+        """`document` returns the document: it is made when it is first needed."""
+        self._document = document
+
+    @property
+    def _schemas(self) -> Schema:
+        schemas: Schema = self._document()["components"]["schemas"]
+        return schemas
+
+    @property
+    def _operations(self) -> Schema:
+        operations: Schema = self._document()["paths"]
+        return operations
 
     def faults(self, method: str, path: str, errors: Iterable[Mapping[str, Any]]) -> list[Fault]:
         """Return a fault for each of `errors` (pydantic's ``errors()``) of a request to `path`, but

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, NamedTuple
+from functools import cached_property
+from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import Depends, Query
@@ -27,16 +29,21 @@ _HEALTHY: Final = ("running", "stopped")
 """Stopped by an operator is as it should be."""
 
 
-class Documentation(NamedTuple):
-    """The OpenAPI document and its page, as bytes."""
+class Documentation:
+    """The OpenAPI document and its page, as bytes, made when they are first asked for."""
 
-    document: bytes
-    page: bytes
+    def __init__(self, document: Callable[[], dict[str, Any]]) -> None:
+        self._document = document
 
-    @classmethod
-    def of(cls, document: dict[str, Any]) -> Documentation:
-        """Return the document encoded, and rendered as a page."""
-        return cls(msgspec.json.encode(document), page.render(document))
+    @cached_property
+    def document(self) -> bytes:
+        """The document encoded."""
+        return msgspec.json.encode(self._document())
+
+    @cached_property
+    def page(self) -> bytes:
+        """The document rendered as a page."""
+        return page.render(self._document())
 
 
 @dataclass(frozen=True, kw_only=True)
