@@ -9,7 +9,7 @@
 - `tls`, `certificate`: the HTTPS listener's certificate, and the process that makes it.
 - `preflight`, `machine_check`: all that a machine lacks.
 - `tls`, `certificate`: the HTTPS listener's certificate, and the process that makes it.
-- `preflight`: all that a machine lacks.
+- `heap`: memory that a start left over goes back to the kernel.
 - `versions`, `update_record`: the versions that the Debian package has installed, and the
   outcome of the last update.
 - `timed_backups`, `backup_process`, `backup_watch`: the schedule of backups, the process that makes

@@ -31,6 +31,7 @@ from egressd.api.metrics import Counted, of_connections
 from egressd.app import (
     accounts,
     config,
+    heap,
     last_words,
     listening,
     liveness,
@@ -80,6 +81,7 @@ _PREDECESSOR_S = 20.0
 def main(path: Path | None) -> None:
     """Run until SIGTERM, or until its supervisor is gone."""
     logs.configure("api")
+    heap.limit_arenas()
     # The usual soft limit, 1024, is less than the connections that the server may hold.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -217,8 +219,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     ]
     listeners = _listeners(sockets, settings.api_data)
     log.info("api ready", listen=str(settings.api.listen), revision=cases.ledger.revision)
-    readiness.announce(f"answering at {settings.api.listen} and {settings.api.tls_listen}")
-    welcome.show(settings)
+    _started(settings)
     try:
         await server.serve(app, listeners, ending, bounds)
     finally:
@@ -231,6 +232,13 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
             task.cancel()
         await asyncio.wait(background)
         await database.close()
+
+
+def _started(settings: config.Config) -> None:
+    """Say where the api answers, and free what the start left over."""
+    readiness.announce(f"answering at {settings.api.listen} and {settings.api.tls_listen}")
+    welcome.show(settings)
+    heap.trim()
 
 
 def _listeners(sockets: list[socket.socket], folder: Path) -> list[server.ApiListener]:

@@ -15,7 +15,16 @@ from pathlib import Path
 
 import structlog
 
-from egressd.app import accounts, config, last_words, liveness, logs, machine_check, readiness
+from egressd.app import (
+    accounts,
+    config,
+    heap,
+    last_words,
+    liveness,
+    logs,
+    machine_check,
+    readiness,
+)
 from egressd.app.signals import ENDINGS
 from egressd.app.supervise import when_supervisor_ends
 from egressd.model.errors import EgressdError, Failed
@@ -69,6 +78,7 @@ _PREDECESSOR_S = 20.0
 def main(path: Path | None) -> None:
     """Run until SIGTERM (stop) or SIGUSR1 (make room for a successor: the supervisor is gone)."""
     logs.configure("netd")
+    heap.limit_arenas()
     if os.geteuid() != 0:
         sys.exit("netd must be started by root: it owns the kernel's tables")
     # No core file: netd's memory holds the secrets of nodes and lines.
@@ -161,6 +171,7 @@ async def _serve(settings: config.Config) -> None:
         lans = kernel.topology.lans
         log.info("netd ready", revision=reconciler.plan.revision, lan=lans)
         readiness.describe("the plan is in force")
+        heap.trim()
         await stack.enter_async_context(FactsWatcher(reconciler.refresh))
         filters = ForeignFilters(kernel.fast_path, shaper.port, reconciler.refresh)
         await stack.enter_async_context(filters)
