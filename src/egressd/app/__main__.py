@@ -25,8 +25,10 @@ def main(arguments: list[str]) -> None:
     # A closing terminal sends SIGHUP to all of its processes: the supervisor decides for its
     # children.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    # structlog would load rich if it is installed: 5 MB and 50 ms for tracebacks on a terminal.
-    sys.modules["rich"] = None  # type: ignore[assignment]
+    # structlog would load rich if it is installed: 5 MB and 50 ms for tracebacks on a terminal. It
+    # and SQLAlchemy would load greenlet, whose threads no process has.
+    for name in ("rich", "greenlet"):
+        sys.modules[name] = None  # type: ignore[assignment]
     from egressd.app.supervise import KEPT
 
     match [argument for argument in arguments if argument != KEPT]:
