@@ -15,7 +15,15 @@ pytestmark = pytest.mark.lab
 
 UNUSED = {
     "supervisor": ("pydantic_core", "msgspec", "_ssl", "_sqlite3", "_asyncio", "_datetime"),
-    "egressd.app netd": ("pydantic_core", "greenlet", "cryptography", "_argon2", "uvloop", "yaml"),
+    "egressd.app netd": (
+        "pydantic_core",
+        "_ssl",
+        "greenlet",
+        "cryptography",
+        "_argon2",
+        "uvloop",
+        "yaml",
+    ),
     "egressd.app api": ("cryptography", "greenlet", "singbox"),
 }
 """Process, by a part of its command line -> libraries that it has no use for: parts of the paths of

@@ -27,7 +27,8 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # structlog would load rich if it is installed: 5 MB and 50 ms for tracebacks on a terminal. It
     # and SQLAlchemy would load greenlet, whose threads no process has.
-    for name in ("rich", "greenlet"):
+    # asyncio would load ssl, which netd does not use: workers and the api do.
+    for name in ("rich", "greenlet", *(("ssl",) if "netd" in arguments else ())):
         sys.modules[name] = None  # type: ignore[assignment]
     from egressd.app.supervise import KEPT
 
