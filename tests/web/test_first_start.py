@@ -35,6 +35,8 @@ def test_the_first_start_needs_the_code_and_two_equal_passwords(fresh_site: Site
     page.get_by_label("Setup code").fill(fresh_site.setup_code().lower().replace("-", " "))
     page.get_by_role("button", name="Begin").click()
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    readiness = page.get_by_role("region", name="Readiness")
+    expect(readiness).to_contain_text("no DHCP server runs here")
     # No client has a rule: that is no good news.
     blocked = page.get_by_role("region", name="Problems")
     expect(blocked).to_contain_text("No rule is enabled, and clients without a rule are blocked.")

@@ -9,14 +9,13 @@ import json
 import re
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from egressd.console.page import FOLDER
 from egressd_lab.spec import WEB_SERVERS
+from tests.web.axe import serious
 from tests.web.chromium import screenshot
 from tests.web.site import Site
 
@@ -37,7 +36,6 @@ HEADINGS = {
     "en": "Overview Rules Nodes VPN_lines Whitelist Proxy_services Why? Settings API_settings",
     "zh-CN": "概览 规则 节点 VPN_线路 白名单 代理服务 为什么？ 设置 API_设置",  # noqa: RUF001
 }
-AXE = Path(__file__).resolve().parents[2] / "web/node_modules/axe-core/axe.min.js"
 HOSTILE = "<img src=x onerror=alert(1)>'\"&amp;{{7*7}}"
 PAGE_MAX = 150 * 1024
 """Bytes of the page in English, with gzip."""
@@ -79,18 +77,6 @@ def furnished(site: Site) -> Iterator[Site]:
     download = lab.client(1).download(f"http://{WEB_SERVERS[0]}/drip/600", timeout=60)
     yield site
     download.stop()
-
-
-def serious(page: Page) -> list[str]:
-    """Return the findings of axe-core that are serious or worse, and their places."""
-    page.evaluate(AXE.read_text())
-    found: dict[str, Any] = page.evaluate("axe.run({resultTypes: ['violations']})")
-    return [
-        f"{one['id']}: {node['target']} {node['failureSummary']}"
-        for one in found["violations"]
-        if one["impact"] in ("serious", "critical")
-        for node in one["nodes"]
-    ]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import type { Coded } from "./sentences.ts";
 
 export type {
   Changes,
+  CheckFindings,
   Explanation,
   Interfaces,
   NodeLinks,

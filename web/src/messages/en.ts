@@ -303,6 +303,16 @@ export const en = {
   "why.failed": "The test failed.",
   "why.notInForce": "The kernel uses another target for this client at the moment.",
 
+  "readiness.title": "Readiness",
+  "readiness.again": "Check again",
+  "readiness.fine": "This machine lacks nothing that egressd needs.",
+  "readiness.found": "{n} finding about this machine | {n} findings about this machine",
+  "readiness.blocking": "Blocking",
+  "readiness.limiting": "Limiting",
+  "readiness.note": "Note",
+  "readiness.cost": "Cost",
+  "readiness.cure": "Cure",
+
   "settings.routing": "Routing",
   "settings.unmanaged": "Clients without a rule",
   "settings.unmanagedHint": "Their exit. REJECT blocks them",

@@ -303,6 +303,16 @@ export const zh: Record<Key, string> = {
   "why.failed": "测试失败。",
   "why.notInForce": "内核当前对该客户端使用其他目标。",
 
+  "readiness.title": "就绪检查",
+  "readiness.again": "重新检查",
+  "readiness.fine": "本机不缺少 egressd 所需的任何条件。",
+  "readiness.found": "本机有 {n} 项检查结果",
+  "readiness.blocking": "阻断",
+  "readiness.limiting": "受限",
+  "readiness.note": "提示",
+  "readiness.cost": "影响",
+  "readiness.cure": "解决办法",
+
   "settings.routing": "路由",
   "settings.unmanaged": "没有规则的客户端",
   "settings.unmanagedHint": "它们的出口。REJECT 表示阻断",
