@@ -10,6 +10,7 @@ import pytest
 from egressd_lab.lab import Lab
 from egressd_lab.spec import LabSpec
 from tests.packaging import machine
+from tests.support.box import CONFIGURATION
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +25,6 @@ def box(lab: Lab, suite: str, repository: Path) -> Iterator[machine.Machine]:
     """Boot a machine as an operator has it, with the repository configured."""
     with machine.Machine(lab.router, suite, repository) as box:
         box.boot()
-        box.write("/etc/egressd/egressd.toml", machine.CONFIGURATION)
+        box.write("/etc/egressd/egressd.toml", CONFIGURATION)
         box.add_repository()
         yield box

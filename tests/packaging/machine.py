@@ -15,20 +15,17 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
-from egressd.model.errors import Failed
 from egressd_lab import netns
-from egressd_lab.device import API_PORT, Api
 from egressd_lab.host import Host
+from tests.support.box import ENVIRONMENT, Box
 from tests.support.packages import root_of
 
 BOOT_S: Final = 120.0
-START_S: Final = 120.0
-"""Seconds from a start of egressd until it is healthy, on a busy machine."""
+"""Seconds that systemd has to start everything, on a busy machine."""
 
 _BOOT: Final = """\
 set -e
@@ -83,11 +80,11 @@ exec ip netns exec "$NAMESPACE" unshare --mount --pid --uts --ipc --cgroup --for
 """
 
 
-class Machine:
+class Machine(Box):
     """One machine. A context manager: off, and all of it removed, on exit."""
 
     def __init__(self, router: Host, suite: str, repository: Path) -> None:
-        self.suite = suite
+        super().__init__(suite, router)
         self._router = router
         self._repository = repository
         self._folder = netns.RUN_DIR / f"machine-{secrets.token_hex(3)}"
@@ -123,8 +120,8 @@ class Machine:
                     "REPOSITORY": str(self._repository),
                 },
             )  # fmt: skip
-        self._await(self._has_init, "start systemd")
-        self._await(self._is_up, "boot")
+        self.wait(self._has_init, "start systemd", BOOT_S)
+        self.wait(self._is_up, "boot", BOOT_S)
 
     def _has_init(self) -> bool:
         assert self._process is not None
@@ -140,17 +137,8 @@ class Machine:
         said = self.run("systemctl", "is-system-running", check=False).strip()
         return said in ("running", "degraded")
 
-    def _await(self, check: Callable[[], bool], what: str, seconds: float = BOOT_S) -> None:
-        deadline = time.monotonic() + seconds
-        while True:
-            with suppress(OSError):
-                if check():
-                    return
-            if self._process is None or self._process.poll() is not None:
-                raise Failed(what, f"it went off: {self.console()}")
-            if time.monotonic() > deadline:
-                raise Failed(what, f"not within {seconds:.0f} s: {self.console()}")
-            time.sleep(0.1)
+    def is_on(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def console(self) -> str:
         """Return the end of what was written to the console."""
@@ -175,96 +163,15 @@ class Machine:
         with suppress(OSError):
             self._group.rmdir()
 
-    # --- Commands in it. ---
-
     def try_(self, *argv: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command; its output has errors in it."""
         spaces = ("--mount", "--pid", "--net", "--uts", "--ipc", "--cgroup", "--root", "--wd=/")
-        path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        environment = (path, "LC_ALL=C.UTF-8", "HOME=/root", "DEBIAN_FRONTEND=noninteractive")
+        environment = (f"{name}={value}" for name, value in ENVIRONMENT.items())
         return subprocess.run(
             ["nsenter", "--target", str(self._init), *spaces, "env", "-i", *environment, *argv],
             input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, check=False, timeout=900,
         )  # fmt: skip
-
-    def run(self, *argv: str, stdin: str = "", check: bool = True) -> str:
-        """Run a command and return its output. Raises Failed with it if `check`."""
-        done = self.try_(*argv, stdin=stdin)
-        if check and done.returncode:
-            raise Failed(f"run `{' '.join(argv)}`", done.stdout)
-        return done.stdout
-
-    def write(self, path: str, text: str) -> None:
-        """Write a file, with the folders above it."""
-        self.run("sh", "-c", f'mkdir -p "$(dirname {path})"; cat > {path}', stdin=text)
-
-    def exists(self, path: str) -> bool:
-        """True if there is such a file, or a link without a target."""
-        return self.try_("sh", "-c", f'[ -e "{path}" ] || [ -L "{path}" ]').returncode == 0
-
-    def apt(self, *arguments: str) -> str:
-        """Run apt-get without questions."""
-        return self.run("apt-get", "--yes", "--quiet", *arguments)
-
-    def add_repository(self) -> None:
-        """Configure the repository, and read it."""
-        file = "/etc/apt/sources.list.d/egressd.list"
-        self.write(file, f"deb [trusted=yes] file:/srv/apt {self.suite} main\n")
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Read the repository's indexes; those of Debian are there."""
-        self.apt(
-            "update",
-            "-oDir::Etc::sourcelist=/etc/apt/sources.list.d/egressd.list",
-            "-oDir::Etc::sourceparts=-",
-            "-oAPT::Get::List-Cleanup=0",
-        )
-
-    def state(self, unit: str) -> str:
-        """Return the state of a unit: ``active``, ``inactive``, …"""
-        return self.run("systemctl", "show", "-P", "ActiveState", unit).strip()
-
-    # --- egressd in it. ---
-
-    def wait_healthy(self) -> None:
-        """Wait until ``/ops/health`` answers 200. Raises Failed with the log if it does not."""
-        api = Api(self._router, "")
-
-        def is_healthy() -> bool:
-            try:
-                return api.ask("GET", "/ops/health", timeout=5).status == 200
-            except Failed:
-                return False
-
-        try:
-            self._await(is_healthy, "start egressd", START_S)
-        except Failed as error:
-            raise Failed("start egressd", f"{error}\n{self.log()}") from error
-
-    def log(self) -> str:
-        """Return the end of the log of egressd's units."""
-        return self.run("journalctl", "--no-pager", "--lines=60", "--unit=egressd-*", check=False)
-
-    def api(self) -> Api:
-        """Return the API, with the token that the machine's own command shows."""
-        return Api(self._router, self.run("egressd", "token", "show").strip())
-
-    def pids(self, part: str) -> list[int]:
-        """Return the processes with `part` in their command line, as numbered inside."""
-        return [int(pid) for pid in self.run("pgrep", "-f", part, check=False).split()]
-
-
-CONFIGURATION: Final = f"""\
-[api]
-listen = "0.0.0.0:{API_PORT}"
-[lan]
-interfaces = ["lan0"]
-[engine]
-workers = 1
-"""
-"""The operator's configuration of a machine in a lab."""
 
 
 def _control_groups() -> Path:

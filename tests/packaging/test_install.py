@@ -9,9 +9,10 @@ import pytest
 from egressd_lab.device import Api
 from egressd_lab.lab import Lab
 from egressd_lab.packets import new_token
-from tests.packaging.installed import WEB, in_force, install, rule
-from tests.packaging.machine import CONFIGURATION, Machine
+from tests.packaging.machine import Machine
+from tests.support.box import CONFIGURATION
 from tests.support.device import SERVER, eventually
+from tests.support.installed import WEB, in_force, install, rule
 from tests.support.packages import AFTER, BEFORE, ROOT, asked_for, dependencies, full, wanted
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1200)]

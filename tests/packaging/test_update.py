@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from egressd_lab.lab import Lab
-from tests.packaging.installed import WEB, in_force, install, rule
 from tests.packaging.machine import Machine
 from tests.support.device import SERVER
+from tests.support.installed import WEB, in_force, install, rule
 from tests.support.packages import AFTER, BEFORE, asked_for
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1200)]

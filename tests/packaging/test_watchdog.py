@@ -7,9 +7,9 @@ import time
 import pytest
 
 from egressd_lab.lab import Lab
-from tests.packaging.installed import WEB, install, rule
 from tests.packaging.machine import Machine
 from tests.support.device import SERVER, eventually
+from tests.support.installed import WEB, install, rule
 from tests.support.packages import BEFORE, asked_for
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1200)]

@@ -27,6 +27,7 @@ Programs and machines:
 - `tracing`, `disks`: processes whose system calls fail, file systems that are full.
 - `needs`: checks that the machine has what a test needs.
 - `packages`: Debian packages of egressd, and roots of the releases that they are tried on.
+- `box`, `installed`: a Debian machine with a package of egressd in it, emulated or in namespaces.
 - `scripts`: the programs in script/ and packaging/, as modules.
 
 Readers of what egressd writes:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
 import platform
 import re
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -69,18 +72,37 @@ def dependencies() -> list[str]:
 
 
 def root_of(suite: str) -> Path:
-    """Return the root of a release, made again if it is older than a week. Raises Failed."""
-    root = CACHE / suite
-    made = root / "etc" / "egressd-made"
+    """Return the root of a release, made again if it is older than a week. Raises Failed.
+
+    Its name has a digest of the packages in it: checkouts that need others have a root of their
+    own.
+    """
     wanted = " ".join((*_INCLUDED, *dependencies()))
-    if made.exists() and made.read_text() == wanted and time.time() - made.stat().st_mtime < KEPT_S:
-        return root
-    fresh = CACHE / f"{suite}.new"
+    root = CACHE / f"{suite}-{hashlib.sha256(wanted.encode()).hexdigest()[:8]}"
+    with locked(root):
+        made = root / "etc" / "egressd-made"
+        if not made.exists() or time.time() - made.stat().st_mtime > KEPT_S:
+            _make_root(suite, root)
+            made.write_text(wanted)
+    return root
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other processes from making what is at `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f"{path.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _make_root(suite: str, root: Path) -> None:
+    fresh = root.with_name(f"{root.name}.new")
     for old in (root, fresh):
         if old.exists():
             subprocess.run(["rm", "-r", "--one-file-system", str(old)], check=True)
-    fresh.parent.mkdir(parents=True, exist_ok=True)
-    download = "apt-get --yes --quiet --download-only install"
+    # mmdebstrap's own settings leave out recommended packages, which an operator's apt installs.
+    download = "apt-get --yes --quiet --download-only -oAPT::Install-Recommends=true install"
     argv = [
         "mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(_INCLUDED)}",
         "--skip=cleanup/apt",
@@ -95,8 +117,7 @@ def root_of(suite: str) -> Path:
         (units / unit).unlink(missing_ok=True)
         (units / unit).symlink_to("/dev/null")
     (fresh / "etc" / "machine-id").write_text("0123456789abcdef0123456789abcdef\n")
-    (fresh / "etc" / "egressd-made").write_text(wanted)
-    return fresh.rename(root)
+    fresh.rename(root)
 
 
 def _mirror() -> str:

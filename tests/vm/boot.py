@@ -175,16 +175,18 @@ def folders(shared: Path) -> list[str]:
     """Return QEMU's options for this machine's files, by two tags, and for the writable
     `shared`.
     """
-
-    def folder(name: str, tag: str, path: Path, access: str = "") -> list[str]:
-        backend = f"local,id={name},path={path},security_model=none,multidevs=remap{access}"
-        return ["-fsdev", backend, "-device", f"virtio-9p-pci,fsdev={name},mount_tag={tag}"]
-
     return [
-        *folder("root", "/dev/root", Path("/"), ",readonly=on"),
-        *folder("cached", "cached", Path("/"), ",readonly=on"),
-        *folder("shared", "shared", shared),
+        *folder("/dev/root", Path("/"), ",readonly=on"),
+        *folder("cached", Path("/"), ",readonly=on"),
+        *folder("shared", shared),
     ]
+
+
+def folder(tag: str, path: Path, access: str = "") -> list[str]:
+    """Return QEMU's options for a folder of this machine, which is mounted by `tag`."""
+    name = tag.rpartition("/")[2]
+    backend = f"local,id={name},path={path},security_model=none,multidevs=remap{access}"
+    return ["-fsdev", backend, "-device", f"virtio-9p-pci,fsdev={name},mount_tag={tag}"]
 
 
 def _command(image: Path, shared: Path) -> list[str]:

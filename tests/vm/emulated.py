@@ -1,158 +1,98 @@
-"""A Debian machine under QEMU with a disk of its own: kernel, boot order and power are real.
+"""A Debian machine under QEMU in the router of a lab: kernel, disk, boot and power cut are real.
 
-Its files are those of a minimal root of a Debian release (`packages.root_of`), read by 9p, with an
-overlay above them on the disk, an ext4 file system. Thus the machine can boot again, and loses at a
-power cut what had not reached the disk. The kernel is this machine's Debian kernel. The network
-cards end in the namespace of `tests.vm.machine.side`.
+It boots a copy of an `image.Image`. Thus it can boot again, and loses at a power cut what had not
+reached the disk. The router's namespace only joins the machine's cards to the LAN and the WAN.
 """
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from egressd.model.errors import Failed
 from egressd_lab import netns
-from tests.support.packages import root_of
+from egressd_lab.lab import Lab
+from tests.support.box import ENVIRONMENT, Box
 from tests.vm import boot
-from tests.vm.machine import (
-    CONFIGURE,
-    GATEWAY_MAC,
-    NETWORK,
-    NETWORK_UNIT,
-    Side,
-    filled,
-    make_initramfs,
-    options,
-)
+from tests.vm.image import SHARED, Image
+from tests.vm.machine import options
 
-DISK_BYTES: Final = 3 * 2**30
 PATIENCE_S: Final = 1800.0
-"""Seconds for each step: without KVM everything takes 20 to 50 times as long."""
+"""Seconds for each step: without KVM everything takes 10 to 50 times as long."""
 
-_SHARED: Final = "/srv/shared"
-"""The machine's name of the folder that it shares with this side."""
-
-_INIT: Final = """\
-#!/bin/sh
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin
-mount -t proc proc /proc
-modprobe -a overlay virtio_net virtio_blk ext4 crc32c_generic
-mount -t tmpfs tmpfs /tmp
-mount -t devtmpfs devtmpfs /dev
-mkdir /tmp/host /tmp/disk /tmp/new
-mount -t 9p -o ro,cache=loose,{ninep} cached /tmp/host
-mount -t ext4 /dev/vda /tmp/disk
-mkdir -p /tmp/disk/upper /tmp/disk/work
-mount -t overlay -o lowerdir=/tmp/host{lower},upperdir=/tmp/disk/upper,workdir=/tmp/disk/work \
-    overlay /tmp/new
-cd /tmp/new
-mkdir -p srv/apt srv/shared lib/modules
-mount --bind /tmp/host/lib/modules lib/modules
-mount --bind /tmp/host{repository} srv/apt
-mount -t 9p -o rw,{ninep} shared srv/shared
-chroot . sh /srv/shared/prepare
-umount /proc
-mount --move . /
-exec chroot . /lib/systemd/systemd
+_CARDS: Final = """\
+ip address flush dev lan0
+ip address flush dev wan1
+ip link add wan type bridge mcast_snooping 0
+ip link set wan1 master wan
+ip link set wan up
+for tap in lan0:lan-card wan:wan-card; do
+    ip tuntap add dev ${tap#*:} mode tap
+    ip link set ${tap#*:} master ${tap%:*} up
+done
 """
-
-_PREPARE: Final = (
-    """\
-set -e
-"""
-    + NETWORK_UNIT
-    + """\
-[Install]
-WantedBy=sysinit.target
-END
-cat > /etc/systemd/system/driver.service <<END
-[Unit]
-After=network.target
-[Service]
-Type=exec
-ExecStart=/bin/sh /srv/shared/driver
-StandardOutput=append:/srv/shared/said
-StandardError=append:/srv/shared/said
-[Install]
-WantedBy=multi-user.target
-END
-mkdir -p /etc/systemd/system/sysinit.target.wants /etc/systemd/system/multi-user.target.wants
-ln -sf ../network-of-others.service /etc/systemd/system/sysinit.target.wants/
-ln -sf ../driver.service /etc/systemd/system/multi-user.target.wants/
-echo net.ipv4.ip_forward=1 > /etc/sysctl.d/99-of-others.conf
-echo "deb [trusted=yes] file:/srv/apt {suite} main" > /etc/apt/sources.list.d/egressd.list
-"""
-    + CONFIGURE
-)
+"""Joins the machine's cards to the bridge of the LAN, and by another bridge to the WAN."""
 
 _DRIVER: Final = """\
-cd /srv/shared
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
+cd {shared}
 rm -f request answer
 touch up
 while true; do
     if [ -e request ]; then
         mv request running
-        sh -e running > output 2>&1
+        env -i {environment} sh running < stdin > output 2>&1
         echo $? > answer.new
         mv answer.new answer
     fi
-    sleep 0.5
+    sleep 0.2
 done
 """
+"""Runs what the other side asks for."""
 
 
-class Emulated:
-    """One machine. A context manager: off on exit. Its disk is in `folder`."""
+class Emulated(Box):
+    """One machine. Its disk is in `folder`, which is removed in the end."""
 
-    def __init__(self, folder: Path, side: Side, suite: str, repository: Path) -> None:
-        self.suite = suite
+    START_S = PATIENCE_S
+
+    def __init__(self, folder: Path, lab: Lab, image: Image, repository: Path) -> None:
+        super().__init__(image.suite, lab.client(3).host)
         self._folder = folder
-        self._side = side
+        self._router = lab.router
+        self._image = image
+        self._repository = repository
         self._shared = folder / "shared"
         self._disk = folder / "disk"
         self._process: subprocess.Popen[bytes] | None = None
-        self._shared.mkdir()
-        with self._disk.open("wb") as file:
-            file.truncate(DISK_BYTES)
-        subprocess.run(["mkfs.ext4", "-q", "-F", self._disk], check=True)
-        values = {
-            "ninep": boot.NINE_P,
-            "lower": root_of(suite),
-            "repository": repository,
-            "suite": suite,
-            "shared": _SHARED,
-            "gateway_mac": GATEWAY_MAC,
-        }
-        files = {"init": _INIT, "prepare": _PREPARE, "network": NETWORK, "driver": _DRIVER}
-        for name, text in files.items():
-            (self._shared / name).write_text(filled(text, values))
-        (self._shared / "init").chmod(0o755)
-        self._image = boot.kernel()
-        make_initramfs(self._shared, self._image)
-
-    def __enter__(self) -> Self:
-        return self
+        self._shared.mkdir(parents=True)
+        environment = shlex.join(f"{name}={value}" for name, value in ENVIRONMENT.items())
+        driver = _DRIVER.replace("{shared}", SHARED).replace("{environment}", environment)
+        (self._shared / "driver").write_text(driver)
+        copy = ("cp", "--sparse=always", "--reflink=auto", image.disk, self._disk)
+        subprocess.run(copy, check=True)
 
     def __exit__(self, *_: object) -> None:
         self.power_off()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
-    def boot(self) -> float:
-        """Boot until commands can run, and return the seconds that it took. Raises Failed."""
+    def boot(self) -> None:
+        """Boot, and wait until commands can run. Raises Failed."""
         (self._shared / "up").unlink(missing_ok=True)
+        self._router.run("sh", "-ec", f"[ -e /sys/class/net/lan-card ] || {{ {_CARDS} }}")
         begun = time.monotonic()
         with (self._folder / "console").open("ab") as console:
             self._process = subprocess.Popen(
-                netns.exec_argv(self._side.namespace, self._command()),
+                netns.exec_argv(self._router.namespace, self._command()),
                 stdin=subprocess.DEVNULL, stdout=console, stderr=console,
             )  # fmt: skip
-        self.wait((self._shared / "up").exists, "boot")
-        return time.monotonic() - begun
+        self.wait((self._shared / "up").exists, "boot", PATIENCE_S)
+        print(f"{self.suite}: booted in {time.monotonic() - begun:.0f} s")
 
     def power_off(self) -> None:
         """Cut the power."""
@@ -162,37 +102,37 @@ class Emulated:
             self._process.wait()
             self._process = None
 
-    def wait(self, check: Callable[[], bool], what: str) -> None:
-        """Wait until `check` holds. Raises Failed."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not check():
-            console = (self._folder / "console").read_text("latin-1")[-2000:]
-            if self._process is None or self._process.poll() is not None:
-                raise Failed(what, f"the machine went off: {console}")
-            if time.monotonic() > deadline:
-                raise Failed(what, f"not within {PATIENCE_S:.0f} s: {console}")
-            time.sleep(0.2)
+    def switch_off(self) -> Path:
+        """Shut down in order, and return the disk."""
+        process = self._process
+        assert process is not None
+        with suppress(Failed):  # it may go off before it answers
+            self.run("systemctl", "poweroff")
+        process.wait(PATIENCE_S)
+        return self._disk
 
-    def request(self, script: str) -> None:
-        """Have the machine run a shell script, in the background."""
-        (self._shared / "answer").unlink(missing_ok=True)
-        draft = self._shared / "draft"
-        draft.write_text(script)
+    def mount(self, tag: str, folder: str) -> None:
+        """Mount a folder of this side's; the tag ``checkout`` is that of this checkout."""
+        self.run("mkdir", "-p", folder)
+        self.run("mount", "-t", "9p", "-o", f"ro,{boot.NINE_P}", tag, folder)
+
+    def is_on(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def console(self) -> str:
+        """Return the end of what was written to the console."""
+        return (self._folder / "console").read_text("latin-1")[-2000:]
+
+    def try_(self, *argv: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a command; its output has errors in it."""
+        answer, draft = self._shared / "answer", self._shared / "draft"
+        answer.unlink(missing_ok=True)
+        (self._shared / "stdin").write_text(stdin)
+        draft.write_text(shlex.join(argv))
         draft.rename(self._shared / "request")
-
-    def run(self, script: str) -> str:
-        """Run a shell script in the machine, and return its output. Raises Failed."""
-        self.request(script)
-        answer = self._shared / "answer"
-        self.wait(answer.exists, f"run `{script}`")
+        self.wait(answer.exists, f"run `{shlex.join(argv)}`", PATIENCE_S)
         output = (self._shared / "output").read_text(errors="replace")
-        if answer.read_text().strip() != "0":
-            raise Failed(f"run `{script}`", output)
-        return output
-
-    def marked(self, name: str) -> bool:
-        """True if a script in the machine has made the file NAME in ``/srv/shared``."""
-        return (self._shared / name).exists()
+        return subprocess.CompletedProcess(argv, int(answer.read_text()), output)
 
     def _command(self) -> list[str]:
         is_slow = boot.is_emulated()
@@ -201,5 +141,8 @@ class Emulated:
             *(("nice", "-n", "10") if is_slow else ()),
             *("qemu-system-x86_64", "-accel", processor[0], "-cpu", processor[1], "-m", "1G"),
             *("-drive", f"file={self._disk},if=virtio,format=raw,cache=writeback"),
-            *options(self._shared, self._image),
+            *boot.folder("shared", self._shared),
+            *boot.folder("repository", self._repository, ",readonly=on"),
+            *boot.folder("checkout", boot.ROOT, ",readonly=on"),
+            *options(self._image.kernel, self._image.initramfs, cards=("lan-card", "wan-card")),
         ]

@@ -189,7 +189,8 @@ class Machine:
         return [
             "qemu-system-x86_64",
             *("-accel", "tcg,thread=multi", "-cpu", "max", "-m", "2G"),
-            *options(self._shared, image),
+            *boot.folders(self._shared),
+            *options(image, self._shared / "initramfs", f"init={self._shared}/init"),
         ]
 
 
@@ -201,9 +202,11 @@ def make_initramfs(shared: Path, image: Path) -> None:
     subprocess.run([make, "--mod-kversion", version, "--outfile", target], check=True)
 
 
-def options(shared: Path, image: Path) -> list[str]:
-    """Return QEMU's options for a machine with two cards that starts `init` of its shared folder
-    (qemu-system(1)).
+def options(
+    kernel: Path, initramfs: Path, *parameters: str, cards: tuple[str, str] = ("lan", "wan")
+) -> list[str]:
+    """Return QEMU's options for a machine with two cards, which end in two taps (qemu-system(1)).
+    Its kernel has these parameters, too.
     """
 
     def card(name: str, mac: str) -> list[str]:
@@ -213,13 +216,12 @@ def options(shared: Path, image: Path) -> list[str]:
     return [
         *("-smp", "2", "-no-reboot", "-display", "none", "-vga", "none"),
         *("-serial", "stdio", "-monitor", "none"),
-        *boot.folders(shared),
-        *card("lan", LAN_MAC),
-        *card("wan", WAN_MAC),
-        *("-kernel", str(image), "-initrd", str(shared / "initramfs")),
+        *card(cards[0], LAN_MAC),
+        *card(cards[1], WAN_MAC),
+        *("-kernel", str(kernel), "-initrd", str(initramfs)),
         "-append",
         "console=ttyS0 quiet loglevel=1 panic=-1 no_timer_check net.ifnames=0 mitigations=off "
-        f"init={shared}/init",
+        + " ".join(parameters),
     ]
 
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 from typing import Final
 
 from egressd_lab.lab import Lab
-from tests.packaging.machine import Machine
+from tests.support.box import Box
 from tests.support.device import SERVER
 from tests.support.packages import wanted
 
 WEB: Final = f"http://{SERVER}/"
 
 
-def install(box: Machine, version: str) -> str:
+def install(box: Box, version: str) -> str:
     """Install one version by apt, wait until it is healthy, and return apt's output."""
     said = box.apt("install", wanted(box.suite, version))
     box.wait_healthy()
     return said
 
 
-def in_force(box: Machine) -> str:
+def in_force(box: Box) -> str:
     """Return the version in force."""
     return box.run("readlink", "/opt/egressd/current").partition("+")[0]
 
 
-def rule(box: Machine, lab: Lab, number: int, target: str) -> None:
+def rule(box: Box, lab: Lab, number: int, target: str) -> None:
     """Make a rule for a client of the lab."""
     box.api().post("/rules", {"ip": lab.client(number).address, "target_node": target})
