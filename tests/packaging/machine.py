@@ -63,6 +63,7 @@ exec env -i container=egressd-test PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/syste
 """
 
 _FRESH_KERNEL: Final = """\
+sysctl -q -w net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0  # a kernel starts like this
 nft flush ruleset
 ip -4 rule flush protocol 230
 ip -6 rule flush protocol 230
