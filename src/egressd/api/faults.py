@@ -5,11 +5,13 @@
 | a body or parameter that does not fit its schema, `Invalid` | 400 |
 | `Missing`, `OverQuota`: a business failure | 200 with ``error``; 404, 409 as a problem document |
 | `Failed`: the store or the data plane | 500 |
+| `Unconfirmed`: the store cannot tell | none: the connection is closed |
 | anything else | 500, and a traceback in the log |
 """
 
 from __future__ import annotations
 
+import structlog
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -21,8 +23,11 @@ from egressd.api.endpoints import FoundEndpoint
 from egressd.api.intake import UnreadableBody
 from egressd.api.negotiation import wants_codes
 from egressd.api.problems import Problems
+from egressd.api.protocol import CONNECTION
 from egressd.api.refusals import refusal
-from egressd.model.errors import Failed, Invalid, Missing, OverQuota, told
+from egressd.model.errors import Failed, Invalid, Missing, OverQuota, Unconfirmed, told
+
+log = structlog.get_logger()
 
 
 def install(app: FastAPI, problems: Problems) -> None:
@@ -54,6 +59,13 @@ def install(app: FastAPI, problems: Problems) -> None:
     async def failed(request: Request, error: Failed) -> Response:
         return refusal(request.scope, str(error), 500)
 
+    async def unconfirmed(request: Request, error: Unconfirmed) -> Response:
+        # No answer says that the change may have been made; a 500 says that it was not.
+        log.error("a change may be stored or not", error=str(error))
+        if connection := request.scope.get(CONNECTION):
+            connection.abort()
+        return refusal(request.scope, str(error), 500)
+
     async def unforeseen(request: Request, error: Exception) -> Response:
         return internal_error(request.scope)
 
@@ -63,6 +75,7 @@ def install(app: FastAPI, problems: Problems) -> None:
     app.add_exception_handler(Missing, refused)  # type: ignore[arg-type]
     app.add_exception_handler(OverQuota, refused)  # type: ignore[arg-type]
     app.add_exception_handler(Failed, failed)  # type: ignore[arg-type]
+    app.add_exception_handler(Unconfirmed, unconfirmed)  # type: ignore[arg-type]
     app.add_exception_handler(ClientDisconnect, broken_off)  # type: ignore[arg-type]
     app.add_exception_handler(Exception, unforeseen)
 

@@ -65,6 +65,16 @@ class Failed(EgressdError):
         self.cause = cause
 
 
+class WriteConflict(Failed):
+    """The stored state is not the one that a change was built against: another has written to it
+    meanwhile. Nothing of the change was stored.
+    """
+
+
+class Unconfirmed(Failed):
+    """A change was stored or it was not: the database did not say, and cannot be asked."""
+
+
 def told(problems: Sequence[Fault] | Sequence[str]) -> str:
     """Return one text that lists the problems, the first `_TOLD_MAX` of them."""
     text = "; ".join(map(str, problems[:_TOLD_MAX]))

@@ -19,7 +19,7 @@ import structlog
 from egressd.model.bounds import ROWS_MAX
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import Outcome
-from egressd.model.errors import Failed, Invalid
+from egressd.model.errors import Failed, Invalid, Unconfirmed, WriteConflict
 from egressd.model.faults import fault
 from egressd.model.plan import Change, Plan
 from egressd.model.wording import Sentence
@@ -36,6 +36,9 @@ _THINGS: Final = {
     "lines": "VPN lines",
     "services": "proxy services",
 }
+
+_TRIES: Final = 10
+"""Times that a change is built anew because another writer was faster."""
 
 T = TypeVar("T")
 
@@ -66,6 +69,8 @@ class Ledger:
         self._changes: set[asyncio.Task[Any]] = set()
         self._state: DesiredState | None = None
         self._in_force = False
+        self._is_behind = False
+        """True if the stored state may be another one than `state`."""
         self._is_restoring = False
 
     @property
@@ -83,14 +88,14 @@ class Ledger:
     @property
     def is_in_force(self) -> bool:
         """True if netd has the current state, as far as is known; otherwise `resync` is due."""
-        return self._in_force
+        return self._in_force and not self._is_behind
 
     @property
     def phase(self) -> Literal["restoring", "running", "stopped"]:
         """``restoring`` until the state is in force, and while a backup is restored; ``stopped``
         after an operator's stop, or while the device is opened, because no rule applies then.
         """
-        if self._state is None or not self._in_force or self._is_restoring:
+        if self._state is None or not self.is_in_force or self._is_restoring:
             return "restoring"
         settings = self._state.settings
         return "stopped" if settings.stopped or settings.opened else "running"
@@ -121,6 +126,7 @@ class Ledger:
         """
         async with self._lock:
             self._in_force = False
+            await self._follow()
             epoch = await self._put_in_force()
             if edits := counted_as(self.state, epoch):
                 with suppress(Failed):  # the next connection does it
@@ -138,8 +144,9 @@ class Ledger:
         `build` is pure; its exceptions are raised here, and nothing has changed then. With
         `is_large` it runs in a thread, so that other requests are served meanwhile; with
         `is_restore` the phase is ``restoring`` while the change is made. Raises Failed if the store
-        or netd refuses; then the old state is stored and in force. Cancelling the caller does not
-        cancel the change: it is made whole, or not at all.
+        or netd refuses; then the old state is stored and in force. Raises Unconfirmed if the store
+        cannot tell whether the change is stored; then the next change finds out. Cancelling the
+        caller does not cancel the change: it is made whole, or not at all.
         """
         task = asyncio.create_task(self._change(build, is_large, is_restore))
         self._changes.add(task)
@@ -163,24 +170,38 @@ class Ledger:
         self, build: Callable[[DesiredState], Proposal[T]], is_large: bool, is_restore: bool
     ) -> Outcome[T]:
         async with self._lock:
-            before = self.state
             self._is_restoring = is_restore
-            refusal = None
             try:
-                if not self._in_force:
-                    refusal = await self._catch_up()
-                if is_large:
-                    proposal, step = await asyncio.to_thread(self._prepare, before, build)
-                else:
-                    proposal, step = self._prepare(before, build)
-                if step is None:
-                    if refusal is not None:
-                        raise refusal
-                    return Outcome(proposal.value)
-                await self._make(step)
+                for _ in range(_TRIES - 1):
+                    with suppress(WriteConflict):
+                        return await self._attempt(build, is_large)
+                    self._is_behind = True
+                return await self._attempt(build, is_large)
             finally:
                 self._is_restoring = False
-        return Outcome(proposal.value, step.notes)
+
+    async def _attempt(
+        self, build: Callable[[DesiredState], Proposal[T]], is_large: bool
+    ) -> Outcome[T]:
+        await self._follow()
+        before = self.state
+        refusal = None if self._in_force else await self._catch_up()
+        if is_large:
+            proposal, step = await asyncio.to_thread(self._prepare, before, build)
+        else:
+            proposal, step = self._prepare(before, build)
+        if step is not None:
+            await self._make(step)
+            return Outcome(proposal.value, step.notes)
+        if refusal is not None:
+            raise refusal
+        return Outcome(proposal.value)
+
+    async def _follow(self) -> None:
+        """Read the stored state if it may be another one, so that it is put in force next."""
+        if self._is_behind:
+            self._state = await self._store.load()
+            self._in_force = self._is_behind = False
 
     def _prepare(
         self, before: DesiredState, build: Callable[[DesiredState], Proposal[T]]
@@ -222,6 +243,9 @@ class Ledger:
             raise
         try:
             await self._store.commit()
+        except Unconfirmed:
+            self._is_behind = True
+            raise
         except BaseException:
             await self._take_back(step)
             raise
