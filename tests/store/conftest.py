@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -13,8 +15,11 @@ import pytest
 
 from egressd.model.desired import DesiredState
 from egressd.store.database import Database
-from tests.store.rig import SERVER, CrashServer, EditsOf, OpenDatabase
+from tests.store.rig import SERVER, CrashServer, EditsOf, OpenDatabase, Site
+from tests.support import postgres
 from tests.support.needs import Need
+
+_SITES = itertools.count()
 
 
 @pytest.fixture
@@ -77,3 +82,19 @@ async def states(tmp_path: Path, opened: OpenDatabase, edits: EditsOf) -> list[D
             if revision == 1:
                 await database.backup(tmp_path / "backup")
     return states
+
+
+@pytest.fixture(scope="session")
+def running_postgres() -> Iterator[postgres.Server]:
+    with postgres.server() as server:
+        yield server
+
+
+@pytest.fixture
+def site(need: Need, request: pytest.FixtureRequest) -> Site:
+    """A site of its own in a PostgreSQL server, which has no state yet."""
+    need("the package postgresql, and root", bool(postgres.PROGRAMS) and os.geteuid() == 0)
+    server: postgres.Server = request.getfixturevalue("running_postgres")
+    made = Site(server, f"site{next(_SITES)}")
+    made.make()
+    return made

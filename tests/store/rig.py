@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,10 +10,76 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from egressd.model.desired import Edit
+from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
 from egressd.store.database import Database
+from egressd.store.postgres.database import SiteDatabase
+from egressd.store.postgres.schema import add_member, migrate
+from egressd.store.postgres.site_store import SiteStore
+from egressd.store.sealing import SiteSeal
+from tests.support.postgres import MEMBER, OWNER, Server
 
 OpenDatabase = Callable[[Path], AbstractAsyncContextManager[Database]]
 EditsOf = Callable[[int], list[Edit]]
+
+SECRETS = ("node-password", "line-password", "line-secret", "proxy-password")
+"""The secrets in `EVERYTHING`."""
+NODE = Node(
+    id=7,
+    name="tokyo ☂",
+    protocol="ss",
+    config_json='{"a": "☂", "password": "node-password"}',
+    group="asia",
+    created_at="t",
+)
+RULE = Rule(id=1, ip="10.0.0.5/32", target_node="tokyo ☂", upload_limit_kbps=5, created_at="t")
+LINE = Line(
+    id=3,
+    type="l2tp",
+    name="l2tp_1",
+    server="vpn.example.net",
+    port=1701,
+    username="u",
+    password="line-password",
+    secret="line-secret",
+    dns_profile="custom",
+    dns_servers=("9.9.9.9", "1.1.1.1"),
+    is_enabled=False,
+)
+SERVICE = ProxyService(
+    id=2,
+    name="s",
+    outbound_interface="eth1",
+    port=8080,
+    username="u",
+    password="proxy-password",
+)
+EVERYTHING = [
+    Edit("numbers", "Group_asia", 1),
+    Edit("numbers", "Interface:eth1", 1),
+    Edit("nodes", 7, NODE),
+    Edit("rules", 1, RULE),
+    Edit("lines", 3, LINE),
+    Edit("services", 2, SERVICE),
+    Edit("whitelist", 0, Whitelist(domains="example.com", ips="192.0.2.1", node="Group_asia")),
+    Edit("settings", 0, Settings(unmanaged="DIRECT", check_interval_s=60, stopped=True)),
+]
+
+
+async def write(
+    database: Database | SiteDatabase | SiteStore, edits: list[Edit], revision: int
+) -> None:
+    await database.begin(edits, revision)
+    await database.commit()
+
+
+def rules(count: int, start: int = 1) -> list[Edit]:
+    return [
+        Edit(
+            "rules", i, Rule(id=i, ip=f"10.{i >> 16}.{i >> 8 & 255}.{i & 255}/32", target_node="x")
+        )
+        for i in range(start, start + count)
+    ]
+
 
 SERVER = Path(__file__).with_name("crash_server.py")
 
@@ -52,3 +119,32 @@ class CrashServer:
         self._process.stdin.close()
         self._process.stdout.close()
         self._process.wait(10)
+
+
+class Site:
+    """A site in a PostgreSQL server, of which this process is a member."""
+
+    def __init__(self, server: Server, name: str) -> None:
+        self.server = server
+        self.name = name
+        self.role = f"{MEMBER}_{name}"
+        self.seal = SiteSeal(hashlib.sha256(name.encode()).digest())
+
+    def make(self) -> None:
+        """Make the tables, the site and its member."""
+        owner = self.server.conninfo(OWNER)
+        migrate(owner)
+        add_member(owner, site=self.name, key_id=self.seal.key_id, member="a", role=self.role)
+
+    def database(self, conninfo: str = "", **seconds: float) -> SiteDatabase:
+        """Return the site's database, not opened, at another place if `conninfo` names one."""
+        return SiteDatabase(
+            conninfo or self.server.conninfo(self.role),
+            site=self.name,
+            seal=self.seal,
+            **seconds,
+        )
+
+    def store(self, folder: Path) -> SiteStore:
+        """Return the store of a member whose replica is in `folder`."""
+        return SiteStore(self.database(), Database(folder))

@@ -14,9 +14,10 @@ import pytest
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed
-from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
+from egressd.model.nouns import Rule
 from egressd.store import schema
 from egressd.store.database import Database
+from tests.store.rig import EVERYTHING, rules, write
 
 if TYPE_CHECKING:
     from tests.store.rig import OpenDatabase
@@ -24,138 +25,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
-NODE = Node(
-    id=7, name="tokyo ☂", protocol="ss", config_json='{"a": "☂"}', group="asia", created_at="t"
-)
-RULE = Rule(id=1, ip="10.0.0.5/32", target_node="tokyo ☂", upload_limit_kbps=5, created_at="t")
-LINE = Line(
-    id=3,
-    type="l2tp",
-    name="l2tp_1",
-    server="vpn.example.net",
-    port=1701,
-    username="u",
-    password="p",
-    secret="s",
-    dns_profile="custom",
-    dns_servers=("9.9.9.9", "1.1.1.1"),
-    is_enabled=False,
-)
-SERVICE = ProxyService(id=2, name="s", outbound_interface="eth1", port=8080)
-EVERYTHING = [
-    Edit("numbers", "Group_asia", 1),
-    Edit("numbers", "Interface:eth1", 1),
-    Edit("nodes", 7, NODE),
-    Edit("rules", 1, RULE),
-    Edit("lines", 3, LINE),
-    Edit("services", 2, SERVICE),
-    Edit("whitelist", 0, Whitelist(domains="example.com", ips="192.0.2.1", node="Group_asia")),
-    Edit("settings", 0, Settings(unmanaged="DIRECT", check_interval_s=60, stopped=True)),
-]
-
-
-async def write(database: Database, edits: list[Edit], revision: int) -> None:
-    await database.begin(edits, revision)
-    await database.commit()
-
-
-def rules(count: int, start: int = 1) -> list[Edit]:
-    return [
-        Edit(
-            "rules", i, Rule(id=i, ip=f"10.{i >> 16}.{i >> 8 & 255}.{i & 255}/32", target_node="x")
-        )
-        for i in range(start, start + count)
-    ]
-
-
 async def test_a_new_database_holds_the_empty_state(tmp_path: Path, opened: OpenDatabase) -> None:
     async with opened(tmp_path / "data") as database:
         assert await database.load() == DesiredState()
-
-
-async def test_every_kind_of_row_is_read_back_unchanged(
-    tmp_path: Path, opened: OpenDatabase
-) -> None:
-    async with opened(tmp_path) as database:
-        await write(database, EVERYTHING, 1)
-    async with opened(tmp_path) as database:
-        assert await database.load() == DesiredState().with_edits(EVERYTHING, 1)
-
-
-async def test_edits_replace_and_remove_rows(tmp_path: Path, opened: OpenDatabase) -> None:
-    disabled = Rule(id=1, ip="10.0.0.6/32", target_node="DIRECT", is_enabled=False)
-    second = [
-        Edit("rules", 1, disabled),
-        Edit("nodes", 7, None),
-        Edit("settings", 0, Settings(check_interval_s=5)),
-    ]
-    async with opened(tmp_path) as database:
-        await write(database, EVERYTHING, 1)
-        await write(database, second, 2)
-        expected = DesiredState().with_edits(EVERYTHING, 1).with_edits(second, 2)
-        assert await database.load() == expected
-
-
-async def test_unique_values_may_be_swapped_in_one_change(
-    tmp_path: Path, opened: OpenDatabase
-) -> None:
-    first, second = rules(2)
-    swapped = [
-        Edit("rules", 1, Rule(id=1, ip=second.after.ip, target_node="x")),
-        Edit("rules", 2, Rule(id=2, ip=first.after.ip, target_node="x")),
-    ]
-    async with opened(tmp_path) as database:
-        await write(database, [first, second], 1)
-        await write(database, swapped, 2)
-        by_ip = dict((await database.load()).rule_by_ip)
-        assert by_ip == {first.after.ip: 2, second.after.ip: 1}
-
-
-async def test_ids_are_never_reused(tmp_path: Path, opened: OpenDatabase) -> None:
-    async with opened(tmp_path) as database:
-        await write(database, EVERYTHING, 1)
-        await write(database, [Edit("nodes", 7, None), Edit("rules", 1, None)], 2)
-    async with opened(tmp_path) as database:
-        state = await database.load()
-        assert state.next_id("nodes") == 8
-        assert state.next_id("rules") == 2
-        assert state.next_id("Group_") == 2
-        assert state.next_id("Interface:") == 2
-
-
-async def test_a_rolled_back_write_leaves_no_trace(tmp_path: Path, opened: OpenDatabase) -> None:
-    async with opened(tmp_path) as database:
-        await write(database, rules(1), 1)
-        before = await database.load()
-        await database.begin(EVERYTHING, 2)
-        await database.rollback()
-        assert await database.load() == before
-        await write(database, EVERYTHING[:3], 2)
-
-
-async def test_an_open_transaction_is_rolled_back(tmp_path: Path, opened: OpenDatabase) -> None:
-    async with opened(tmp_path) as database:
-        await database.begin(rules(1), 1)
-        await write(database, EVERYTHING, 1)
-        assert await database.load() == DesiredState().with_edits(EVERYTHING, 1)
-        await database.begin(rules(1), 2)
-    async with opened(tmp_path) as database:
-        assert (await database.load()).revision == 1
-
-
-async def test_a_concurrent_writer_is_detected(tmp_path: Path, opened: OpenDatabase) -> None:
-    async with opened(tmp_path) as mine, opened(tmp_path) as other:
-        await write(other, rules(1), 1)
-        with pytest.raises(Failed, match="another program has written"):
-            await mine.begin(rules(1), 1)
-        await write(mine, rules(1, start=2), 2)
-        assert set((await mine.load()).rules) == {1, 2}
-
-
-async def test_a_commit_without_a_transaction_fails(tmp_path: Path, opened: OpenDatabase) -> None:
-    async with opened(tmp_path) as database:
-        with pytest.raises(Failed, match="no transaction"):
-            await database.commit()
 
 
 async def test_calls_on_a_closed_database_fail(tmp_path: Path) -> None:

@@ -44,6 +44,9 @@ _DISK: Final = (
     sqlite3.SQLITE_CANTOPEN,
 )
 """Result codes that are unrelated to the content of the file (sqlite.org/rescode.html)."""
+_CONTENT: Final = ("22", "23", "XX")
+"""Classes of PostgreSQL's error codes that are about stored data: exceptions of data, violated
+constraints, and internal errors such as damaged pages (its documentation, Appendix A)."""
 
 
 class BadDatabase(Failed):
@@ -103,11 +106,13 @@ def reported(action: str) -> Iterator[None]:
 
 
 def _is_the_disks(error: BaseException | None) -> bool:
-    """True if the error is about the disk, its free space or permissions, not the file's
+    """True if the error is about the disk or the server, space or permissions, not the stored
     content.
     """
     if isinstance(error, OSError):
         return not isinstance(error, (IsADirectoryError, NotADirectoryError))
+    if hasattr(error, "sqlstate"):  # PostgreSQL's; None if there is no connection to it
+        return not str(getattr(error, "sqlstate", None)).startswith(_CONTENT)
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF in _DISK
 
 

@@ -1,8 +1,4 @@
-"""The SQLite database behind `service`'s ``Store``.
-
-All work on the open connection is done by one thread, in order; the coroutines here only wait for
-it. A failed write leaves the stored state as it was, and writes succeed again once the disk does.
-"""
+"""The SQLite database behind `service`'s ``Store``."""
 
 from __future__ import annotations
 
@@ -10,17 +6,15 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import mkstemp
-from typing import TypeVar
 
-from sqlalchemy import Connection, Engine, RootTransaction
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from egressd.model.desired import DesiredState, Edit
+from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed
+from egressd.model.wording import Sentence
 from egressd.store import rows, schema
 from egressd.store.backup_file import read_content
 from egressd.store.backup_reader import read_apart
@@ -39,8 +33,7 @@ from egressd.store.files import (
     sync_directory,
 )
 from egressd.store.preparation import prepare
-
-T = TypeVar("T")
+from egressd.store.state_writer import StateWriter
 
 _VERIFIED_S = 300.0
 """Seconds that reading a fresh backup may take, which is egressd's own."""
@@ -48,18 +41,17 @@ _LOGS = ("-wal", "-shm", "-journal")
 """Suffixes of files that SQLite puts beside an open database, or leaves when its process ends."""
 
 
-class Database:
+class Database(StateWriter):
     """The state of one device, in ``state.db`` in a directory of the api's own.
 
-    Every method raises Failed with the action and the cause.
+    Every method raises Failed with the action and the cause. A commit is an fsync.
     """
 
     def __init__(self, directory: Path) -> None:
+        super().__init__()
         self.path = directory / "state.db"
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._place = f"the database {self.path}"
         self._engine: Engine | None = None
-        self._open_connection: Connection | None = None
-        self._transaction: RootTransaction | None = None
 
     async def open(self) -> None:
         """Open the database; create or upgrade it if necessary.
@@ -67,28 +59,11 @@ class Database:
         Reads none of the program's own files once `prepare` was called. A database that cannot be
         trusted is left as it is, and so is a log that was left without its database.
         """
-        await self._do(self._open)
+        await super().open()
 
-    async def close(self) -> None:
-        """Roll back an open transaction and close. The object cannot be used afterwards."""
-        await self._do(self._close)
-        self._thread.shutdown()
-
-    async def load(self) -> DesiredState:
-        """Return the stored state. 10,000 rules take about 0.1 s."""
-        return await self._do(self._load)
-
-    async def begin(self, edits: Sequence[Edit], revision: int) -> None:
-        """Write `edits` inside an open transaction: durable only after `commit`."""
-        await self._do(lambda: self._begin(edits, revision))
-
-    async def commit(self) -> None:
-        """Make the open transaction durable (fsync) before returning."""
-        await self._do(self._commit)
-
-    async def rollback(self) -> None:
-        """Roll back the open transaction, if there is one."""
-        await self._do(self._rollback)
+    def problems(self) -> tuple[Sentence, ...]:
+        """Return nothing: each fault is an error of the call that fails."""
+        return ()
 
     async def backup(self, path: Path) -> None:
         """Write a snapshot of the state to the file `path` (mode 0600).
@@ -131,9 +106,6 @@ class Database:
                     source.rename(f"{aside}{suffix}")
             sync_directory(self.path.parent)
         return aside
-
-    async def _do(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     # --- On the writer's thread. ---------------------------------------------------------
 
@@ -186,60 +158,13 @@ class Database:
             raise Failed(f"make the database {self.path}", "its log could not be written into it")
         move_durably(fresh, self.path)
 
-    def _close(self) -> None:
-        with reported(f"close the database {self.path}"):
-            self._rollback()
-            if self._open_connection is not None:
-                self._open_connection.close()
-                self._open_connection = None
-
-    @property
-    def _connection(self) -> Connection:
-        if self._open_connection is None:
-            raise Failed("use the database", "it is not open")
-        return self._open_connection
-
-    def _load(self) -> DesiredState:
-        with reported(f"read the database {self.path}"), self._connection.begin():
-            return rows.read_state(self._connection)
-
-    def _begin(self, edits: Sequence[Edit], revision: int) -> None:
-        connection = self._connection
-        self._rollback()  # left open by a caller that was cancelled
-        try:
-            with reported(f"write to the database {self.path}"):
-                self._transaction = connection.begin()
-                rows.write_edits(connection, edits, revision)
-        except Failed:
-            self._start_over()
-            raise
-
-    def _commit(self) -> None:
-        transaction, self._transaction = self._transaction, None
-        if transaction is None:
-            raise Failed("commit to the database", "no transaction is open")
-        try:
-            with reported(f"commit to the database {self.path}"):
-                transaction.commit()
-        except Failed:
-            self._start_over()
-            raise
-
-    def _rollback(self) -> None:
-        transaction, self._transaction = self._transaction, None
-        if transaction is not None:
-            with reported(f"roll back the database {self.path}"):
-                transaction.rollback()
-
-    def _start_over(self) -> None:
-        """Replace the connection after a failure, because a disk error can leave it unusable.
+    def _reconnect(self) -> None:
+        """Replace the connection, because a disk error can leave it unusable.
 
         The new one is opened first: while one is open, SQLite keeps the index of its log in shared
         memory, which records that the failed transaction did not happen. Closing the last one would
         make SQLite read the log again, and the log may hold that transaction whole.
         """
-        with contextlib.suppress(Failed):
-            self._rollback()
         assert self._engine is not None
         old = self._connection
         with contextlib.suppress(SQLAlchemyError, sqlite3.Error):

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Column, Connection, Table, bindparam, delete, func, insert, select, update
-from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy import Column, Connection, Table, bindparam, delete, insert, select, update
 
 from egressd.model import desired
 from egressd.model.desired import DesiredState, Edit, highest_ids
-from egressd.model.errors import Failed
+from egressd.model.errors import WriteConflict
 from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
 from egressd.store import schema
+from egressd.store.sealing import Seal
 
 _ROWS: dict[str, tuple[Table, type[msgspec.Struct]]] = {
     "nodes": (schema.nodes, Node),
@@ -26,11 +25,28 @@ _ROWS: dict[str, tuple[Table, type[msgspec.Struct]]] = {
 }
 """`DesiredState` field -> table, and the noun of its rows. Columns are named as fields."""
 
+_STATE = (
+    *(table for table, _ in _ROWS.values()),
+    schema.settings,
+    schema.numbers,
+    schema.counters,
+    schema.meta,
+)
+"""Every table that holds a part of the state."""
+
+_SECRETS = {
+    "nodes": ("config_json",),
+    "lines": ("password", "secret"),
+    "services": ("password",),
+}
+"""`DesiredState` field -> the columns of its table that hold secrets."""
+
 _SHOWN = 200
 """Characters of a reason that may repeat stored text."""
 
-_KEYS = select(func.json_each(bindparam("keys")).table_valued("value").c.value)
-_DELETE = {name: delete(table).where(table.c.id.in_(_KEYS)) for name, (table, _) in _ROWS.items()}
+_DELETE = {
+    name: delete(table).where(table.c.id == bindparam("key")) for name, (table, _) in _ROWS.items()
+}
 _INSERT = {name: insert(table) for name, (table, _) in _ROWS.items()}
 
 
@@ -40,10 +56,37 @@ def found_database(connection: Connection) -> None:
     connection.execute(insert(schema.meta), row)
 
 
-def read_state(connection: Connection) -> DesiredState:
-    """Return the stored state. Raises ValueError for a row that no egressd would have written."""
+def found_state(
+    connection: Connection, state: DesiredState, generation: str, seal: Seal | None = None
+) -> None:
+    """Replace all that is stored by a whole state, with the ids and numbers it has."""
+    for table in _STATE:
+        connection.execute(delete(table))
+    row = {"id": 0, "revision": state.revision - 1, "generation": generation}
+    connection.execute(insert(schema.meta), row)
+    edits = [
+        Edit(name, key, row)
+        for name in (*_ROWS, "numbers")
+        if name != "whitelist"
+        for key, row in getattr(state, name).items()
+    ]
+    edits += [Edit("whitelist", 0, state.whitelist), Edit("settings", 0, state.settings)]
+    write_edits(connection, edits, state.revision, seal)
+    _raise_counters(connection, dict(state.last_ids))
+
+
+def generation(connection: Connection) -> str | None:
+    """Return the UUID that the stored state was founded with; None if there is no state yet."""
+    found = connection.execute(select(schema.meta.c.generation)).scalar_one_or_none()
+    return None if found is None else str(found)
+
+
+def read_state(connection: Connection, seal: Seal | None = None) -> DesiredState:
+    """Return the stored state, with the secrets opened that `seal` has closed. Raises ValueError
+    for a row that no egressd would have written.
+    """
     tables: dict[str, dict[Any, Any]] = {
-        name: dict(_read(connection, table, noun)) for name, (table, noun) in _ROWS.items()
+        name: dict(_read(connection, name, seal)) for name in _ROWS
     }
     saved = _pairs(connection, schema.settings.c.name, schema.settings.c.value)
     tables["settings"] = {0: msgspec.convert(saved, Settings)}
@@ -64,19 +107,31 @@ def _check_address(rule: Rule) -> None:
         raise ValueError(f"rule {rule.id} has no address: {str(error)[:_SHOWN]}") from error
 
 
-def _read(
-    connection: Connection, table: Table, noun: type[msgspec.Struct]
-) -> Iterable[tuple[int, Any]]:
+def _read(connection: Connection, name: str, seal: Seal | None) -> Iterable[tuple[int, Any]]:
+    table, noun = _ROWS[name]
     for row in connection.execute(select(table)).mappings():
         # Strict: SQLite would keep a text in an integer's column.
-        yield row["id"], msgspec.convert(row, noun)
+        found = msgspec.convert(row, noun)
+        if seal is not None:
+            secrets = {
+                column: seal.open(getattr(found, column), _place(name, column, row["id"]))
+                for column in _SECRETS.get(name, ())
+            }
+            found = msgspec.structs.replace(found, **secrets)
+        yield row["id"], found
+
+
+def _place(name: str, column: str, id_: int) -> str:
+    return f"{name}/{id_}/{column}"
 
 
 def _pairs(connection: Connection, key: Column[Any], value: Column[Any]) -> dict[Any, Any]:
     return {row[0]: row[1] for row in connection.execute(select(key, value))}
 
 
-def write_edits(connection: Connection, edits: Sequence[Edit], revision: int) -> None:
+def write_edits(
+    connection: Connection, edits: Sequence[Edit], revision: int, seal: Seal | None = None
+) -> None:
     """Write `edits` as `revision`, which must follow the stored one (else Failed).
 
     All changed rows are deleted before any is inserted, so that rows may exchange names.
@@ -86,14 +141,14 @@ def write_edits(connection: Connection, edits: Sequence[Edit], revision: int) ->
         {"revision": revision},
     )
     if advanced.rowcount != 1:
-        raise Failed(
+        raise WriteConflict(
             "write to the database",
             f"it does not hold revision {revision - 1}: another program has written to it",
         )
     last = {(edit.table, edit.key): edit.after for edit in edits}
     for name in _ROWS:
         rows = {key: after for (table, key), after in last.items() if table == name}
-        _replace(connection, name, rows)
+        _replace(connection, name, rows, seal)
     if (after := last.get(("settings", 0))) is not None:
         connection.execute(delete(schema.settings))
         values = msgspec.structs.asdict(after)
@@ -108,15 +163,19 @@ def write_edits(connection: Connection, edits: Sequence[Edit], revision: int) ->
     _raise_counters(connection, highest_ids(edits))
 
 
-def _replace(connection: Connection, name: str, rows: dict[Any, Any]) -> None:
+def _replace(connection: Connection, name: str, rows: dict[Any, Any], seal: Seal | None) -> None:
     if not rows:
         return
-    connection.execute(_DELETE[name], {"keys": json.dumps(list(rows))})
+    connection.execute(_DELETE[name], [{"key": key} for key in rows])
     put = [
         {"id": key, **msgspec.structs.asdict(after)}
         for key, after in rows.items()
         if after is not None
     ]
+    if seal is not None:
+        for row in put:
+            for column in _SECRETS.get(name, ()):
+                row[column] = seal.close(row[column], _place(name, column, row["id"]))
     if put:
         connection.execute(_INSERT[name], put)
 
@@ -124,10 +183,13 @@ def _replace(connection: Connection, name: str, rows: dict[Any, Any]) -> None:
 def _raise_counters(connection: Connection, highest: dict[str, int]) -> None:
     if not highest:
         return
-    statement = upsert(schema.counters)
-    statement = statement.on_conflict_do_update(
-        index_elements=["name"],
-        set_={"value": statement.excluded.value},
-        where=statement.excluded.value > schema.counters.c.value,
-    )
-    connection.execute(statement, [{"name": n, "value": v} for n, v in highest.items()])
+    stored = _pairs(connection, schema.counters.c.name, schema.counters.c.value)
+    raised = {name: value for name, value in highest.items() if value > stored.get(name, 0)}
+    if raised:
+        connection.execute(
+            delete(schema.counters).where(schema.counters.c.name == bindparam("key")),
+            [{"key": name} for name in raised],
+        )
+        connection.execute(
+            insert(schema.counters), [{"name": n, "value": v} for n, v in raised.items()]
+        )

@@ -9,7 +9,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, Boolean, CheckConstraint, Column, Integer, MetaData, Table, Text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+)
 
 metadata = MetaData(
     naming_convention={
@@ -19,13 +29,16 @@ metadata = MetaData(
     }
 )
 
+# Ids go to 2^53. SQLite's only kind of integer has 64 bits.
+_Number = BigInteger().with_variant(Integer, "sqlite")
+
 
 def _text(name: str, *, unique: bool = False) -> Column[Any]:
     return Column(name, Text, nullable=False, unique=unique)
 
 
 def _integer(name: str) -> Column[Any]:
-    return Column(name, Integer, nullable=False)
+    return Column(name, _Number, nullable=False)
 
 
 def _switch() -> Column[Any]:
@@ -34,7 +47,7 @@ def _switch() -> Column[Any]:
 
 
 def _id() -> Column[Any]:
-    return Column("id", Integer, primary_key=True, autoincrement=False)
+    return Column("id", _Number, primary_key=True, autoincrement=False)
 
 
 nodes = Table(

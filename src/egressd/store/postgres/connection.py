@@ -1,0 +1,121 @@
+"""Connections to PostgreSQL, and what must be true of the database at the other end."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from psycopg import conninfo
+from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.pool import NullPool
+
+from egressd.model.errors import Failed, Invalid
+
+NEWEST: Final = "p0001"
+"""The schema's revision that this egressd uses (a test compares it with the migrations)."""
+CONNECT_S: Final = 3
+"""Seconds that a connection may take to come about, for each address of the server."""
+STATEMENT_MS: Final = 10_000
+"""Milliseconds that a statement may take, a wait for another writer included. It does not bound a
+COMMIT that waits for a synchronous standby: see `database.SiteDatabase`."""
+
+_PARAMETERS: Final[dict[str, Any]] = {
+    "application_name": "egressd",
+    "connect_timeout": CONNECT_S,
+    # A server that is gone without a word is noticed within seconds, in a wait for an answer
+    # (tcp_user_timeout, ms) and in silence (keepalives), see libpq's documentation, 34.1.2.
+    "tcp_user_timeout": 4000,
+    "keepalives_idle": 2,
+    "keepalives_interval": 1,
+    "keepalives_count": 2,
+    # Of several hosts, take the one that can be written to.
+    "target_session_attrs": "read-write",
+}
+
+
+class Standing(NamedTuple):
+    """The site and the member that a connection's role belongs to, and the database's schema."""
+
+    site: str
+    key_id: str
+    member: str
+    schema: str
+
+
+def check_conninfo(given: str) -> None:
+    """Raise Invalid for a text that libpq cannot read as a connection string."""
+    try:
+        conninfo.conninfo_to_dict(given)
+    except psycopg.ProgrammingError as error:
+        raise Invalid(f"cluster.database: {str(error).strip()}") from None
+
+
+def engine_on(given: str) -> Engine:
+    """Return an engine that connects as `given`, a connection string of libpq's, says."""
+    whole = conninfo.make_conninfo(**{**_PARAMETERS, **conninfo.conninfo_to_dict(given)})
+
+    def connect() -> psycopg.Connection[Any]:
+        connection = psycopg.connect(whole)
+        try:
+            connection.execute(f"SET statement_timeout = {STATEMENT_MS}")
+            connection.commit()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    return create_engine(
+        "postgresql+psycopg://",
+        creator=connect,
+        poolclass=NullPool,
+        isolation_level="READ COMMITTED",
+    )
+
+
+def driver_of(connection: Connection) -> psycopg.Connection[Any]:
+    """Return psycopg's connection beneath SQLAlchemy's."""
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, psycopg.Connection)
+    return driver
+
+
+def check_server(connection: Connection, place: str) -> None:
+    """Raise Failed unless a session's state lasts on this connection, and it can be written to."""
+    action = f"use {place}"
+    process = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+    # A pooler tells a process id of its own, and each transaction may be another server process.
+    if process != driver_of(connection).info.backend_pid:
+        raise Failed(action, "a pooler is in between: connect to PostgreSQL itself")
+    if connection.execute(text("SHOW transaction_read_only")).scalar_one() != "off":
+        raise Failed(action, "it is read-only")
+
+
+def standing(connection: Connection, place: str) -> Standing:
+    """Return what the database says of the role that has logged in.
+
+    Raises Failed if the schema is not there, if it is another one than this egressd uses, or
+    if the role is no member's.
+    """
+    action = f"use {place}"
+    there = connection.execute(text("SELECT to_regclass('schema_reader') IS NOT NULL")).scalar_one()
+    if not there:
+        raise Failed(action, "it has no tables of egressd's: run egressd cluster init")
+    schema, min_reader = connection.execute(
+        text("SELECT version_num, min_reader FROM alembic_version, schema_reader")
+    ).one()
+    if min_reader > NEWEST:
+        raise Failed(action, f"its schema {schema} is of a newer egressd: upgrade this one")
+    if schema < NEWEST:
+        raise Failed(action, f"its schema {schema} is older: run egressd cluster migrate")
+    found = connection.execute(
+        text(
+            "SELECT site.name, site.key_id, member.name"
+            " FROM member JOIN site ON site.id = member.site"
+            " WHERE member.role_name = session_user AND NOT member.is_revoked"
+        )
+    ).one_or_none()
+    if found is None:
+        role = connection.execute(text("SELECT session_user")).scalar_one()
+        raise Failed(action, f"the role {role} belongs to no member of a site")
+    site, key_id, member = found
+    return Standing(site, key_id, member, schema)

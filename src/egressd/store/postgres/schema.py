@@ -1,0 +1,93 @@
+"""The owner's work on the site's database: members have no right to any of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from psycopg import sql
+from sqlalchemy import Connection, text
+
+from egressd.model.errors import Failed
+from egressd.store.connection import reported
+from egressd.store.postgres.connection import driver_of, engine_on
+
+SCRIPTS: Final = Path(__file__).parent / "migrations"
+GROUP: Final = "egressd_member"
+"""The role that every member's role belongs to."""
+
+_LOCK: Final = 0x45475244
+"""The key of the advisory lock that one owner at a time holds: "EGRD"."""
+_LOCK_MS: Final = 2000
+"""Milliseconds to wait for locks: a migration must not stop the members for longer."""
+
+
+def migrate(conninfo: str) -> None:
+    """Bring the schema to the newest revision, in one transaction. `conninfo` connects as the
+    owner. Raises Failed.
+    """
+    # Imported here: a running service never migrates, and need not keep Alembic in memory.
+    from egressd.store.migrating import Migrations
+
+    with _as_owner(conninfo, "migrate the site's database") as connection:
+        Migrations(SCRIPTS).upgrade(connection)
+
+
+def add_member(conninfo: str, *, site: str, key_id: str, member: str, role: str) -> None:
+    """Make the site, the member and the role that it logs in as, as far as they are not there.
+
+    Raises Failed if they are there and belong together otherwise.
+    """
+    action = f"add the member {member} to the site {site}"
+    with _as_owner(conninfo, action) as connection:
+        number, key = connection.execute(
+            text(
+                "INSERT INTO site (name, key_id) VALUES (:name, :key)"
+                # An update that changes nothing returns the row that was there.
+                " ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING id, key_id"
+            ),
+            {"name": site, "key": key_id},
+        ).one()
+        if key != key_id:
+            raise Failed(action, "the site is there already, with another key than this box's")
+        found = connection.execute(
+            text(
+                "SELECT site.name, member.name FROM member JOIN site ON site.id = member.site"
+                " WHERE role_name = :role OR (site.name = :site AND member.name = :member)"
+            ),
+            {"role": role, "site": site, "member": member},
+        ).all()
+        if not found:
+            _create_role(connection, role)
+            connection.execute(
+                text("INSERT INTO member (site, name, role_name) VALUES (:site, :name, :role)"),
+                {"site": number, "name": member, "role": role},
+            )
+        elif [tuple(row) for row in found] != [(site, member)]:
+            taken = f"{found[0][1]} of the site {found[0][0]}"
+            raise Failed(action, f"the role {role} is that of the member {taken}")
+
+
+def _create_role(connection: Connection, role: str) -> None:
+    there = connection.execute(
+        text("SELECT 1 FROM pg_roles WHERE rolname = :role"), {"role": role}
+    ).first()
+    name, group = sql.Identifier(role), sql.Identifier(GROUP)
+    statements = [sql.SQL("GRANT {} TO {}").format(group, name)]
+    if there is None:
+        statements.insert(0, sql.SQL("CREATE ROLE {} LOGIN").format(name))
+    for statement in statements:
+        driver_of(connection).execute(statement)
+
+
+@contextmanager
+def _as_owner(conninfo: str, action: str) -> Iterator[Connection]:
+    """Yield a transaction that excludes every other owner's."""
+    with reported(action):
+        engine = engine_on(conninfo)
+        with engine.connect() as connection, connection.begin():
+            connection.execute(text(f"SET LOCAL lock_timeout = {_LOCK_MS}"))
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+            yield connection

@@ -1,0 +1,121 @@
+"""Debian's PostgreSQL, with data of the test's own: on a socket in a folder, and on no port."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.device import eventually
+
+PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+"""Folders of the installed versions' programs, the newest last."""
+USER = "postgres"
+OWNER = "postgres"
+"""The role that owns everything."""
+MEMBER = "egressd"
+START_S = 60.0
+_ROWS = ("-qtAX", "-F", "\t", "-v", "ON_ERROR_STOP=1")
+"""Options of psql(1): rows alone, and the exit status tells of errors."""
+"""The role of a member that has no name of its own."""
+
+
+class Server:
+    """A server. A program that reaches its socket is the role that it names."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._account = pwd.getpwnam(USER)
+        folder.chmod(0o755)  # a member has another user
+        os.chown(folder, self._account.pw_uid, self._account.pw_gid)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._run("initdb", "-D", self._data, "-A", "trust", "-U", OWNER, "--no-sync", "-E", "UTF8")
+
+    @property
+    def _data(self) -> str:
+        return str(self.folder / "data")
+
+    def conninfo(self, role: str = MEMBER) -> str:
+        """Return the connection string of a role."""
+        return f"host={self.folder} user={role} dbname=postgres"
+
+    def start(self, *settings: str) -> None:
+        """Start it unless it runs, with ``name=value`` in addition, and wait until it answers."""
+        if self._process is not None:
+            return
+        given = [f"unix_socket_directories={self.folder}", "listen_addresses=", *settings]
+        argv = ["postgres", "-D", self._data, *(word for each in given for word in ("-c", each))]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [str(PROGRAMS[-1] / argv[0]), *argv[1:]],
+                stdout=log,
+                stderr=log,
+                user=self._account.pw_uid,
+                group=self._account.pw_gid,
+                extra_groups=[],
+                cwd="/",
+            )
+        eventually(self._answers, START_S)
+
+    def kill(self) -> None:
+        """End it as a power loss would, its processes included."""
+        self._end(signal.SIGQUIT)  # "immediate shutdown": no checkpoint, so it recovers at start
+
+    def stop(self) -> None:
+        """End it, and the connections to it."""
+        self._end(signal.SIGINT)
+
+    def query(self, statement: str, role: str = OWNER) -> list[list[str]]:
+        """Return the rows of a statement's result, as texts."""
+        done = subprocess.run(
+            [PROGRAMS[-1] / "psql", *_ROWS, "-d", self.conninfo(role), "-c", statement],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise AssertionError(done.stderr.strip())
+        return [line.split("\t") for line in done.stdout.splitlines()]
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self.folder / "log").read_text()
+        probe = [str(PROGRAMS[-1] / "pg_isready"), "-q", "-h", str(self.folder)]
+        return subprocess.run(probe, check=False).returncode == 0
+
+    def _end(self, number: int) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait()
+            self._process = None
+
+    def _run(self, program: str, *arguments: str) -> None:
+        subprocess.run(
+            [str(PROGRAMS[-1] / program), *arguments],
+            user=self._account.pw_uid,
+            group=self._account.pw_gid,
+            extra_groups=[],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            cwd="/",
+        )
+
+
+@contextmanager
+def server() -> Iterator[Server]:
+    """Run a server in a folder of its own, in memory if possible, until the block ends."""
+    memory = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(prefix="egressd-pg-", dir=memory if memory.is_dir() else None))
+    running = Server(folder)
+    try:
+        running.start()
+        yield running
+    finally:
+        running.kill()
+        shutil.rmtree(folder)
