@@ -693,6 +693,14 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         "the timed backup to folder is late: neither egressd-timed-backup.timer nor `egressd serve`"
         " makes it",
     ),
+    "site-away": (
+        {"reason": "reason"},
+        "the site's database cannot be used, so that no change can be made: reason",
+    ),
+    "site-replica-behind": (
+        {"reason": "reason"},
+        "the replica of the site's configuration on this box is out of date: reason",
+    ),
     "asked-by": ({"name": "name"}, "by name"),
     "asked-directly": ({}, "directly"),
     "asked-locally": ({}, "locally"),

@@ -39,6 +39,7 @@ from egressd.app import (
     logs,
     machine_check,
     readiness,
+    site,
     tls,
     update_record,
     welcome,
@@ -62,7 +63,6 @@ from egressd.netd.system import privileges
 from egressd.store.api_token import ApiToken
 from egressd.store.connection import BadDatabase
 from egressd.store.console import ConsoleStore
-from egressd.store.database import Database
 from egressd.store.files import prepare_directory
 from egressd.store.occupancy import occupied
 from egressd.store.preparation import prepare
@@ -127,7 +127,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     when_supervisor_ends(end)
-    database = Database(settings.api_data)
+    store = site.store_of(settings)
 
     async def resync() -> None:
         await cases.ledger.resync()
@@ -154,14 +154,14 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     console_store = ConsoleStore(settings.api_data)
     resolvers = DeviceResolvers(settings.dns, roles=settings.roles)
     cases = UseCases(
-        database,
+        store,
         netd,
         resolvers=lambda: resolvers.current,
         clock=lambda: utc_text(time.time()),
         licensing=licensing,
         own_ports=settings.own_ports,
         around=lambda: look_around(settings.roles, settings.dns.local),
-        archive=database,
+        archive=store,
         folder=settings.api_data,
         changes=console_store,
         publish=hub.publish,
@@ -169,6 +169,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         own_problems=lambda: (
             *bounds.problems(),
             *console.problems(),
+            *store.problems(),
             *update_record.problems(settings.data.dir),
             *backups.problems(),
         ),
@@ -202,7 +203,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         ),
     )
     try:
-        await database.open()
+        await store.open()
         await cases.ledger.load()
     except BadDatabase as error:
         await _halt(settings, str(error))
@@ -231,7 +232,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         for task in background:
             task.cancel()
         await asyncio.wait(background)
-        await database.close()
+        await store.close()
 
 
 def _started(settings: config.Config) -> None:

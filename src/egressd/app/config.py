@@ -8,6 +8,7 @@ kept in the database instead.
 from __future__ import annotations
 
 import os
+import socket
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -84,6 +85,10 @@ def _line(value: Any) -> str:
     if not isinstance(value, str) or not value or has_control_characters(value):
         raise ValueError("must be text in quotes, of one line and not empty")
     return value
+
+
+def _line_or_empty(value: Any) -> str:
+    return "" if value == "" else _line(value)
 
 
 def _folder(value: Any) -> Path:
@@ -266,6 +271,17 @@ class Console:
 
 
 @dataclass(frozen=True)
+class Cluster:
+    database: str = field(default="", metadata=reads(_line_or_empty))
+    """Connection string of the PostgreSQL database that holds the configuration (libpq's
+    documentation, 34.1.1). If empty: the configuration is in a file of this box's own."""
+    site: str = field(default="", metadata=reads(_line_or_empty))
+    """The site whose configuration this box has in common with the site's other boxes."""
+    member: str = field(default_factory=socket.gethostname, metadata=reads(_line))
+    """This box's name in the site."""
+
+
+@dataclass(frozen=True)
 class Config:
     """A whole configuration file."""
 
@@ -281,6 +297,7 @@ class Config:
         default=LicenseConfig(), metadata=reads(toml.table(LicenseConfig))
     )
     console: Console = field(default=Console(), metadata=reads(toml.table(Console)))
+    cluster: Cluster = field(default_factory=Cluster, metadata=reads(toml.table(Cluster)))
 
     @property
     def api_data(self) -> Path:
@@ -339,6 +356,8 @@ def read(document: Mapping[str, Any]) -> Config:
                 raise Invalid(f"local.interfaces: {min(both)} is in {name}.interfaces already")
         if problems := [*_source_problems(settings)]:
             raise Invalid(*problems)
+        if bool(settings.cluster.database) != bool(settings.cluster.site):
+            raise Invalid("cluster.database and cluster.site: must both be set, or neither")
     except toml.Faults as faults:
         raise Invalid(*toml.sentences(faults)) from None
     return settings

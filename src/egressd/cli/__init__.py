@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "update": "egressd.cli.update:update",
     "uninstall": "egressd.cli.uninstall:uninstall",
     "config": "egressd.cli.configuration:config_",
+    "cluster": "egressd.cli.cluster:cluster",
     "license": "egressd.cli.license:license_",
     "completion": "egressd.cli.completion:completion",
 }

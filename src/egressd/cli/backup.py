@@ -150,6 +150,11 @@ def _is_there(folder: Path) -> bool:
 
 
 async def _restore_offline(settings: Config, file: Path, *, set_aside: bool, older: bool) -> None:
+    if settings.cluster.database:
+        raise Failed(
+            f"put {file} back",
+            "the configuration is the site's: start the service, and restore then",
+        )
     from egressd.app.surroundings import look_around
     from egressd.service.restored import RestoreChecks
 

@@ -525,6 +525,11 @@ SENTENCES: Final[Mapping[str, str]] = {
         "the timed backup to {folder} is late: neither egressd-timed-backup.timer nor `egressd "
         "serve` makes it"
     ),
+    # The site's database.
+    "site-away": "the site's database cannot be used, so that no change can be made: {reason}",
+    "site-replica-behind": (
+        "the replica of the site's configuration on this box is out of date: {reason}"
+    ),
     # Resolvers.
     "asked-by": "by {name}",
     "asked-directly": "directly",

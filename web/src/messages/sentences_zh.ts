@@ -341,6 +341,9 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   // Timed backups.
   "timed-backup-failed": "定时备份到 {folder} 失败：{reason}",
   "timed-backup-late": "到 {folder} 的定时备份已延误：egressd-timed-backup.timer 和 `egressd serve` 均未执行备份",
+  // The site's database.
+  "site-away": "站点数据库无法使用，因此不能修改配置：{reason}",
+  "site-replica-behind": "本设备上的站点配置副本已过期：{reason}",
   // Resolvers.
   "asked-by": "经 {name} 查询",
   "asked-directly": "直接查询",

@@ -1,0 +1,88 @@
+"""The store that the configuration asks for: this box's own, or that of the site it belongs to."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from pathlib import Path
+from typing import Protocol
+
+from egressd.app.config import Config
+from egressd.model.errors import Failed, Invalid
+from egressd.model.wording import Sentence
+from egressd.service.ports import Archive, Store
+from egressd.store.database import Database
+from egressd.store.files import replace_durably
+from egressd.store.sealing import KEY_BYTES, SiteSeal
+
+
+class Configuration(Store, Archive, Protocol):
+    """A store with its archive."""
+
+    async def open(self) -> None:
+        """Open it. Raises Failed, and BadDatabase if the stored data cannot be trusted."""
+        ...
+
+    async def close(self) -> None:
+        """Close it."""
+        ...
+
+    def problems(self) -> tuple[Sentence, ...]:
+        """Return sentences about what an operator should mend."""
+        ...
+
+
+def store_of(settings: Config) -> Configuration:
+    """Return the store; nothing is opened yet. Raises EgressdError.
+
+    The modules for a site are imported here: a box of its own never loads them.
+    """
+    database = Database(settings.api_data)
+    if not settings.cluster.database:
+        return database
+    from egressd.store.postgres.connection import check_conninfo
+    from egressd.store.postgres.database import SiteDatabase
+    from egressd.store.postgres.site_store import SiteStore
+
+    check_conninfo(settings.cluster.database)
+    site = SiteDatabase(
+        settings.cluster.database, site=settings.cluster.site, seal=SiteSeal(site_key(settings))
+    )
+    return SiteStore(site, database)
+
+
+def site_key(settings: Config) -> bytes:
+    """Return the key that the site's secrets are sealed with. Raises Failed if there is none."""
+    path = _key_path(settings)
+    try:
+        key = base64.b64decode(path.read_bytes(), validate=True)
+    except FileNotFoundError:
+        raise Failed(
+            "read the site's key", f"{path} is missing: run egressd cluster init"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise Failed("read the site's key", str(error)) from error
+    if len(key) != KEY_BYTES:
+        raise Failed("read the site's key", f"{path} has not {KEY_BYTES} bytes in base64")
+    return key
+
+
+def ensure_site_key(settings: Config) -> bytes:
+    """Return the site's key; make one, for the folder's owner, if there is none. Raises Failed."""
+    path = _key_path(settings)
+    if not path.exists():
+        try:
+            replace_durably(path, base64.b64encode(secrets.token_bytes(KEY_BYTES)))
+        except OSError as error:
+            raise Failed("write the site's key", str(error)) from error
+    return site_key(settings)
+
+
+def _key_path(settings: Config) -> Path:
+    return settings.api_data / "site-key"
+
+
+def require_site(settings: Config) -> None:
+    """Raise Invalid unless the configuration names a site and its database."""
+    if not settings.cluster.database or not settings.cluster.site:
+        raise Invalid("cluster.database and cluster.site: must be set in the configuration first")
