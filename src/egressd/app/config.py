@@ -234,8 +234,8 @@ class Dns:
 
 
 def _workers() -> int:
-    """Return one worker for each processor that may be used, within 2 to 4: not all targets may be
-    in one worker, and each worker takes 38 MB.
+    """Return one worker for each processor that may be used, within 2 to 4: many targets must not
+    be in one worker, and each worker takes 38 MB.
     """
     return min(max(len(os.sched_getaffinity(0)), 2), 4)
 
@@ -244,7 +244,8 @@ def _workers() -> int:
 class Engine:
     user: str = field(default="egressd-engine", metadata=reads(_line))
     workers: int = field(default_factory=_workers, metadata=reads(toml.number(1, 64)))
-    """Worker processes that engine instances are spread over."""
+    """Worker processes that engine instances are spread over, at most: one for each 16 instances is
+    started."""
 
 
 def _mode(given: Any) -> Mode:

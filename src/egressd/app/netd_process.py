@@ -154,7 +154,7 @@ async def _serve(settings: config.Config) -> None:
     await reconciler.guard()
     readiness.announce("clients without a rule are blocked; the plan is not in force yet")
     _reserve_ports(settings, api.pw_uid)
-    await asyncio.gather(pool.open(), reconciler.limit())
+    await asyncio.gather(pool.open(_served_targets(reconciler.plan)), reconciler.limit())
     async with contextlib.AsyncExitStack() as stack:
         # Before the start, which may take seconds: a flush meanwhile must be noticed.
         await stack.enter_async_context(ForeignChanges(reconciler.reload))
@@ -312,6 +312,11 @@ def _reserve_ports(settings: config.Config, uid: int) -> None:
     reserved.open()
     for port in settings.own_ports:
         reserved.hold(f"api:{port}", port)
+
+
+def _served_targets(plan: Plan) -> int:
+    """Return the number of targets that instances start for with the plan."""
+    return sum(not each.standby and not each.port for each in plan.instances.values())
 
 
 def _descriptors_of_workers(wanted: int) -> int:

@@ -441,7 +441,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     ),
     "little-memory": "the machine has {mib} MiB of memory",
     "little-memory-cost": "large configurations and imports may need more; 1 GB is recommended",
-    "little-memory-cure": "[engine] workers = 1 saves a worker's memory",
+    "little-memory-cure": "[engine] workers = 1 saves memory with more than 16 targets in use",
     "forwards-already": "this machine forwards packets now",
     "forwards-already-cost": "once egressd runs, clients without a rule are blocked",
     "forwards-already-cure": (

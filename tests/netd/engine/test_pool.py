@@ -33,7 +33,7 @@ from tests.support.engine import (
     unheard,
     worker_pids,
 )
-from tests.support.netns import Namespace, eventually
+from tests.support.netns import Namespace, eventually, is_alive
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("inside")]
 
@@ -74,12 +74,119 @@ async def test_stopping_a_successor_leaves_its_predecessor(run_dir: Path) -> Non
         assert await accepts(old.port)
 
 
-async def test_instances_are_spread_evenly(run_dir: Path) -> None:
+async def test_another_worker_starts_for_each_sixteen_instances(run_dir: Path) -> None:
     async with opened(run_dir, 3) as pool:
-        many = await asyncio.gather(*(pool.start(target(f"node:{n}")) for n in range(30)))
-        assert len({running.port for running in many}) == 30
+        assert [*pool.workers()] == [1], "before the first instance"
+        few = [await pool.start(target(f"node:{n}")) for n in range(16)]
+        assert worker_pids(run_dir) == [running.pid for running in few[:1]]
+        assert len({running.pid for running in few}) == 1
+        more = await pool.start(target("node:16"))
+        assert more.worker == 2
+        assert await accepts(more.port)
+        many = [*few, more]
+        many += await asyncio.gather(*(pool.start(target(f"node:{n}")) for n in range(17, 60)))
+        assert len({running.port for running in many}) == 60
         counts = [sum(running.worker == slot for running in many) for slot in (1, 2, 3)]
-        assert counts == [10, 10, 10]
+        assert counts == [20, 20, 20]
+        assert {running.pid for running in many} == {*worker_pids(run_dir)} == {*pool.pids()}
+
+
+async def test_the_workers_of_a_known_number_of_instances_start_at_once(run_dir: Path) -> None:
+    pool = Pool(run_dir, ACCOUNT, 4, on_lost=unheard, on_trouble=unheard, mapped=tuple)
+    await pool.open(33)
+    assert [*pool.workers()] == [1, 2, 3]
+    await pool.close()
+
+
+async def test_a_connection_continues_while_another_worker_starts_and_ends(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("egressd.netd.engine.workers._IDLE_S", 0.05)
+    inbound = {"type": "http", "listen": "127.0.0.1", "listen_port": 9000}
+    config = document({"type": "direct"}, inbounds=[inbound])
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(100):
+            writer.write(data)
+        writer.close()
+
+    async with opened(run_dir, 2) as pool, await asyncio.start_server(echo, "127.0.0.1", 9001):
+        first = await pool.start(Document(key="node:0", config=config))
+        reader, writer = await asyncio.open_connection("127.0.0.1", 9000)
+        writer.write(b"CONNECT 127.0.0.1:9001 HTTP/1.1\r\nHost: 127.0.0.1:9001\r\n\r\n")
+        assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+
+        async def passes(data: bytes) -> bool:
+            writer.write(data)
+            async with asyncio.timeout(5):
+                return await reader.readexactly(len(data)) == data
+
+        assert await passes(b"alone")
+        more = [await pool.start(target(f"node:{n}")) for n in range(1, 20)]
+        assert {running.worker for running in more} == {1, 2}
+        assert await passes(b"beside another worker")
+        second = pool.workers()[2]
+        for running in more:
+            await pool.stop(running)
+        await eventually(lambda: worker_pids(run_dir) == [first.pid])
+        assert not is_alive(second)
+        await eventually(lambda: not [*run_dir.glob("worker-2.*")])
+        assert await passes(b"after its end")
+        writer.close()
+        # It is started again upon need, with what is asked meanwhile.
+        again = await asyncio.gather(*(pool.start(target(f"node:{n}")) for n in range(1, 20)))
+        assert all([await accepts(running.port) for running in again])
+        assert len(worker_pids(run_dir)) == 2
+        assert pool.running()["node:0"] == first
+
+
+async def test_instances_that_start_as_a_worker_ends_are_served(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("egressd.netd.engine.workers._IDLE_S", 0.01)
+    async with opened(run_dir, 2) as pool:
+        few = [await pool.start(target(f"node:{n}")) for n in range(16)]
+        for turn in range(6):
+            running = await pool.start(target("node:16"))
+            assert await accepts(running.port)
+            await pool.stop(running)
+            if turn % 2:
+                await eventually(lambda: len(pool.workers()) == 1)
+        await eventually(lambda: worker_pids(run_dir) == [few[0].pid])
+        assert {*pool.running()} == {running.key for running in few}
+
+
+async def test_the_worker_of_proxy_services_ends_without_them(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("egressd.netd.engine.workers._IDLE_S", 0.05)
+    inbound = {"type": "socks", "listen": "127.0.0.1", "listen_port": 80}
+    async with opened(run_dir, 2) as pool:
+        for _ in range(2):
+            running = await pool.start(service("service:1", inbound))
+            assert await accepts(80)
+            assert [*pool.workers()] == [SERVICES, 1]
+            await pool.stop(running)
+            await eventually(lambda: [*pool.workers()] == [1])
+            await eventually(lambda: not [*run_dir.glob(f"worker-{SERVICES}.*")])
+
+
+async def test_successors_of_all_instances_start_in_as_few_workers_as_suffice(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("egressd.netd.engine.workers._IDLE_S", 0.05)
+    async with opened(run_dir, 2) as pool:
+        many = [await pool.start(target(f"node:{n}")) for n in range(20)]
+        for running in many[2:16]:
+            await pool.stop(running)
+        kept = [*many[:2], *many[16:]]
+        assert {running.worker for running in kept} == {1, 2}
+        new = await asyncio.gather(*(pool.start(target(running.key)) for running in kept))
+        assert {running.worker for running in new} == {2}
+        for running in kept:
+            await pool.stop(running)
+        await eventually(lambda: [*pool.workers()] == [2])
+        assert pool.running() == {running.key: running for running in new}
 
 
 async def test_a_port_of_another_program_is_skipped(run_dir: Path) -> None:
@@ -142,13 +249,18 @@ async def test_a_later_pool_adopts_running_instances(run_dir: Path) -> None:
     first = Pool(run_dir, ACCOUNT, 2, on_lost=unheard, on_trouble=unheard, mapped=tuple)
     await first.open()
     old = await first.start(target("node:1"))
-    pids = first.pids()
     new = await first.start(target("node:1"))
-    other = await first.start(target("node:2"))
+    others = [await first.start(target(f"node:{n}")) for n in range(4, 22)]
+    pids = first.pids()
+    assert len(pids) == 2
+    other = others.pop()
+    assert other.worker == 2
+    for running in others:
+        await first.stop(running)
     first.release()
     async with opened(run_dir, 2) as pool:
         assert pool.pids() == pids
-        assert pool.running() == {"node:1": new, "node:2": other}
+        assert pool.running() == {"node:1": new, "node:21": other}
         assert pool.superseded() == [old]
         fresh = await pool.start(target("node:3"))
         assert fresh.port not in {old.port, new.port, other.port}
@@ -178,19 +290,23 @@ def test_workers_survive_a_killed_netd(namespace: Namespace, run_dir: Path) -> N
 
 async def test_closing_the_pool_ends_every_worker(run_dir: Path) -> None:
     async with opened(run_dir, 2) as pool:
+        await asyncio.gather(*(pool.start(target(f"node:{n}")) for n in range(17)))
         await pool.try_configs(["{}"])
         assert len(worker_pids(run_dir)) == 3
     assert worker_pids(run_dir) == []
 
 
-async def test_a_smaller_pool_drains_the_surplus_workers(run_dir: Path) -> None:
+async def test_a_smaller_pool_drains_the_surplus_workers(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("egressd.netd.engine.workers._IDLE_S", 0.05)
     first = Pool(run_dir, ACCOUNT, 2, on_lost=unheard, on_trouble=unheard, mapped=tuple)
     await first.open()
-    runs = [await first.start(target(f"node:{n}")) for n in range(2)]
+    runs = [await first.start(target(f"node:{n}")) for n in range(17)]
     first.release()
     async with opened(run_dir, 1) as pool:
         assert pool.running() == {running.key: running for running in runs}
-        assert (await pool.start(target("node:2"))).worker == 1
+        assert (await pool.start(target("node:17"))).worker == 1
         await pool.stop(next(running for running in runs if running.worker == 2))
         await eventually(lambda: len(worker_pids(run_dir)) == 1)
         assert pool.problems() == ()
@@ -202,19 +318,19 @@ async def test_a_lost_worker_is_reported_and_replaced(
 ) -> None:
     lost: list[list[Running]] = []
     async with opened(run_dir, 2, lost.append) as pool:
-        runs = [await pool.start(target(f"node:{n}")) for n in range(4)]
+        runs = [await pool.start(target(f"node:{n}")) for n in range(18)]
         victim, other = pool.pids()
         gone = [running for running in runs if running.pid == victim]
         os.kill(victim, signal_number)
         await eventually(lambda: bool(lost), timeout_s=5)
         assert lost == [gone]
         assert set(pool.running()) == {r.key for r in runs if r.pid == other}
-        again = [await pool.start(target(running.key)) for running in gone]
+        again = await asyncio.gather(*(pool.start(target(running.key)) for running in gone))
         assert all([await accepts(running.port) for running in again])
         await eventually(lambda: len(pool.pids()) == 2)
         assert pool.pids()[1] == other
         assert pool.problems() == ()
-        assert (await pool.start(target("node:9"))).worker == 1
+        assert {running.pid for running in again} == {pool.pids()[0]}
 
 
 async def test_instances_of_a_lost_worker_start_on_its_successor(run_dir: Path) -> None:
@@ -236,7 +352,7 @@ async def test_without_a_successor_instances_start_on_another_worker(
         raise OSError("there is no memory")
 
     async with opened(run_dir, 2) as pool:
-        runs = [await pool.start(target(f"node:{n}")) for n in range(4)]
+        runs = [await pool.start(target(f"node:{n}")) for n in range(18)]
         victim, other = pool.pids()
         monkeypatch.setattr(launch, "spawn", no_process)
         os.kill(victim, signal.SIGKILL)
@@ -250,11 +366,11 @@ async def test_proxy_services_have_a_separate_worker(run_dir: Path) -> None:
     wanted = service("service:1", inbound)
     async with opened(run_dir, 2) as pool:
         clients = [await pool.start(target(f"node:{n}")) for n in range(4)]
-        assert len(pool.pids()) == 2
+        assert len(pool.pids()) == 1
         running = await pool.start(wanted)
         assert running.worker == SERVICES
         assert running.pid not in {each.pid for each in clients}
-        assert len(pool.pids()) == 3
+        assert len(pool.pids()) == 2
         # Even if it has the fewest, it takes none of the others.
         assert (await pool.start(target("node:9"))).worker != SERVICES
         pool.release()
@@ -295,7 +411,7 @@ async def test_a_worker_that_keeps_dying_is_replaced_with_growing_delays(run_dir
 async def test_without_a_worker_a_start_fails_with_its_reason(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("egressd.netd.engine.pool._WORKER_WAIT_S", 0.5)
+    monkeypatch.setattr("egressd.netd.engine.workers._WAIT_S", 0.5)
 
     # The worker itself refuses root's account.
     pool = Pool(run_dir, launch.Account(0, 0), 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
@@ -312,17 +428,17 @@ async def test_without_a_worker_a_start_fails_with_its_reason(
 async def test_a_configuration_that_crashes_the_engine_is_quarantined(run_dir: Path) -> None:
     lost: list[list[Running]] = []
     async with opened(run_dir, 2, lost.append) as pool:
-        bystanders = [await pool.start(target(f"node:{n}")) for n in range(2)]
+        bystanders = [await pool.start(target(f"node:{n}")) for n in range(17)]
         with pytest.raises(Failed, match=rf"crashes on its configuration .*{STACK_IS_FULL}"):
-            await pool.start(target("node:7", **CRASHES))
+            await pool.start(target("node:99", **CRASHES))
         assert len(lost) == 1
         survivor = next(r for r in bystanders if r not in lost[0])
         pids = set(pool.pids())
         with pytest.raises(Failed, match="started again when that changes"):
-            await pool.start(target("node:7", **CRASHES))
+            await pool.start(target("node:99", **CRASHES))
         assert pids <= set(pool.pids())
         assert await accepts(survivor.port)
-        await pool.start(target("node:7"))
+        await pool.start(target("node:99"))
 
 
 async def test_a_quarantined_configuration_is_tried_before_it_starts_again(

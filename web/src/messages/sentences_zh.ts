@@ -296,7 +296,7 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   "no-dhcp-cure": "docs/deployment.md 有 dnsmasq 的配置文件；或在您的 DHCP 服务器上设置网关",
   "little-memory": "本机有 {mib} MiB 内存",
   "little-memory-cost": "大型配置和导入可能需要更多内存；建议 1 GB",
-  "little-memory-cure": "[engine] workers = 1 可省下一个工作进程的内存",
+  "little-memory-cure": "使用中的目标超过 16 个时，[engine] workers = 1 可节省内存",
   "forwards-already": "本机现在就在转发数据包",
   "forwards-already-cost": "egressd 运行后，没有规则的客户端被阻断",
   "forwards-already-cure": "阅读 docs/deployment.md 的 Before the first start，并尽快添加规则",

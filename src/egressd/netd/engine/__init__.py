@@ -6,6 +6,8 @@ that an engine that crashes on one does no harm.
 
 In netd:
 - `pool`: the only interface for the reconciler: start, stop, running, try, measure.
+- `slots`: the number of workers, and the worker of an instance, as a pure decision; `workers`: the
+  workers, started and ended by it.
 - `slot`: a place for a worker, kept occupied; `process`: the worker in it, asked and watched;
   `launch`: processes on the machine, started and found; `scope`: a control group for each.
 - `trial`: the trial worker's work; `quarantine`: configurations that crash the engine.

@@ -57,7 +57,12 @@ def log_path(socket_path: Path) -> Path:
 
 
 def remove_files(socket_path: Path) -> None:
-    """Remove the files of a worker that has ended. One that cannot be removed does no harm."""
+    """Remove the files of a worker that has ended; do nothing if one lives. A file that cannot be
+    removed does no harm.
+    """
+    with suppress(OSError), lock_path(socket_path).open(encoding="ascii") as lock:
+        if _is_locked(lock):
+            return
     for path in (socket_path, log_path(socket_path), lock_path(socket_path)):
         with suppress(OSError):
             path.unlink()

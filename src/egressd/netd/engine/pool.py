@@ -1,4 +1,4 @@
-"""The pool: every engine instance of the device, spread over a few worker processes.
+"""The pool: every engine instance of the device, in as few worker processes as suffice.
 
 An instance is never changed: its successor is started on a port of its own, and once the kernel
 sends clients there, the old one is stopped. Workers outlive netd; a pool that opens on the same
@@ -19,7 +19,7 @@ import structlog
 from egressd.model.errors import Failed, Invalid
 from egressd.model.messages import Delay
 from egressd.model.wording import Sentence, say
-from egressd.netd.engine import answers, launch
+from egressd.netd.engine import answers
 from egressd.netd.engine.document import Document
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.listeners import Listeners
@@ -35,27 +35,23 @@ from egressd.netd.engine.protocol import (
 )
 from egressd.netd.engine.quarantine import Quarantine, Quarantined
 from egressd.netd.engine.rule_sets import RuleSets
-from egressd.netd.engine.slot import SERVICES, Running, Slot
+from egressd.netd.engine.slot import Running, Slot
 from egressd.netd.engine.trial import Trials
 from egressd.netd.engine.urls import parse_url
+from egressd.netd.engine.workers import Workers
 from egressd.netd.kernel import udp_ports
-from egressd.netd.system import orphans
 from egressd.netd.system.port_range import PortRange
 from egressd.planner.registry import ENGINE_PORTS
 
 log = structlog.get_logger()
 
 SIZE: Final = 4
-"""Number of workers of a pool, besides that of proxy services. Starting an instance takes longer
-the more its worker runs (10 ms at 100, over 100 ms at 1,000), and a worker that dies takes only its
-own instances along."""
+"""Number of workers of a pool at most, besides that of proxy services. Starting an instance takes
+longer the more its worker runs (10 ms at 100, over 100 ms at 1,000), and a worker that dies takes
+only its own instances along."""
 
 _START_S: Final = 20.0
 _STOP_S: Final = 10.0
-_WORKER_WAIT_S: Final = 10.0
-"""Seconds that a start waits for a worker when none is alive."""
-_LOOK_S: Final = 0.2
-"""Seconds between checks whether an expected worker is still expected."""
 _PORT_TRIES: Final = 100
 """Number of ports taken by other programs after which a start fails."""
 
@@ -69,7 +65,7 @@ class _Declined(Exception):
 
 
 class Pool:
-    """Starts and stops instances, and watches over the workers that run them.
+    """Starts and stops instances, and watches over the workers that run them, `size` at most.
 
     Workers run as `account` says. `run_dir` is made, for root only. `on_lost` is called with the
     instances that went down with a worker; `running` no longer contains them. `on_trouble` is
@@ -90,28 +86,30 @@ class Pool:
     ) -> None:
         self.uid = account.uid
         self._run_dir = run_dir
-        self._account = account
-        self._size = size
         self._on_lost = on_lost
-        self._on_trouble = on_trouble
         self._mapped = mapped
         self._answers_problem = ""
-        self._slots: dict[int, Slot] = {}
+        self._workers = Workers(
+            run_dir,
+            account,
+            size,
+            on_arrival=self._arrived,
+            on_loss=self._lost,
+            on_trouble=on_trouble,
+        )
         self._instances: dict[str, list[Running]] = {}
         self._ports = PortRange(ENGINE_PORTS, f"all {len(ENGINE_PORTS)} engine ports are taken")
-        self._arrival = asyncio.Event()
         self._undoing: set[asyncio.Task[None]] = set()
-        self._opening_services = asyncio.Lock()
         self.rule_sets = RuleSets(run_dir, account.gid)
         """The files that instances may refer to; they must be put there before the instances
         start."""
-        self._trials = Trials(run_dir / "trial.sock", self._account)
+        self._trials = Trials(run_dir / "trial.sock", account)
         self._quarantine = Quarantine(self._trials)
 
     # --- Opening and closing. -----------------------------------------------------------------
 
-    async def open(self) -> None:
-        """Adopt the living workers, and start the missing ones.
+    async def open(self, instances: int = 0) -> None:
+        """Adopt the living workers, and start as many as that number of instances wants.
 
         A worker that does not come up is retried later; `problems` gives the reason.
         """
@@ -119,36 +117,17 @@ class Pool:
         self._run_dir.chmod(0o700)
         self.rule_sets.open()
         self._answers_problem = await asyncio.to_thread(answers.problem, self.uid)
-        if ended := await asyncio.to_thread(orphans.end, partial(launch.is_stray, self._run_dir)):
-            log.warning("ended engine workers unknown to this run directory", pids=ended)
-        indexes = set(range(1, self._size + 1))
-        for lock in self._run_dir.glob("worker-*.lock"):
-            if (number := lock.stem.removeprefix("worker-")).isdecimal():
-                indexes.add(int(number))
-        await asyncio.gather(*map(self._open_slot, sorted(indexes)))
-
-    async def _open_slot(self, index: int) -> None:
-        slot = self._slots[index] = Slot(
-            index,
-            self._run_dir / f"worker-{index}.sock",
-            self._account,
-            spare=index > self._size,
-            on_arrival=self._arrived,
-            on_loss=self._lost,
-            on_trouble=self._on_trouble,
-        )
-        await slot.open()
+        await self._workers.open(instances)
 
     async def close(self) -> None:
         """End every worker, and with them every instance."""
-        await asyncio.gather(self._trials.close(), *(s.close() for s in self._slots.values()))
+        await asyncio.gather(self._trials.close(), self._workers.close())
         self._instances.clear()
 
     def release(self) -> None:
         """Leave the workers running, for the next netd to adopt."""
         self._trials.release()
-        for slot in self._slots.values():
-            slot.release()
+        self._workers.release()
 
     # --- Running instances. -------------------------------------------------------------------
 
@@ -168,8 +147,7 @@ class Pool:
 
     def workers(self) -> dict[int, int]:
         """Return the process of each living worker, by its slot, without the trial worker's."""
-        workers = ((index, slot.worker) for index, slot in self._slots.items())
-        return {index: each.pid for index, each in workers if each and not each.ended.done()}
+        return self._workers.pids()
 
     def pids(self) -> list[int]:
         """Return the workers' processes, the trial worker's last if there is one."""
@@ -179,11 +157,7 @@ class Pool:
 
     def problems(self) -> tuple[Sentence, ...]:
         """Return sentences about missing workers, and about restrictions for clients of nodes."""
-        missing = tuple(
-            say("worker-fails", n=slot.index, reason=slot.problem)
-            for slot in self._slots.values()
-            if slot.problem
-        )
+        missing = self._workers.problems()
         if not self._answers_problem or not (ports := udp_ports.listened_on(but=self.uid)):
             return missing
         in_the_way = say(
@@ -207,11 +181,9 @@ class Pool:
 
     async def stop(self, running: Running) -> None:
         """Stop an instance. Do nothing if it is already gone."""
-        slot = self._slots[running.worker]
-        worker = slot.worker
-        if worker is None or slot.running.get(running.number) != running:
+        slot = self._workers[running.worker]
+        if slot is None or (worker := slot.worker) is None or not slot.drop(running):
             return
-        del slot.running[running.number]
         try:
             async with asyncio.timeout(_STOP_S):
                 await worker.ask(Stop(running.number))
@@ -221,7 +193,6 @@ class Pool:
             log.info("engine instance ended with its worker", why=str(lost))
         finally:
             self._forget(running)
-        await slot.drop_if_spare()
 
     async def _start(self, document: Document) -> Running:
         action = f"start engine instance {document.key}"
@@ -229,11 +200,11 @@ class Pool:
         try:
             while True:
                 await self._quarantine.admit(document, name)
-                slot = await self._idlest(action, is_service=document.is_service)
+                slot = await self._workers.slot_for(document, action)
                 try:
-                    async with slot.turn() as worker:
+                    async with slot.turn(document.key) as worker:
                         if worker is None:
-                            continue  # it went down meanwhile
+                            continue  # it did not come up, or went down meanwhile
                         live = await self._start_in(worker, document, name)
                         running = slot.add(live)
                         self._remember(running)
@@ -296,34 +267,6 @@ class Pool:
             raise Lost(worker.ended.result())
         return Live(number=answer.number, key=key, digest=name, port=port, started=answer.started)
 
-    async def _idlest(self, action: str, *, is_service: bool) -> Slot:
-        """Return the slot with the fewest instances, of those for proxy services or of the others;
-        wait for a while if no worker is alive.
-
-        The instances of a lost worker go to its successor, for which this waits: beside the
-        instances of another worker, starting takes longer, and that one's clients would notice.
-        """
-        if is_service:
-            async with self._opening_services:
-                if SERVICES not in self._slots:
-                    await self._open_slot(SERVICES)
-        kind = [each for each in self._slots.values() if (each.index == SERVICES) == is_service]
-        try:
-            async with asyncio.timeout(_WORKER_WAIT_S):
-                while True:
-                    able = [slot for slot in kind if slot.takes_instances]
-                    coming = [slot for slot in kind if slot.is_coming]
-                    best = min(able + coming, key=lambda slot: slot.load, default=None)
-                    if best is not None and best in able:
-                        return best
-                    self._arrival.clear()
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(_LOOK_S if coming else None):
-                            await self._arrival.wait()
-        except TimeoutError:
-            why = "; ".join(self.problems()) or "no engine worker runs"
-            raise Failed(action, why) from None
-
     def _undo(self, work: asyncio.Future[Running]) -> None:
         """Stop the instance started for a caller that no longer waits."""
         if not work.cancelled() and work.exception() is None:
@@ -349,10 +292,9 @@ class Pool:
     # --- Bookkeeping. -------------------------------------------------------------------------
 
     def _arrived(self, slot: Slot) -> None:
-        for running in slot.running.values():
+        for running in slot.running():
             self._ports.claim(running.port)
             self._remember(running)
-        self._arrival.set()
 
     def _lost(self, lost: list[Running]) -> None:
         for running in lost:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from egressd.model.wording import NONE, as_sentence, say
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.process import START_S, Lost, WorkerProcess
 from egressd.netd.engine.protocol import STARTS_AT_ONCE, Live
+from egressd.netd.engine.slots import SlotView
 
 log = structlog.get_logger()
 
@@ -22,7 +24,10 @@ SERVICES: Final = 0
 """Index of the slot whose worker runs proxy services. These may be open to all clients: the worker
 has descriptors and memory of its own, so that proxy clients take none from LAN clients."""
 
-REPLACED_S: Final = 2.0
+_FIRST_S: Final = 5.0
+"""Seconds that a slot's first worker is waited for, before instances start elsewhere. Their clients
+are not blocked, or not yet."""
+_REPLACED_S: Final = 2.0
 """Seconds that a lost worker's successor is waited for: it answers after 0.5 s."""
 _BACKOFF_FIRST_S: Final = 0.1
 _BACKOFF_MAX_S: Final = 30.0
@@ -51,8 +56,9 @@ class Slot:
     """Keeps one worker alive, adopting it first if it lives already.
 
     The worker of a `spare` slot exceeds the pool's size: it is adopted for the instances that it
-    runs, and not replaced. `on_loss` is called with the instances that went down with a worker,
-    `on_trouble` with the tags of outbounds through which connections fail.
+    runs, and not replaced. `on_arrival` is called with the slot when it has a worker, `on_loss`
+    with the instances that went down with one, `on_trouble` with the tags of outbounds through
+    which connections fail.
     """
 
     def __init__(
@@ -68,8 +74,6 @@ class Slot:
     ) -> None:
         self.index = index
         self.worker: WorkerProcess | None = None
-        self.running: dict[int, Running] = {}
-        """Number -> instance."""
         self.problem = NONE
         """The reason why it has no worker, if it should have one."""
         self._path = path
@@ -78,40 +82,57 @@ class Slot:
         self._on_arrival = on_arrival
         self._on_loss = on_loss
         self._on_trouble = on_trouble
+        self._running: dict[int, Running] = {}
+        """Number -> instance."""
+        self._keys: Counter[str] = Counter()
+        """Key -> number of instances that run here or are about to."""
+        self._lost: set[str] = set()
+        """Keys of the instances that went down with the worker before."""
+        self._awaited_until = asyncio.get_running_loop().time() + _FIRST_S
+        """Time by the loop's clock until which its next worker is waited for."""
+        self._changed = asyncio.Event()
         self._gate = asyncio.Semaphore(STARTS_AT_ONCE)
-        self._expected = 0
-        self._awaited_until = 0.0
-        """Time by the loop's clock."""
         self._patience_s = START_S
         self._tried = asyncio.Event()
+        self._going: WorkerProcess | None = None
+        """The worker before, which was killed and may not be gone yet."""
         self._keeper: asyncio.Task[None] | None = None
 
-    @property
-    def takes_instances(self) -> bool:
-        """True if new instances may be started in it now."""
-        return not self._spare and self.worker is not None and not self.worker.ended.done()
+    # --- Instances. ---------------------------------------------------------------------------
 
-    @property
-    def is_coming(self) -> bool:
-        """True if it has just lost its worker, and is about to get another."""
-        return self.worker is None and asyncio.get_running_loop().time() < self._awaited_until
+    def view(self) -> SlotView:
+        """Return its state, for `egressd.netd.engine.slots` to decide."""
+        is_usable = not self._spare and (self._is_up() or self._is_awaited())
+        lost = self._lost if self._time_left() > 0 else ()
+        return SlotView(keys=self._keys.keys(), lost=lost, is_usable=is_usable)
 
-    @property
-    def load(self) -> int:
-        """Number of instances that run in it or are about to."""
-        return len(self.running) + self._expected
+    def _is_up(self) -> bool:
+        return self.worker is not None and not self.worker.ended.done()
+
+    def _is_awaited(self) -> bool:
+        """Return whether it gets another worker soon, also if a loss is about to be noticed."""
+        return not self._spare and (self.worker is not None or self._time_left() > 0)
+
+    def _time_left(self) -> float:
+        return self._awaited_until - asyncio.get_running_loop().time()
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[WorkerProcess | None]:
-        """Wait for a turn to start an instance. Yields the worker, or None if it went down
-        meanwhile.
+    async def turn(self, key: str) -> AsyncIterator[WorkerProcess | None]:
+        """Wait for a turn to start an instance of `key`, which counts from now on.
+
+        Yields the worker, or None if none has come in time, or it went down meanwhile.
         """
-        self._expected += 1
+        self._expect(key)
         try:
+            while not self._is_up() and self._is_awaited():
+                self._changed.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(self._awaited_until):
+                        await self._changed.wait()
             async with self._gate:
-                yield self.worker if self.takes_instances else None
+                yield self.worker if self._is_up() and not self._spare else None
         finally:
-            self._expected -= 1
+            self._release(key)
 
     def add(self, live: Live) -> Running:
         """Record an instance that its worker runs."""
@@ -125,33 +146,64 @@ class Slot:
             number=live.number,
             started=live.started,
         )
-        self.running[running.number] = running
+        self._running[running.number] = running
+        self._expect(running.key)
         return running
 
-    async def open(self) -> None:
-        """Begin to keep the worker. Returns once the first one is up, or has failed to come up."""
+    def drop(self, running: Running) -> bool:
+        """Forget an instance. Return False if it does not run here."""
+        if self._running.get(running.number) != running:
+            return False
+        del self._running[running.number]
+        self._release(running.key)
+        return True
+
+    def running(self) -> list[Running]:
+        """Return the instances that its worker runs."""
+        return [*self._running.values()]
+
+    def _expect(self, key: str) -> None:
+        self._lost.discard(key)
+        self._keys[key] += 1
+
+    def _release(self, key: str) -> None:
+        self._keys[key] -= 1
+        if not self._keys[key]:
+            del self._keys[key]
+
+    # --- Its worker. --------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Begin to keep the worker."""
         self._keeper = asyncio.create_task(self._keep())
+
+    async def first_try(self) -> None:
+        """Wait until the first worker is up, or has failed to come up."""
         await self._tried.wait()
 
     async def close(self) -> None:
-        """End its worker."""
+        """End its worker, and wait until that is gone."""
+        self.retire()
         if self._keeper is not None:
-            self._keeper.cancel()
             await asyncio.wait({self._keeper})
-        if self.worker is not None:
-            await self.worker.kill()
+        for worker in (self.worker, self._going):
+            if worker is not None:
+                await worker.kill()
+        self.worker = None
 
     def release(self) -> None:
         """Leave its worker running for a later netd."""
-        if self._keeper is not None:
-            self._keeper.cancel()
+        self.retire()
         if self.worker is not None:
             self.worker.release()
+            self.worker = None
 
-    async def drop_if_spare(self) -> None:
-        """End the worker of a spare slot once nothing runs there any more."""
-        if self._spare and not self.load:
-            await self.close()
+    def retire(self) -> None:
+        """Start no further instance here, and replace its worker no more."""
+        self._spare = True
+        self._changed.set()
+        if self._keeper is not None:
+            self._keeper.cancel()
 
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -160,6 +212,7 @@ class Slot:
         while True:
             if self.worker is None and not self._spare:
                 await self._fill()
+            self._changed.set()
             since = loop.time()
             if self.worker is not None:
                 self._on_arrival(self)
@@ -190,6 +243,7 @@ class Slot:
             self.problem = NONE
         except (Lost, OSError) as error:
             # On a very slow machine a fixed patience might never be enough.
+            self._awaited_until = 0.0
             self._patience_s = min(2 * self._patience_s, _PATIENCE_MAX_S)
             self.problem = say("worker-does-not-start", reason=str(error))
             log.error("engine worker did not start", worker=self.index, why=str(error))
@@ -203,10 +257,13 @@ class Slot:
         why = worker.ended.result()
         log.error("engine worker lost", worker=self.index, why=why)
         self.problem = NONE if self._spare else as_sentence(why)
-        lost = list(self.running.values())
-        self.running = {}
-        self._awaited_until = asyncio.get_running_loop().time() + REPLACED_S
+        self.worker, self._going = None, worker
+        self._awaited_until = asyncio.get_running_loop().time() + _REPLACED_S
+        lost = self.running()
+        for running in lost:
+            self.drop(running)
+        self._lost = {running.key for running in lost}
+        self._changed.set()
         if lost:
             self._on_loss(lost)
         await worker.gone()
-        self.worker = None
