@@ -573,7 +573,10 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         {},
         "large configurations and imports may need more; 1 GB is recommended",
     ),
-    "little-memory-cure": ({}, "[engine] workers = 1 saves memory with more than 16 targets in use"),
+    "little-memory-cure": (
+        {},
+        "[engine] workers = 1 saves memory with more than 16 targets in use",
+    ),
     "forwards-already": ({}, "this machine forwards packets now"),
     "forwards-already-cost": ({}, "once egressd runs, clients without a rule are blocked"),
     "forwards-already-cure": (
