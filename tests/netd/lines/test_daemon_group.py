@@ -57,8 +57,7 @@ async def test_a_unit_whose_record_cannot_be_written_does_not_start(
     monkeypatch.setattr("egressd.netd.lines.daemon_group.write_private", full)
     with pytest.raises(OSError, match="No space left"):
         start(folder, FAMILY)
-    await asyncio.sleep(0.2)
-    assert members(folder) == set()
+    await eventually(lambda: members(folder) == set())
     assert not (folder / "ready").exists()
 
 

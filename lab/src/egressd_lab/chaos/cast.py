@@ -141,7 +141,16 @@ class Bystander(Sender):
     def _reconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
-        self._connection = self.client.connect(timeout=PATIENCE_S)
+            self._connection = None
+        deadline = time.monotonic() + PATIENCE_S
+        while self._connection is None:
+            # Connections are refused until the lost instance has a successor.
+            try:
+                self._connection = self.client.connect(timeout=PATIENCE_S)
+            except Failed:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
         self._problem = ""
 
     def _talk(self) -> None:
