@@ -81,8 +81,7 @@ def kill_the_api(lab: Lab) -> None:
 
 
 def restart_all(lab: Lab) -> None:
-    (keeper,) = lab.device.pids("egressd serve")
-    os.kill(keeper, signal.SIGHUP)
+    os.kill(lab.device.program.pid, signal.SIGHUP)
 
 
 def kill_netd(lab: Lab) -> None:

@@ -242,11 +242,10 @@ def test_an_unresponsive_device_is_polled_again(served: Site) -> None:
         with page.expect_request("**/ops/events"):
             page.goto(settings)
         page.route("**/console/session", hold)
-        page.clock.run_for(20_000)
         with page.expect_event(
             "requestfailed", lambda request: request.url.endswith("/console/session")
         ):
-            page.clock.run_for(1000)
+            page.clock.run_for(21_000)
         page.unroute("**/console/session")
         with page.expect_request("**/ops/events"):
             page.clock.run_for(2000)
