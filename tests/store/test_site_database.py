@@ -292,3 +292,14 @@ async def test_writers_exclude_each_other(site: Site) -> None:
     assert state.revision == 100
     assert set(state.rules) == set(range(1, 101))
     await database.close()
+
+
+def test_a_member_keeps_its_role(site: Site) -> None:
+    with pytest.raises(Failed, match=f"the role {site.role} is that of the member a"):
+        add_member(
+            site.server.conninfo(OWNER),
+            site=site.name,
+            key_id=site.seal.key_id,
+            member="a",
+            role=f"{site.role}_other",
+        )

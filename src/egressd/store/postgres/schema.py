@@ -54,7 +54,8 @@ def add_member(conninfo: str, *, site: str, key_id: str, member: str, role: str)
             raise Failed(action, "the site is there already, with another key than this box's")
         found = connection.execute(
             text(
-                "SELECT site.name, member.name FROM member JOIN site ON site.id = member.site"
+                "SELECT site.name, member.name, role_name"
+                " FROM member JOIN site ON site.id = member.site"
                 " WHERE role_name = :role OR (site.name = :site AND member.name = :member)"
             ),
             {"role": role, "site": site, "member": member},
@@ -65,9 +66,9 @@ def add_member(conninfo: str, *, site: str, key_id: str, member: str, role: str)
                 text("INSERT INTO member (site, name, role_name) VALUES (:site, :name, :role)"),
                 {"site": number, "name": member, "role": role},
             )
-        elif [tuple(row) for row in found] != [(site, member)]:
-            taken = f"{found[0][1]} of the site {found[0][0]}"
-            raise Failed(action, f"the role {role} is that of the member {taken}")
+        elif [tuple(row) for row in found] != [(site, member, role)]:
+            where, who, its = found[0]
+            raise Failed(action, f"the role {its} is that of the member {who} of the site {where}")
 
 
 def _create_role(connection: Connection, role: str) -> None:
