@@ -303,3 +303,11 @@ def test_a_member_keeps_its_role(site: Site) -> None:
             member="a",
             role=f"{site.role}_other",
         )
+
+
+async def test_a_role_that_is_not_kept_to_its_site_is_refused(site: Site) -> None:
+    site.server.query(f'ALTER ROLE "{site.role}" BYPASSRLS')
+    database = site.database()
+    with pytest.raises(Failed, match="not kept to its site"):
+        await database.open()
+    await database.close()

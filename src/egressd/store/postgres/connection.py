@@ -117,5 +117,8 @@ def standing(connection: Connection, place: str) -> Standing:
     if found is None:
         role = connection.execute(text("SELECT session_user")).scalar_one()
         raise Failed(action, f"the role {role} belongs to no member of a site")
+    # The owner, a superuser and a role with BYPASSRLS would see, and replace, every site's rows.
+    if not connection.execute(text("SELECT row_security_active('meta')")).scalar_one():
+        raise Failed(action, "this box's role is not kept to its site: take one with no rights")
     site, key_id, member = found
     return Standing(site, key_id, member, schema)
