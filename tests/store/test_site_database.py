@@ -311,3 +311,15 @@ async def test_a_role_that_is_not_kept_to_its_site_is_refused(site: Site) -> Non
     with pytest.raises(Failed, match="not kept to its site"):
         await database.open()
     await database.close()
+
+
+async def test_a_transaction_id_that_a_successor_gave_to_another_is_no_commit(site: Site) -> None:
+    await founded(site)
+    database = site.database()
+    await database.open()
+    await write(database, rules(1), 1)
+    await database._do(lambda: database._find_out("no answer"))
+    database._revision = 2
+    with pytest.raises(Failed, match="no answer"):
+        await database._do(lambda: database._find_out("no answer"))
+    await database.close()

@@ -11,13 +11,14 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 import psycopg
-from sqlalchemy import Connection, RootTransaction, text
+from sqlalchemy import Connection, RootTransaction, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from egressd.model.desired import Edit
 from egressd.model.errors import Failed, Unconfirmed
 from egressd.store.connection import reported
 from egressd.store.postgres.connection import check_server, driver_of, engine_on, standing
+from egressd.store.schema import meta
 from egressd.store.sealing import SiteSeal
 from egressd.store.state_writer import StateWriter
 
@@ -56,6 +57,8 @@ class SiteDatabase(StateWriter):
         self._inquiry_s = inquiry_s
         self._number = 0
         """The open transaction's id, by which its end is found out if the answer is lost."""
+        self._revision = 0
+        """The revision that the open transaction writes."""
 
     @property
     def is_open(self) -> bool:
@@ -102,6 +105,7 @@ class SiteDatabase(StateWriter):
 
     def _write(self, connection: Connection, edits: Sequence[Edit], revision: int) -> None:
         super()._write(connection, edits, revision)
+        self._revision = revision
         number = connection.execute(text("SELECT pg_current_xact_id()::text"))
         self._number = int(number.scalar_one())
 
@@ -150,7 +154,11 @@ class SiteDatabase(StateWriter):
             with suppress(Failed), reported(action), self._connection.begin():
                 status = self._connection.execute(query, {"number": str(self._number)}).scalar_one()
                 if status == "committed":
-                    return
+                    # A standby that took over without the transaction may give its id to another.
+                    revision = self._connection.execute(select(meta.c.revision)).scalar_one()
+                    if revision >= self._revision:
+                        return
+                    break
                 if status == "aborted":
                     break
             time.sleep(_LOOK_S)
