@@ -121,7 +121,7 @@ async def followed(device: Device, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
     """Keep the device's plan up to date during the block, as the api does."""
     monkeypatch.setattr(api_process, "_RESOLVERS_S", 0.01)
     named = DeviceResolvers(Dns(device=(IPv4Address("192.0.2.53"),)))
-    following = asyncio.create_task(api_process._follow(named, device.cases))
+    following = asyncio.create_task(api_process._follow(named, device.cases, device.database))
     await asyncio.sleep(0)
     try:
         yield

@@ -74,7 +74,9 @@ async def test_without_the_database_a_member_starts_from_its_replica(
                 await store.begin(rules(1, start=9), 2)
             assert not isinstance(error.value, WriteConflict)
             await store.backup(tmp_path / "backup")
+            assert not await store.has_returned()
             site.server.start()
+            assert await store.has_returned()
             with pytest.raises(WriteConflict):  # it may hold another state by now
                 await store.begin(rules(1, start=9), 2)
             await store.load()
@@ -153,3 +155,41 @@ async def test_a_backup_of_a_site_is_restored_on_a_box_of_its_own(
     wanted = DesiredState().with_edits(EVERYTHING, 1)
     assert restored.rules == wanted.rules
     assert restored.lines == wanted.lines
+
+
+async def test_a_replica_that_lacks_a_change_is_not_started_from(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with member(site, tmp_path) as store:
+        await store.load()
+        with monkeypatch.context() as patch:
+            patch.setattr(Database, "begin", full)
+            patch.setattr(Database, "found", full)
+            await write(store, EVERYTHING, 1)
+    site.server.stop()
+    try:
+        async with member(site, tmp_path) as store:
+            with pytest.raises(Failed, match="lacks acknowledged changes"):
+                await store.load()
+    finally:
+        site.server.start()
+    async with member(site, tmp_path) as store:
+        assert await store.load() == DesiredState().with_edits(EVERYTHING, 1)
+    site.server.stop()
+    try:
+        async with member(site, tmp_path) as store:
+            assert await store.load() == DesiredState().with_edits(EVERYTHING, 1)
+    finally:
+        site.server.start()
+
+
+async def test_an_older_copy_of_the_database_is_refused(site: Site, tmp_path: Path) -> None:
+    async with member(site, tmp_path) as store:
+        await store.load()
+        await write(store, EVERYTHING, 1)
+    site.server.query("DELETE FROM rules; UPDATE meta SET revision = 0", site.role)
+    async with member(site, tmp_path) as store:
+        assert await store.load() == DesiredState().with_edits(EVERYTHING, 1)
+        assert codes(store) == ["site-away"]
+        with pytest.raises(Failed, match="an older copy"):
+            await store.begin(rules(1), 2)

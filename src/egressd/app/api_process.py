@@ -215,7 +215,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     await console.open()
     background = [
         _attended(netd.run(), "netd client ended", end),
-        _attended(_follow(resolvers, cases), "resolver watch ended", end),
+        _attended(_follow(resolvers, cases, store), "resolver watch ended", end),
         _attended(backups.follow(news.notify), "backup watch ended", end),
     ]
     listeners = _listeners(sockets, settings.api_data)
@@ -272,18 +272,20 @@ def _attended(
     return attended
 
 
-async def _follow(resolvers: DeviceResolvers, cases: UseCases) -> None:
-    """Keep the plan up to date with the device's resolvers and the license's limits on them, and
-    put the plan in force if a failure has kept it from that.
+async def _follow(resolvers: DeviceResolvers, cases: UseCases, store: site.Configuration) -> None:
+    """Keep the plan up to date with the device's resolvers, the license's limits on them and a
+    site's database that was away, and put the plan in force if a failure has kept it from that.
     """
     told = cases.resolvers()
     while True:
         await asyncio.sleep(_RESOLVERS_S)
         resolvers.refresh()
         wanted = cases.resolvers()
-        if wanted == told and cases.ledger.is_in_force:
-            continue
         try:
+            if await store.has_returned():
+                await cases.ledger.reread()
+            if wanted == told and cases.ledger.is_in_force:
+                continue
             await cases.ledger.resync()
             told = wanted
         except EgressdError as error:

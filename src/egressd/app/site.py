@@ -27,6 +27,10 @@ class Configuration(Store, Archive, Protocol):
         """Close it."""
         ...
 
+    async def has_returned(self) -> bool:
+        """Look whether a database that was away at the start can be read now."""
+        ...
+
     def problems(self) -> tuple[Sentence, ...]:
         """Return sentences about what an operator should mend."""
         ...

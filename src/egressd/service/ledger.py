@@ -132,6 +132,14 @@ class Ledger:
                 with suppress(Failed):  # the next connection does it
                     await self._make(self._step(self.state, edits))
 
+    async def reread(self) -> None:
+        """Read the stored state again, and put it in force if it is another one. Raises Failed."""
+        async with self._lock:
+            state = await self._store.load()
+            if state != self.state:
+                self._state, self._in_force = state, False
+                await self._put_in_force()
+
     async def change(
         self,
         build: Callable[[DesiredState], Proposal[T]],

@@ -67,6 +67,7 @@ def engine_on(path: Path) -> Engine:
             isolation_level=None,
         ),
         poolclass=NullPool,
+        hide_parameters=True,
     )
     event.listen(engine, "connect", _configure)
     event.listen(engine, "begin", _begin_immediate)

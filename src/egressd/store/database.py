@@ -61,6 +61,10 @@ class Database(StateWriter):
         """
         await super().open()
 
+    async def has_returned(self) -> bool:
+        """Return False: a database on this box is not away."""
+        return False
+
     def problems(self) -> tuple[Sentence, ...]:
         """Return nothing: each fault is an error of the call that fails."""
         return ()

@@ -68,6 +68,7 @@ def engine_on(given: str) -> Engine:
         "postgresql+psycopg://",
         creator=connect,
         poolclass=NullPool,
+        hide_parameters=True,
         isolation_level="READ COMMITTED",
     )
 

@@ -6,6 +6,7 @@ answers reads and makes backups while the site's database is away; a change need
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +16,47 @@ import structlog
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed, WriteConflict
 from egressd.model.wording import Sentence, say
+from egressd.store.connection import reported
 from egressd.store.database import Database
+from egressd.store.files import replace_durably
 from egressd.store.postgres.database import SiteDatabase
 
 log = structlog.get_logger()
+
+_SET, _CLEAR = b"1", b"0"
+
+
+class ReplicaMark:
+    """Records that the replica lacks a change that was acknowledged.
+
+    The file has one byte, which is written in place, so that it can be changed on a full disk.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def open(self) -> None:
+        """Make the file unless it is there. Raises Failed."""
+        if not self._path.exists():
+            with reported(f"write {self._path}"):
+                replace_durably(self._path, _CLEAR)
+
+    def is_set(self) -> bool:
+        """True if the replica must not be used alone. Raises Failed."""
+        with reported(f"read {self._path}"):
+            return self._path.read_bytes() != _CLEAR
+
+    def put(self, is_set: bool) -> None:
+        """Set or clear the mark, durably. Raises Failed."""
+        if self.is_set() == is_set:
+            return
+        with reported(f"write {self._path}"):
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW)
+            try:
+                os.pwrite(descriptor, _SET if is_set else _CLEAR, 0)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 class SiteStore:
@@ -27,6 +65,8 @@ class SiteStore:
     def __init__(self, site: SiteDatabase, replica: Database) -> None:
         self._site = site
         self._replica = replica
+        self._mark = ReplicaMark(replica.path.with_name("replica-behind"))
+        self._has_started = False
         self._has_state = False
         """True once the state was read from the site's database."""
         self._away = ""
@@ -45,6 +85,7 @@ class SiteStore:
     async def open(self) -> None:
         """Open the replica. The site's database need not be reachable."""
         await self._replica.open()
+        self._mark.open()
 
     async def close(self) -> None:
         """Close both."""
@@ -55,15 +96,33 @@ class SiteStore:
         """Return the state of the site, and make the replica equal to it.
 
         The first call returns the replica's state while the site's database cannot be used: then
-        `begin` raises WriteConflict once it can, since it may hold another one.
+        `begin` raises WriteConflict once it can, since it may hold another one. A replica that
+        lacks a change is not used: netd has the plan with that change.
         """
+        is_first, self._has_started = not self._has_started, True
         try:
             return await self._load()
         except Failed as error:
-            if self._has_state:
+            if not is_first:
                 raise
+            if self._mark.is_set():
+                action = "start without the site's database"
+                raise Failed(action, f"the replica lacks acknowledged changes; {error}") from error
             log.error("starting from the replica of the site's state", error=str(error))
             return await self._replica.load()
+
+    async def has_returned(self) -> bool:
+        """Look whether a database that was away can be used again. Return True if its state has
+        not been read since the start.
+        """
+        if not self._away:
+            return False
+        try:
+            with self._watched():
+                await self._site.generation()
+        except Failed:
+            return False
+        return not self._has_state
 
     async def begin(self, edits: Sequence[Edit], revision: int) -> None:
         """Write `edits` inside an open transaction: durable only after `commit`."""
@@ -89,8 +148,7 @@ class SiteStore:
                 await self._replica.begin(self._edits, self._revision)
                 await self._replica.commit()
         except Failed as error:
-            self._behind = str(error)
-            log.error("the replica of the site's state is behind", error=str(error))
+            self._fell_behind(error)
 
     async def rollback(self) -> None:
         """Roll back the open transaction, if there is one."""
@@ -129,11 +187,19 @@ class SiteStore:
                 generation != await self._replica.generation()
             ):
                 await self._replica.found(state, generation)
+            self._mark.put(False)
             self._behind = ""
         except Failed as error:
-            self._behind = str(error)
-            log.error("the replica of the site's state is behind", error=str(error))
+            self._fell_behind(error)
         return state
+
+    def _fell_behind(self, error: Failed) -> None:
+        self._behind = str(error)
+        log.error("the replica of the site's state is behind", error=str(error))
+        try:
+            self._mark.put(True)
+        except Failed as worse:
+            log.error("a start without the site's database would lose changes", error=str(worse))
 
     async def _site_state(self) -> tuple[DesiredState, str]:
         """Return the site's state and its generation. If it has none yet, this box's is its first.
@@ -152,4 +218,12 @@ class SiteStore:
                 "it holds another configuration than this box: to take the site's over, back this"
                 " box's up and remove its state.db",
             )
-        return await self._site.load(), generation
+        state = await self._site.load()
+        if state.revision < own.revision:
+            raise Failed(
+                "use the site's database",
+                f"it is at revision {state.revision}, and this box at {own.revision}: it is an"
+                " older copy. To take it over, back this box's configuration up, stop the service,"
+                " and remove state.db",
+            )
+        return state, generation
