@@ -102,6 +102,10 @@ class DaemonGroup:
             Path(outer).mkdir(mode=0o755, parents=True, exist_ok=True)
         mounts = [f"mount --bind {shlex.quote(i)} {shlex.quote(o)}" for i, o in covers.items()]
         steps = [
+            # Without its record, no later netd would find it: it does not begin before that is
+            # written, nor if this process dies first.
+            "read -r begin",
+            "exec < /dev/null",
             "umask 077",
             'mount --bind "$0" "$0"',
             'cd "$0"',
@@ -113,21 +117,31 @@ class DaemonGroup:
         # The system's mounts and unmounts propagate to the unit, which would otherwise keep old
         # ones in use. Its own do not propagate back.
         shell = ["/usr/bin/unshare", "--mount", "--propagation", "slave", "/bin/sh", "-c"]
-        pid = processes.spawn(
-            [*shell, " && ".join(steps), str(folder), *argv],
-            {**(environment or {}), _MARK.decode(): str(folder)},
-            folder / LOG,
-        )
-        pidfd = os.pidfd_open(pid)
+        gate, opener = os.pipe()
         try:
-            record = _Record(pid=pid, started=start_time(pid), note=note)
-            write_private(folder / _RECORD, msgspec.json.encode(record))
+            pid = processes.spawn(
+                [*shell, " && ".join(steps), str(folder), *argv],
+                {**(environment or {}), _MARK.decode(): str(folder)},
+                folder / LOG,
+                gate,
+            )
         except BaseException:
-            # Without the record no later netd would find it.
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
-            os.close(pidfd)
+            os.close(opener)
             raise
+        finally:
+            os.close(gate)
+        with open(opener, "wb", buffering=0) as begin:
+            pidfd = os.pidfd_open(pid)
+            try:
+                record = _Record(pid=pid, started=start_time(pid), note=note)
+                write_private(folder / _RECORD, msgspec.json.encode(record))
+            except BaseException:
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
+                os.close(pidfd)
+                raise
+            with suppress(BrokenPipeError):  # it has ended, which is noticed like any other end
+                begin.write(b"\n")
         return cls(folder, pid, pidfd, note)
 
     @classmethod

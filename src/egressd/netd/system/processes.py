@@ -18,20 +18,27 @@ _ENVIRONMENT: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid (unix(7), SO_PEERCRED)
 
 
-def spawn(argv: Sequence[str], environment: Mapping[str, str], output: Path) -> int:
+def spawn(
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    output: Path,
+    standard_input: int | None = None,
+) -> int:
     """Start the program at the path ``argv[0]`` and return its pid. Raises OSError.
 
-    It runs in a session of its own, and its output goes to the file `output`. Its environment is
-    `environment`, a ``PATH`` and a ``LANG``.
+    It runs in a session of its own, reads from the descriptor `standard_input` or from nothing, and
+    its output goes to the file `output`. Its environment is `environment`, a ``PATH`` and a
+    ``LANG``.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+    nothing = (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)
     # posix_spawn and not subprocess: no Python object may wait for the child or end it.
     return os.posix_spawn(
         argv[0],
         list(argv),
         {**_ENVIRONMENT, **environment},
         file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+            nothing if standard_input is None else (os.POSIX_SPAWN_DUP2, standard_input, 0),
             (os.POSIX_SPAWN_OPEN, 1, str(output), flags, 0o600),
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ],
