@@ -331,7 +331,7 @@ def test_connections_that_conntrack_has_forgotten_are_counted(
             assert not is_served(lab, GREEDY)
             for each in taking:
                 each.kill()
-        eventually(lambda: is_served(lab, GREEDY), 20)
+        eventually(lambda: is_served(lab, GREEDY), 60)
     finally:
         lab.router.sysctl(timeout, before)
         send(lab, GREEDY, "ss")
