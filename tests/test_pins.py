@@ -9,9 +9,11 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import Version
 
 ROOT = Path(__file__).parent.parent
 REQUIREMENTS = ROOT / "requirements"
@@ -19,7 +21,9 @@ MACHINES = ("x86_64", "aarch64")
 FOR_ANY_PYTHON = ("web.txt", "pins.txt")
 OF_ITS_OWN = "pins.txt"
 """The lock file of a virtual environment of its own, which `script/pins` makes."""
-PER_PYTHON = sorted(REQUIREMENTS.glob("*-3.*.txt"))
+FLOORS = REQUIREMENTS / "floors-3.11.txt"
+"""The lock file of the lower bounds, which `script/test floors` installs."""
+PER_PYTHON = sorted({*REQUIREMENTS.glob("*-3.*.txt")} - {FLOORS})
 PYTHONS = sorted({path.stem.rpartition("-")[2] for path in PER_PYTHON})
 GLIBC_MINOR = 36
 """Debian 12 has glibc 2.36, the oldest that egressd runs on."""
@@ -96,6 +100,25 @@ def test_the_lab_needs_nothing_that_egressd_does_not_pin() -> None:
     )
     assert {*lab["dependencies"]} - {*egressd["dependencies"]} == {"egressd"}
     assert lab["requires-python"] == egressd["requires-python"]
+
+
+def test_the_floors_are_the_lower_bounds_of_the_requirements() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pinned = {name: Version(version) for name, version in pins(FLOORS)}
+    for asked in map(Requirement, project["dependencies"]):
+        (lowest,) = (part.version for part in asked.specifier if part.operator == ">=")
+        assert pinned[canonicalize_name(asked.name)] == Version(lowest), asked
+
+
+def test_tests_at_the_floors_run_with_the_programs_of_the_dev_lock_file() -> None:
+    lines = (REQUIREMENTS / "floors.in").read_text().splitlines()
+    names = {line for line in lines if not line.startswith("#")}
+    floors, dev = (
+        {pin for pin in pins(lock) if pin[0] in names}
+        for lock in (FLOORS, REQUIREMENTS / "dev-3.11.txt")
+    )
+    assert floors == dev
+    assert {name for name, _ in floors} == names
 
 
 @pytest.mark.parametrize("python", PYTHONS)
