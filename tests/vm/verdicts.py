@@ -14,7 +14,7 @@ import pytest
 from tests.vm import boot
 from tests.vm.inside.suite import Verdict
 
-TIMEOUT_S: Final = 1500.0
+TIMEOUT_S: Final = 3000.0
 
 # An emulated machine's clock counts its instructions, so nothing in it notices how busy this one
 # is. One with KVM would.
