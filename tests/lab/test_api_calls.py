@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -74,6 +74,11 @@ def reached(lab: Lab) -> set[str]:
     return told
 
 
+def is_reported(lab: Lab, source: str) -> bool:
+    """True if that source is reported to have reached the bound."""
+    return source in reached(lab)
+
+
 def answers(host: Host, address: str) -> bool:
     """True if another host gets an answer."""
     with host.socket(address, API_PORT, 5) as sock:
@@ -82,28 +87,26 @@ def answers(host: Host, address: str) -> bool:
         return sock.recv(100).startswith(b"HTTP/1.1 ")
 
 
-@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-def test_a_flooding_client_is_reported_and_others_are_served(lab: Lab, family: int) -> None:
-    flooder, other = lab.client(1), lab.client(2)
-    address = str(LAN_ADDRESS) if family == socket.AF_INET else ROUTER6
-    source = flooder.address if family == socket.AF_INET else flooder.address6
-    with flooding(flooder.host, address):
-        eventually(lambda: reached(lab) == {source}, 15)
-        for _ in range(5):
-            assert answers(other.host, str(LAN_ADDRESS))
+def test_floods_are_reported_and_others_are_served(lab: Lab) -> None:
+    """Those of a client by IPv4, of a client by IPv6, and of a local user, one after another."""
+    client, client6, other = lab.client(1), lab.client(3), lab.client(2)
+    floods = (
+        (client.address, client.host, str(LAN_ADDRESS), 0),
+        (client6.address6, client6.host, ROUTER6, 0),
+        ("127.0.0.1", lab.router, "127.0.0.1", NOBODY),
+    )
+    for source, host, address, user in floods:
+        with flooding(host, address, user):
+            eventually(partial(is_reported, lab, source), 15)
+            for _ in range(5):
+                assert answers(other.host, str(LAN_ADDRESS))
+        assert reached(lab) <= {source for source, *_ in floods}
     eventually(lambda: reached(lab) == set(), 40)
-    assert answers(flooder.host, address)
+    for _, host, address, _ in floods:
+        assert answers(host, address)
 
 
 def test_a_client_with_frequent_calls_reaches_no_bound(lab: Lab) -> None:
     for _ in range(3 * CALLS_PER_S):
         assert answers(lab.client(3).host, str(LAN_ADDRESS))
     assert reached(lab) == set()
-
-
-def test_a_flooding_local_user_is_reported_and_others_are_served(lab: Lab) -> None:
-    with flooding(lab.router, "127.0.0.1", NOBODY):
-        eventually(lambda: reached(lab) == {"127.0.0.1"}, 15)
-        for _ in range(5):
-            assert answers(lab.client(2).host, str(LAN_ADDRESS))
-    eventually(lambda: reached(lab) == set(), 40)

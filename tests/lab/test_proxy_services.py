@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -653,26 +654,28 @@ OTHER_SOURCE = "8.8.8.8"
 """Another address on the internet."""
 
 
-def open_all(host: Host, number: int, proxy: str, word: bytes) -> list[socket.socket]:
-    """Return the accepted connections of `number`, each with a first word."""
-    found = []
-    for _ in range(number):
+def open_all(host: Host, number: int, proxy: str, *words: bytes) -> dict[socket.socket, bytes]:
+    """Return the accepted connections of `number`, each with its first word: one of `words`, in
+    turn.
+    """
+    found = {}
+    for word, _ in zip(itertools.cycle(words), range(number), strict=False):
         with suppress(OSError, Failed):
             connection = connected(host, proxy=proxy)
             connection.sendall(word)
-            found.append(connection)
+            found[connection] = word
     return found
 
 
-def ended(connections: list[socket.socket], trickle: bytes, seconds: float) -> list[float]:
-    """Send `trickle` repeatedly, and return the seconds until each connection was ended, up to
-    `seconds`.
+def ended(connections: dict[socket.socket, bytes], seconds: float) -> list[float]:
+    """Send each connection its bytes repeatedly, and return the seconds until each was ended, up
+    to `seconds`.
     """
-    begun, left = time.monotonic(), list(connections)
+    begun, left = time.monotonic(), dict(connections)
     after = []
     while left and time.monotonic() < begun + seconds:
-        if trickle:
-            for connection in left:
+        for connection, trickle in left.items():
+            if trickle:
                 with suppress(OSError):
                     connection.send(trickle)
         for connection in select.select(left, [], [], 0.2)[0]:
@@ -680,28 +683,26 @@ def ended(connections: list[socket.socket], trickle: bytes, seconds: float) -> l
                 if connection.recv(64):
                     continue
             after.append(time.monotonic() - begun)
-            left.remove(connection)
+            del left[connection]
     return after
 
 
-@pytest.mark.parametrize(
-    ("word", "trickle"),
-    [
-        (b"", b""),
-        (b"\x05", b""),
-        (b"\x05\xff", b"\x07"),
-        (b"CONNECT 203.0.113.10:80 HTTP/1.1\r\nHost: 203.", b""),
-        (b"GET http://203.0.113.10/ HTTP/1.1\r\n", b"a"),
-    ],
-)
-def test_unauthenticated_connections_time_out_and_lock_out_no_one_else(
-    lab: Lab, word: bytes, trickle: bytes
-) -> None:
+UNFINISHED = {
+    b"": b"",
+    b"\x05": b"",
+    b"\x05\xff": b"\x07",
+    b"CONNECT 203.0.113.10:80 HTTP/1.1\r\nHost: 203.": b"",
+    b"GET http://203.0.113.10/ HTTP/1.1\r\n": b"a",
+}
+"""First word -> what follows again and again: each is a login that is never finished."""
+
+
+def test_unauthenticated_connections_time_out_and_lock_out_no_one_else(lab: Lab) -> None:
     add(lab, 1080, "wan2")
     add(lab, 1081, "wan2", username="", password="")
     proxy, there = lab.wan(1).address, exits(lab)["wan2"]
     with heard(lab) as five, ExitStack() as opened:
-        connections = open_all(lab.internet, 200, proxy, word)
+        connections = open_all(lab.internet, 200, proxy, *UNFINISHED)
         for connection in connections:
             opened.enter_context(connection)
         assert STRANGERS <= len(connections) < STRANGERS + 20
@@ -713,7 +714,8 @@ def test_unauthenticated_connections_time_out_and_lock_out_no_one_else(
             assert curl(lab.client(client).host, 1080) == there
             assert curl(lab.client(client).host, 1081, user="") == there
         assert curl(lab.internet, 1080, proxy=proxy, source=OTHER_SOURCE) == there
-        after = ended(connections, trickle, HANDSHAKE_S + LATE_S)
+        trickles = {connection: UNFINISHED[word] for connection, word in connections.items()}
+        after = ended(trickles, HANDSHAKE_S + LATE_S)
         assert len(after) == len(connections)
         assert min(after) > HANDSHAKE_S - LATE_S
         five.await_news(f"over: {source}: ", 30)
@@ -760,7 +762,7 @@ def test_a_lan_client_that_does_not_authenticate_locks_out_no_other(lab: Lab) ->
         words = f"{idle.address}: connections to the proxy service s1080 do not sign in"
         five.await_news(words, 5)
         assert curl(lab.client(2).host, 1080) == exits(lab)["wan2"]
-        assert len(ended(connections, b"", HANDSHAKE_S + LATE_S)) == len(connections)
+        assert len(ended(dict.fromkeys(connections, b""), HANDSHAKE_S + LATE_S)) == len(connections)
 
 
 @pytest.mark.parametrize("at", ["lan", "wan"])
