@@ -105,11 +105,14 @@ def _mkinitramfs() -> Path:
     return Path(sys.executable).with_name("virtme-mkinitramfs")
 
 
-def run(module: str, shared: Path, *arguments: str, timeout_s: float) -> str:
+def run(
+    module: str, shared: Path, *arguments: str, timeout_s: float, is_leaping: bool = False
+) -> str:
     """Run ``python -m MODULE SHARED ARGUMENTS`` in the machine, and return its console's output.
 
     `shared` is the folder that is written through. The machine keeps nothing else, and is switched
-    off as soon as the module has made `DONE` there. Raises subprocess.TimeoutExpired.
+    off as soon as the module has made `DONE` there. With `is_leaping`, the clock of an emulated
+    machine leaps while nothing runs (see `inside.clock`). Raises subprocess.TimeoutExpired.
     """
     # The guest cannot store compiled modules, and would compile all of them at each run.
     for folder in ("src", "lab/src", "tests/vm"):
@@ -132,9 +135,8 @@ def run(module: str, shared: Path, *arguments: str, timeout_s: float) -> str:
     )
     console = shared / "console"
     with console.open("wb") as output:
-        machine = subprocess.Popen(
-            _command(image, shared), stdin=subprocess.DEVNULL, stdout=output, stderr=output
-        )
+        argv = _command(image, shared, is_leaping=is_leaping)
+        machine = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         try:
             deadline = time.monotonic() + timeout_s
             while machine.poll() is None and not (shared / DONE).exists():
@@ -159,15 +161,17 @@ def is_emulated() -> bool:
     return not (flags & {"vmx", "svm"} and os.access("/dev/kvm", os.R_OK | os.W_OK))
 
 
-def _processor() -> list[str]:
+def _processor(*, is_leaping: bool) -> list[str]:
     """Return QEMU's options: KVM if the processor itself can run machines, else emulation.
 
-    An emulated machine's clock counts its instructions, a billion a second, and real time while it
-    is idle: so it measures the times of one slow processor, independent of this machine's load.
+    An emulated machine's clock counts its instructions, a billion a second, so it measures the
+    times of one slow processor, independent of this machine's load. While it is idle, it counts
+    real time, or, with `is_leaping`, is set to its next timer at once (QEMU's manual, ``-icount``).
     """
     if not is_emulated():
         return ["-accel", "kvm", "-cpu", "host", "-smp", "2"]
-    emulated = ("-accel", "tcg,thread=single", "-icount", "shift=0,sleep=on", "-rtc", "clock=vm")
+    count = f"shift=0,sleep={'off' if is_leaping else 'on'}"
+    emulated = ("-accel", "tcg,thread=single", "-icount", count, "-rtc", "clock=vm")
     return [*emulated, "-cpu", "max", "-smp", "1"]
 
 
@@ -189,13 +193,13 @@ def folder(tag: str, path: Path, access: str = "") -> list[str]:
     return ["-fsdev", backend, "-device", f"virtio-9p-pci,fsdev={name},mount_tag={tag}"]
 
 
-def _command(image: Path, shared: Path) -> list[str]:
+def _command(image: Path, shared: Path, *, is_leaping: bool) -> list[str]:
     # Other tests have to keep time; an emulated machine's clock waits for it.
     polite = ["nice", "-n", "10"] if is_emulated() else []
     return [
         *polite,
         _QEMU,
-        *_processor(),
+        *_processor(is_leaping=is_leaping),
         *("-m", "2G", "-display", "none", "-vga", "none", "-net", "none"),
         *("-serial", "stdio", "-no-reboot"),
         *folders(shared),

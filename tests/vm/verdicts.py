@@ -57,7 +57,9 @@ def booted(
     ]
     with TemporaryDirectory(prefix="egressd-vm-") as shared:
         try:
-            said = boot.run(module, Path(shared), *arguments, *chosen, timeout_s=timeout_s)
+            said = boot.run(
+                module, Path(shared), *arguments, *chosen, timeout_s=timeout_s, is_leaping=True
+            )
         except subprocess.TimeoutExpired:
             said = "the machine did not end in time"
         results = Path(shared, "results.json")

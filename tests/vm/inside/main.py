@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-from tests.vm.inside import network
+from tests.vm.inside import clock, network
 from tests.vm.inside.credentials import odd_credentials_log_in
 from tests.vm.inside.failures import FAILURES, all_is_ended
 from tests.vm.inside.libreswan import libreswan_and_l2tpns_serve_a_line
@@ -36,7 +36,8 @@ LONG: Final = (many_lines_start,)
 ALL: Final = (the_taps_see, all_come_online, *SHORT, *LONG, all_is_ended)
 
 
-async def main(shared: Path, chosen: Collection[str]) -> None:
+async def _opened(shared: Path) -> Suite:
+    """Build the network, start everything in it, and wait until all lines are online."""
     PROCESSES.set_forkserver_preload(["tests.vm.inside.router"])
     network.build()
     suite = Suite(shared)
@@ -51,6 +52,12 @@ async def main(shared: Path, chosen: Collection[str]) -> None:
     for client in suite.clients.values():
         client.start()
     await suite.run(all_come_online)
+    return suite
+
+
+async def main(shared: Path, chosen: Collection[str]) -> None:
+    with clock.steady():
+        suite = await _opened(shared)
     reasons = left_out()
     for scenario in (*SHORT, *LONG, all_is_ended):
         name = scenario.__name__

@@ -27,7 +27,7 @@ import msgspec
 
 from egressd.model.messages import LineStatus
 from egressd.model.nouns import Line
-from tests.vm.inside import access_server, netns, network
+from tests.vm.inside import access_server, clock, netns, network
 from tests.vm.inside.access_server import AccessServer
 from tests.vm.inside.netns import sh
 from tests.vm.inside.network import PASSWORD, SECRET, SERVERS
@@ -763,7 +763,8 @@ async def opened(shared: Path, accounts: Mapping[str, Mapping[str, str]]) -> Odd
 
 
 async def main(shared: Path, chosen: Collection[str]) -> None:
-    suite = await opened(shared, {"s1": users("s1") | {ACCOUNT: "192.168.101.99"}})
+    with clock.steady():
+        suite = await opened(shared, {"s1": users("s1") | {ACCOUNT: "192.168.101.99"}})
     for scenario in SCENARIOS:
         if not chosen or scenario.__name__ in chosen:
             await suite.run(scenario)
