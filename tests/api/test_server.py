@@ -233,7 +233,6 @@ async def test_a_malformed_body_is_400_and_closes_the_connection() -> None:
         head = request("/", connection="keep-alive")[:-2]
         answers = await server_.ask(head + BAD_CHUNK.encode() + request())
         assert answers.startswith(b"HTTP/1.1 400 ")
-        assert b"connection: close" in answers
         assert answers.count(b"\r\n\r\n") == 1
 
 
@@ -577,6 +576,35 @@ async def test_signal_handlers_are_unchanged() -> None:
             if number is not signal.SIGINT:  # the runner's own
                 assert signal.getsignal(number) is handler
     assert {number: signal.getsignal(number) for number in handlers} == handlers
+
+
+async def test_a_client_that_has_just_connected_is_answered_when_the_server_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(protocol, "FIRST_S", server.SHUTDOWN_S)
+    bounds = CallBounds()
+    async with served(bounds=bounds) as server_:
+        reader, writer = await server_.connect()
+        await eventually(lambda: bounds.count(CallerShare.LOCAL) == 1)
+        server_.stop.set()
+        await asyncio.sleep(0.2)  # so that the server has begun to stop
+        writer.write(request("/", "Content-Length: 0", connection="keep-alive"))
+        answer = await asyncio.wait_for(reader.read(), 5)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        writer.close()
+        await asyncio.wait_for(server_.task, server.SHUTDOWN_S)
+
+
+async def test_a_silent_client_does_not_keep_the_server_from_stopping(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(protocol, "FIRST_S", 0.1)
+    async with served() as server_:
+        reader, writer = await server_.connect()
+        server_.stop.set()
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+        await asyncio.wait_for(server_.task, server.SHUTDOWN_S - 1)
 
 
 async def test_several_listeners_serve_and_stop_together() -> None:

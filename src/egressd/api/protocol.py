@@ -1,9 +1,10 @@
 """HTTP/1.1 for one connection: uvicorn's h11 protocol, which tells what it waits for.
 
 Of uvicorn this relies on `H11Protocol`: `handle_events` is called for all that arrives,
-`on_response_complete` after each answer, `send_400_response` for what h11 refuses; `app` is what
-requests are handed to, and `flow.write_paused` tells that an answer waits for its client. uvicorn
-itself ends connections that are idle between requests.
+`on_response_complete` after each answer, `shutdown` when the server stops, `send_400_response` for
+what h11 refuses; `app` is what requests are handed to, `cycle` is the last of them, and
+`flow.write_paused` tells that an answer waits for its client. uvicorn itself ends connections that
+are idle between requests.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ HEAD_TIMEOUT_S: Final = 10.0
 """Seconds for a request's line and headers to arrive."""
 LEFT_OVER_S: Final = 10.0
 """Seconds for the rest of a body to arrive whose request is answered."""
+FIRST_S: Final = 1.0
+"""Seconds for the first request of a connection that was accepted just before the server stops."""
 PARTING_S: Final = 5.0
 """Seconds for a client to end a connection that the device has ended in the midst of a request."""
 STALL_TIMEOUT_S: Final = 30
@@ -92,6 +95,8 @@ class BoundedProtocol(H11Protocol):
         """Until when what is awaited has to be there, in the loop's time."""
         self._owing_until = inf
         """Until when the client has to take what waits to be sent."""
+        self._is_last = False
+        """True if the next request is answered as the last one."""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
@@ -105,6 +110,14 @@ class BoundedProtocol(H11Protocol):
         """Wait no longer."""
         super().connection_lost(exc)
         self.lost.set()
+
+    def shutdown(self) -> None:
+        """End it after the request under way. A new one's first request may be under way, too."""
+        if self.cycle is None and not self.transport.is_closing():
+            self._is_last = True
+            self.loop.call_later(FIRST_S, self._end_if_silent)
+        else:
+            super().shutdown()
 
     def abort(self) -> None:
         """Close it at once, whatever was not sent yet."""
@@ -138,6 +151,8 @@ class BoundedProtocol(H11Protocol):
     def handle_events(self) -> None:
         """Take requests as far as they have arrived."""
         super().handle_events()
+        if self._is_last and self.cycle is not None:
+            self.cycle.keep_alive = False
         self._look()
 
     def on_response_complete(self) -> None:
@@ -167,6 +182,10 @@ class BoundedProtocol(H11Protocol):
             self.cycle.message_event.set()
         self.transport.close()
         self._look()
+
+    def _end_if_silent(self) -> None:
+        if self.cycle is None:
+            self.transport.close()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[CONNECTION] = self
