@@ -14,7 +14,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from egressd.api.observe import Observe, RequestMetrics
 from egressd.model.messages import Event, LineStatus, RuleCount, Status
-from egressd.model.wording import say
+from egressd.model.wording import NONE, Sentence, say
+from egressd.service.overview import TimedBackups
 
 if TYPE_CHECKING:
     from tests.support.api_device import Device
@@ -61,7 +62,11 @@ async def test_metrics_describe_the_device(fresh_device: Device) -> None:
         lines={"l2tp_1": online},
         egress_problems={"gone0": say("no-interface", name="gone0")},
         connections=12,
+        tracked=15,
+        tracked_max=262_144,
+        workers=2,
         memory=5000,
+        problems=(say("table-nearly-full", n=15, limit=16),),
     )
     for ip in ("10.0.0.5", "10.0.0.6"):
         await device.answer("POST", "/rules", {"ip": ip, "target_node": "DIRECT"})
@@ -72,12 +77,47 @@ async def test_metrics_describe_the_device(fresh_device: Device) -> None:
     seen = await metrics(device)
     assert seen["egressd_up"] == 1
     assert seen["egressd_connections"] == 12
+    assert seen["egressd_connection_table_entries"] == 15
+    assert seen["egressd_connection_table_limit"] == 262_144
+    assert seen["egressd_engine_workers"] == 2
     assert seen["egressd_memory_bytes"] == 6000
     assert seen["egressd_revision"] == device.bench.ledger.revision
     assert seen["egressd_configured{kind=rules}"] == 3
     assert seen["egressd_targets_failing"] == 1
+    problems = (await device.client.get("http://device/ops/overview")).json()["problems"]
+    assert seen["egressd_problems"] == len(problems) == 2
     assert seen["egressd_configured{kind=lines}"] == 2
     assert seen["egressd_lines_online"] == 1
+
+
+@pytest.mark.parametrize(
+    ("last_success", "problem", "failing", "time"),
+    [
+        ("2026-11-20T03:00:04Z", NONE, 0, 1_795_143_604),
+        ("2026-11-20T03:00:04Z", say("timed-backup-late", folder="/mnt"), 1, 1_795_143_604),
+        ("", say("timed-backup-late", folder="/mnt"), 1, 0),
+    ],
+)
+async def test_metrics_of_timed_backups(
+    fresh_device: Device, last_success: str, problem: Sentence, failing: int, time: int
+) -> None:
+    fresh_device.timed_backups = TimedBackups(
+        folder="/mnt",
+        every_h=24,
+        keep=14,
+        last_success=last_success,
+        next_run="2026-11-21T03:00:00Z",
+        problem=problem,
+    )
+    seen = await metrics(fresh_device)
+    assert seen["egressd_timed_backup_failing"] == failing
+    assert seen["egressd_timed_backup_last_success_timestamp_seconds"] == time
+
+
+async def test_unknown_metrics_are_left_out(fresh_device: Device) -> None:
+    fresh_device.bench.netd.is_away = True
+    left_out = [name for name in await metrics(fresh_device) if "backup" in name or "limit" in name]
+    assert left_out == []
 
 
 async def test_counters_of_rules_are_exact(fresh_device: Device) -> None:

@@ -211,6 +211,9 @@ def test_a_full_connection_table_is_reported(lab: Lab, connections: Path) -> Non
             event, _ = five.await_news(words, TOLD_S)
             print(f"full table: event after {event:.2f} s")
             assert_all_tell(lab, 1, "DIRECT", words, ask=five.ask)
+            overview = lab.api.ask("GET", "/ops/overview").body
+            assert overview["tracked"] > 0.99 * overview["tracked_max"] > 0
+            assert overview["workers"] > 0
 
             def is_refused() -> bool:
                 # Each expired connection makes room for another.

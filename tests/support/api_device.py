@@ -29,7 +29,7 @@ from egressd.model.messages import Event
 from egressd.service.journal import Journal
 from egressd.service.judge import Judge, Notice
 from egressd.service.machine_check import MachineCheck
-from egressd.service.overview import Overviews
+from egressd.service.overview import Overviews, TimedBackups
 from egressd.service.route_probe import Why
 from egressd.store.database import Database
 from tests.support.netd_double import NetdDouble
@@ -96,7 +96,15 @@ class Device:
             self.notices.append,
             lambda: SECOND,
         )
-        self.overviews = Overviews(bench.ledger, bench.netd, bench.system, judge, lambda: NOW)
+        self.timed_backups: TimedBackups | None = None
+        self.overviews = Overviews(
+            bench.ledger,
+            bench.netd,
+            bench.system,
+            judge,
+            lambda: NOW,
+            timed_backups=lambda: self.timed_backups,
+        )
         self.app = create_app(
             Services(
                 ledger=bench.ledger,

@@ -13,6 +13,8 @@ from egressd.api.bounds import CallBounds, CallerShare
 from egressd.api.services import Services
 from egressd.model.errors import EgressdError
 from egressd.model.messages import RuleCount
+from egressd.model.times import utc_seconds
+from egressd.service.overview import Overview
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
@@ -29,6 +31,12 @@ class DeviceMetrics:
         self._connections = Gauge(
             "egressd_connections", "Tracked flows of LAN clients", registry=registry
         )
+        self._tracked = Gauge(
+            "egressd_connection_table_entries",
+            "Entries of the kernel's connection table",
+            registry=registry,
+        )
+        self._workers = Gauge("egressd_engine_workers", "Engine workers", registry=registry)
         self._memory = Gauge(
             "egressd_memory_bytes", "Resident bytes of egressd's processes", registry=registry
         )
@@ -46,7 +54,9 @@ class DeviceMetrics:
             "Targets of rules that are blocked, or whose nodes fail",
             registry=registry,
         )
-
+        self._problems = Gauge(
+            "egressd_problems", "Problems that the overview lists", registry=registry
+        )
         self._sources_refused = Gauge(
             "egressd_sources_refused", "Addresses that have reached a bound", registry=registry
         )
@@ -59,12 +69,15 @@ class DeviceMetrics:
             self._configured.labels(kind).set(getattr(seen.counts, kind))
         self._up.set(seen.status == "running")
         self._connections.set(seen.connections)
+        self._tracked.set(seen.tracked)
+        self._workers.set(seen.workers)
         self._memory.set(seen.memory)
         self._lines_online.set(seen.counts.online_lines)
         self._targets_failing.set(seen.counts.failing_targets)
+        self._problems.set(len(seen.problems))
         self._sources_refused.set(len({each.source for each in seen.reached if each.source}))
-        refused = "".join(_refused_samples(seen.refused)).encode()
-        return generate_latest(self._registry) + refused + await self._of_rules()
+        further = "".join((*_optional_samples(seen), *_refused_samples(seen.refused))).encode()
+        return generate_latest(self._registry) + further + await self._of_rules()
 
     async def _of_rules(self) -> bytes:
         """The samples of rules. Without netd there are none, as of a target that is down."""
@@ -73,6 +86,24 @@ class DeviceMetrics:
         except EgressdError:
             return b""
         return "".join(_rule_samples(counted)).encode()
+
+
+def _optional_samples(seen: Overview) -> Iterator[str]:
+    """The gauges in Prometheus' text form that are absent while their figure is unknown, or while
+    no timed backups are set up: a zero in its place would raise alerts.
+    """
+    if seen.tracked_max:
+        name = "egressd_connection_table_limit"
+        yield f"# HELP {name} Entries that the kernel's connection table may have\n"
+        yield f"# TYPE {name} gauge\n{name} {seen.tracked_max}\n"
+    if seen.timed_backups is not None:
+        made = seen.timed_backups.last_success
+        name = "egressd_timed_backup_failing"
+        yield f"# HELP {name} Whether timed backups fail, or are not made\n"
+        yield f"# TYPE {name} gauge\n{name} {int(bool(seen.timed_backups.problem))}\n"
+        name = "egressd_timed_backup_last_success_timestamp_seconds"
+        yield f"# HELP {name} Unix time of the last timed backup that was made; 0 for none\n"
+        yield f"# TYPE {name} gauge\n{name} {utc_seconds(made) if made else 0}\n"
 
 
 def _refused_samples(refused: Mapping[str, int]) -> Iterator[str]:

@@ -289,6 +289,12 @@ class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
     """Neighbours in LANs that no rule covers."""
     connections: int = 0
     """Tracked flows of LAN clients."""
+    tracked: int = 0
+    """All entries of the kernel's connection table."""
+    tracked_max: int = 0
+    """The most entries that it may have; 0 if unknown."""
+    workers: int = 0
+    """Engine workers that live, the one of proxy services included."""
     memory: int = 0
     """Resident bytes of netd, the engine workers and the daemons that netd runs."""
     problems: tuple[Sentence, ...] = ()

@@ -20,3 +20,8 @@ def is_utc_text(text: str) -> bool:
 def utc_text(seconds: float) -> str:
     """Return Unix time as text."""
     return datetime.fromtimestamp(seconds, UTC).strftime(UTC_FORMAT)
+
+
+def utc_seconds(text: str) -> int:
+    """Return the Unix time of a text in this form. Raises ValueError."""
+    return int(datetime.strptime(text, UTC_FORMAT).replace(tzinfo=UTC).timestamp())

@@ -124,6 +124,12 @@ class Overview(Coding, frozen=True, kw_only=True):
     version: str
     revision: int
     connections: int
+    tracked: int
+    """All entries of the kernel's connection table; `connections` are those of LAN clients."""
+    tracked_max: int
+    """The most entries that it may have; 0 if unknown."""
+    workers: int
+    """Engine workers that run."""
     memory: int
     counts: Counts
     interfaces: tuple[InterfaceStatus, ...]
@@ -197,6 +203,9 @@ class Overviews:
             version=__version__,
             revision=state.revision,
             connections=system.connections,
+            tracked=seen.tracked,
+            tracked_max=seen.tracked_max,
+            workers=seen.workers,
             memory=system.memory,
             counts=Counts(
                 rules=len(state.rules),

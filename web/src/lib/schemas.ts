@@ -369,9 +369,12 @@ export interface components {
             revision: number;
             status: string;
             timed_backups: components["schemas"]["TimedBackups"] | null;
+            tracked: number;
+            tracked_max: number;
             unruled: components["schemas"]["Unruled"];
             uptime_s: number;
             version: string;
+            workers: number;
         };
         PathAnswer: {
             delay: number;

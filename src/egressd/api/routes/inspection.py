@@ -50,6 +50,9 @@ router: Final = Router("Operations", OPS_PREFIX)
         "version": __version__,
         "revision": 812,
         "connections": 1250,
+        "tracked": 1409,
+        "tracked_max": 262_144,
+        "workers": 2,
         "memory": 134_217_728,
         "counts": {
             "rules": 120,

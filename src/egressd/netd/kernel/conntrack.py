@@ -153,7 +153,7 @@ def crowding(limits: Path = _LIMITS) -> tuple[Sentence, ...]:
     """Return a warning while the table is nearly full, else nothing: the kernel drops packets that
     would open a connection beyond its limit.
     """
-    tracked, limit = _fullness(limits)
+    tracked, limit = fullness(limits)
     if not limit or tracked < limit * _CROWDED:
         return ()
     return (say("table-nearly-full", n=tracked, limit=limit),)
@@ -161,13 +161,13 @@ def crowding(limits: Path = _LIMITS) -> tuple[Sentence, ...]:
 
 def why_full(limits: Path = _LIMITS) -> Sentence:
     """Return an explanation while the table is full; else `NONE`."""
-    tracked, limit = _fullness(limits)
+    tracked, limit = fullness(limits)
     if not limit or tracked < limit * _FULL:
         return NONE
     return say("table-full", limit=limit)
 
 
-def _fullness(limits: Path) -> tuple[int, int]:
+def fullness(limits: Path = _LIMITS) -> tuple[int, int]:
     """Return the number of tracked connections and the limit; zeros if nothing is tracked yet."""
     try:
         tracked = int((limits / "nf_conntrack_count").read_text())

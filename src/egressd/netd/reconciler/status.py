@@ -84,10 +84,14 @@ class Monitor:
     async def status(self, plan: Plan, state: str) -> Status:
         """Return the status of the device with this plan. Its use was measured a moment ago."""
         usage = await self._usage.read()
+        tracked, tracked_max = conntrack.fullness()
         return msgspec.structs.replace(
             self.view(plan, state),
             interfaces=_interfaces(self._kernel.facts, self._kernel.topology, traffic.read()),
             connections=usage.connections,
+            tracked=tracked,
+            tracked_max=tracked_max,
+            workers=len(self._engine.workers()),
             memory=usage.memory,
             strangers=self._strangers(plan, usage.neighbours),
             refused={**self._refused_sources.totals, "handshakes": self._handshakes.ended},
