@@ -16,7 +16,7 @@ from egressd.model.errors import Failed, Unconfirmed, WriteConflict
 from egressd.store import schema
 from egressd.store.migrating import Migrations
 from egressd.store.postgres.connection import NEWEST, check_conninfo
-from egressd.store.postgres.schema import SCRIPTS, add_member, migrate
+from egressd.store.postgres.schema import SCRIPTS, add_member, migrate, revoke_member
 from egressd.store.sealing import KEY_BYTES, SiteSeal
 from tests.store.lossy_proxy import lossy_proxy
 from tests.store.rig import EVERYTHING, LINE, SECRETS, Site, rules, write
@@ -82,8 +82,46 @@ async def test_a_member_sees_and_writes_its_own_site_alone(site: Site) -> None:
     ):
         with pytest.raises(AssertionError, match=r"row-level security|permission denied|owner"):
             site.server.query(statement, site.role)
+    for row in (
+        "beat (site, member, n, applied, is_fenced) SELECT {}, id, 1, 1, false",
+        "edit_batch (site, id, format, edits) SELECT {}, gen_random_uuid(), 1, 'x'",
+    ):
+        table = row.split()[0]
+        site.server.query(f"INSERT INTO {row.format('site')} FROM member", site.role)
+        with pytest.raises(AssertionError, match="row-level security"):
+            site.server.query(f"INSERT INTO {row.format('site + 1')} FROM member", site.role)
+        assert len(site.server.query(f"TABLE {table}", site.role)) == 1
+        assert not site.server.query(f"TABLE {table}", other.role)
     site.server.query("DELETE FROM rules", site.role)
     assert len(site.server.query("SELECT 1 FROM rules", other.role)) == 1
+
+
+def test_a_member_says_of_itself_alone(site: Site) -> None:
+    add_member(
+        site.server.conninfo(OWNER),
+        site=site.name,
+        key_id=site.seal.key_id,
+        member="b",
+        role=f"{site.role}_b",
+    )
+    site.server.query("UPDATE member SET version = '9', format_max = 9", site.role)
+    rows = site.server.query("SELECT name, version FROM member ORDER BY name", site.role)
+    assert rows == [["a", "9"], ["b", ""]]
+    with pytest.raises(AssertionError, match="permission denied"):
+        site.server.query("UPDATE member SET is_revoked = false", site.role)
+
+
+async def test_a_revoked_member_is_out_at_once(site: Site) -> None:
+    await founded(site, DesiredState().with_edits(EVERYTHING, 1))
+    database = site.database()
+    await database.open()
+    revoke_member(site.server.conninfo(OWNER), site=site.name, member="a")
+    with pytest.raises(Failed):
+        await write(database, rules(1), 2)
+    assert "not permitted to log in" in await opening(site)
+    await database.close()
+    with pytest.raises(Failed, match="no such member"):
+        revoke_member(site.server.conninfo(OWNER), site=site.name, member="c")
 
 
 def dump_of(server: Server) -> str:

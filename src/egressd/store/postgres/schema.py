@@ -71,6 +71,33 @@ def add_member(conninfo: str, *, site: str, key_id: str, member: str, role: str)
             raise Failed(action, f"the role {its} is that of the member {who} of the site {where}")
 
 
+def revoke_member(conninfo: str, *, site: str, member: str) -> None:
+    """Take a member's right to the site, and end its connections. Repeat-safe.
+
+    Its kernel lets clients through until its lease has run out, at most, and the other members wait
+    for that. Raises Failed if there is no such member.
+    """
+    action = f"remove the member {member} from the site {site}"
+    with _as_owner(conninfo, action) as connection:
+        role = connection.execute(
+            text(
+                "UPDATE member SET is_revoked = true, is_ungated = false FROM site"
+                " WHERE site.id = member.site AND site.name = :site AND member.name = :member"
+                " RETURNING role_name"
+            ),
+            {"site": site, "member": member},
+        ).scalar_one_or_none()
+        if role is None:
+            raise Failed(action, "there is no such member")
+        driver_of(connection).execute(sql.SQL("ALTER ROLE {} NOLOGIN").format(sql.Identifier(role)))
+    # After the commit: a connection that is ended before could be made anew.
+    with _as_owner(conninfo, action) as connection:
+        connection.execute(
+            text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = :role"),
+            {"role": role},
+        )
+
+
 def _create_role(connection: Connection, role: str) -> None:
     there = connection.execute(
         text("SELECT 1 FROM pg_roles WHERE rolname = :role"), {"role": role}
