@@ -11,7 +11,7 @@ from typing import Final
 from egressd.planner import nft
 from egressd.store.preparation import NEWEST
 from tests.support import newest_schema, nft_reference
-from tests.support.configurations import CONFIGURATIONS
+from tests.support.configurations import CONFIGURATIONS, LEASED
 from tests.support.disassembly import fast_path
 
 RULESETS: Final = Path(__file__).parent / "planner" / "golden"
@@ -21,6 +21,7 @@ PROGRAMS: Final = Path(__file__).parent / "netd" / "golden"
 def files() -> dict[Path, str]:
     """Return the text that each file has to have."""
     rulesets = {RULESETS / f"{n}.nft": nft.load(wanted) for n, wanted in CONFIGURATIONS.items()}
+    rulesets[RULESETS / "leased.nft"] = nft.load(LEASED, is_gated=True)
     programs = {PROGRAMS / f"{name}.bpf": text for name, text in fast_path().items()}
     return {
         **rulesets,

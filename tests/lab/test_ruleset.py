@@ -23,7 +23,7 @@ from egressd.netd.kernel.nft import HOLD_CHAINS, HOLD_COMMENT, Nft
 from egressd.planner import nft, shaping
 from egressd.planner.registry import NFT_HOLD_TABLE, NFT_TABLE
 from egressd.planner.shaping import Hook
-from tests.support.configurations import CONFIGURATIONS, LAN
+from tests.support.configurations import CONFIGURATIONS, LAN, LEASED
 from tests.support.netns import Namespace
 
 pytestmark = pytest.mark.lab
@@ -252,9 +252,15 @@ def _walk(found: Any, kind: str = "") -> Iterator[tuple[str, Any]]:
 # --- Tests. ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+LOADS: Final = {
+    **{name: nft.load(wanted) for name, wanted in CONFIGURATIONS.items()},
+    "leased": nft.load(LEASED, is_gated=True),
+}
+
+
+@pytest.mark.parametrize("name", LOADS)
 def test_the_kernel_has_the_table_written_by_the_planner(namespace: Namespace, name: str) -> None:
-    text = nft.load(CONFIGURATIONS[name])
+    text = LOADS[name]
 
     def body() -> Table:
         Nft().run(text)
@@ -288,6 +294,37 @@ def test_small_transactions_lead_to_the_same_table_as_a_load(namespace: Namespac
         return differing
 
     assert namespace.run(body) == []
+
+
+def test_a_gate_comes_and_goes_with_its_plan(namespace: Namespace) -> None:
+    def body() -> tuple[list[str], list[str], str, list[str]]:
+        kernel = Nft()
+        kernel.run(nft.load(LEASED))
+        without = _content()
+        for _ in range(2):
+            kernel.run(nft.load(LEASED, is_gated=True))
+            kernel.run("add element inet egressd lease { ipv4 timeout 1h }\n")
+        lease = kernel.listed("set inet egressd lease")
+        for _ in range(2):
+            kernel.run(nft.load(LEASED, had_gate=True))
+        return without, _content(), lease, list(kernel.elements("lease") or ())
+
+    without, after, lease, gone = namespace.run(body)
+    assert after == without
+    assert "flags timeout" in lease
+    assert gone == []
+
+
+def test_a_load_leaves_the_lease_as_it_is(namespace: Namespace) -> None:
+    def body() -> list[str]:
+        kernel = Nft()
+        kernel.run(nft.load(LEASED, is_gated=True))
+        kernel.run("add element inet egressd lease { ipv4 timeout 1h }\n")
+        kernel.run(nft.load(LEASED, is_gated=True))
+        return list(kernel.elements("lease") or ())
+
+    (left,) = namespace.run(body)
+    assert left == "2 timeout 3600s"
 
 
 def _content() -> list[str]:

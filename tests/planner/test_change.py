@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from egressd.model.desired import DesiredState, Edit, load
 from egressd.model.device import Resolvers
-from egressd.model.nouns import Rule, Whitelist
+from egressd.model.nouns import Rule, Settings, Whitelist
 from egressd.model.plan import Egress
 from egressd.planner import compile as compiled
 from egressd.planner.change import plan_change
@@ -42,6 +42,18 @@ def test_applying_a_change_gives_the_compiled_plan(
         taken_back.apply(plan_change(after, state, undone, resolvers))
         assert taken_back == compile_plan(state, resolvers)
         state = after
+
+
+def test_a_member_of_a_site_is_leased_before_and_after_each_change() -> None:
+    author = Author(DesiredState())
+    before = author.state
+    stop = Edit("settings", 0, Settings(stopped=True))
+    after = before.with_edits([stop], 1)
+    plan = compile_plan(before, RESOLVERS, is_leased=True)
+    assert (plan.is_leased, compile_plan(before, RESOLVERS).is_leased) == (True, False)
+    plan.apply(plan_change(before, after, [stop], RESOLVERS, is_leased=True))
+    assert plan == compile_plan(after, RESOLVERS, is_leased=True)
+    assert plan.policy.is_gated
 
 
 @given(st.lists(steps, max_size=8))

@@ -29,7 +29,7 @@ from egressd.planner.chains import (
 from egressd.planner.chains import input as input_hook
 from egressd.planner.declared import COMMENT_MAX
 from egressd.planner.shaping import NETDEV, Hook
-from tests.support.configurations import CONFIGURATIONS, LAN
+from tests.support.configurations import CONFIGURATIONS, LAN, LEASED
 from tests.support.nft_reference import hooks
 
 COMMENTS = {
@@ -62,7 +62,7 @@ def test_a_load_creates_each_object_with_its_comment() -> None:
     gone = {*RETIRED, *RETIRED_MAPS}
     hooked = shaping.chains([Hook(7, "lan0")], [LAN], ())
     created = 0
-    for line in (nft.load(CONFIGURATIONS["nodes"]) + hooked).splitlines():
+    for line in (nft.load(LEASED, is_gated=True) + hooked).splitlines():
         does, kind, _, _, *name = line.split()
         if does == "add" and kind in {"table", "set", "map", "chain"} and name[0] not in gone:
             created += 1

@@ -16,7 +16,7 @@ from egressd.model.plan import (
     Plan,
     WhitelistPlan,
 )
-from egressd.planner import nft
+from egressd.planner import lease_rules, nft
 from egressd.planner.chains import CHAINS, MAPS, RETIRED, RETIRED_MAPS
 from egressd.planner.groups import Choice
 from egressd.planner.registry import MARK_DIRECT
@@ -125,6 +125,36 @@ def test_a_table_is_never_deleted() -> None:
     assert not set(RETIRED) & set(CHAINS)
     assert not set(RETIRED_MAPS) & set(MAPS)
     assert "flush table" not in text
+
+
+def test_a_plan_without_a_lease_has_no_word_of_a_gate() -> None:
+    assert not any(name in nft.load(wanted()) for name in ("lease", *lease_rules.GATED))
+
+
+def test_each_rule_of_the_gate_closes_where_there_is_no_lease() -> None:
+    """Inside the gate's own chains there is no lease; all other rules of it look."""
+    gated = nft.load(wanted(), is_gated=True).splitlines()
+    added = [line for line in gated if line not in nft.load(wanted()).splitlines()]
+    rules = [line.removeprefix("add rule inet egressd ") for line in added if " rule " in line]
+    outside = [rule for rule in rules if not rule.startswith("unleased")]
+    assert len(outside) >= 8
+    assert all("meta nfproto != @lease " in line for line in outside)
+    assert not any("reject" in line or "deny" in line for line in added)
+
+
+def test_the_gate_is_ahead_of_known_flows() -> None:
+    lines = nft.load(wanted(), is_gated=True).splitlines()
+    first = next(line for line in lines if line.startswith("add rule inet egressd from_lan "))
+    assert first.endswith("meta nfproto != @lease goto unleased")
+
+
+def test_a_gate_is_removed_after_all_rules_that_lead_to_it() -> None:
+    lines = nft.load(wanted(), had_gate=True).splitlines()
+    deleted = [line.split()[-1] for line in lines if line.startswith("delete ")]
+    assert {*deleted} == {*RETIRED, *RETIRED_MAPS, *lease_rules.GATED}
+    assert lines.index("flush chain inet egressd from_lan") < lines.index(
+        "delete chain inet egressd unleased"
+    )
 
 
 def test_a_single_lan_is_compared_and_several_are_looked_up() -> None:

@@ -227,6 +227,22 @@ def _proxy_services() -> Elements:
     return nft.elements(_plan(policy=_POLICY, instances=services), ONE_LAN, {}, crowd=crowd)
 
 
+def _leased() -> Elements:
+    """Return the member of a site, with all that a gate is at: a LAN, multicast, containers with a
+    client, and proxy services.
+    """
+    plan = _plan(
+        policy=msgspec.structs.replace(_POLICY, is_leased=True),
+        hosts={**_RULES, "172.17.0.2": egress_mark(1)},
+        egresses=_EGRESSES,
+        instances={"service:1": service_instance(1080, username="u", password="p")},
+    )
+    topology = msgspec.structs.replace(WITH_CONTAINERS, multicast=True)
+    return nft.elements(plan, topology, {}, ruled_locals=("docker0",))
+
+
+LEASED: Final = _leased()
+"""A configuration whose table is loaded with a gate."""
 CONFIGURATIONS: Final[dict[str, Elements]] = {
     "stopped": _stopped(),
     "direct_and_wans": _direct_and_wans(),

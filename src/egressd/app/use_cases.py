@@ -63,7 +63,12 @@ class UseCases:
         own_problems: Callable[[], Iterable[Sentence]],
         timed_backups: Callable[[], TimedBackups | None],
         own_findings: Callable[[], Sequence[MachineFinding]],
+        is_leased: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`is_leased`: True while the device is one of several members of a site. Once that
+        changes, `Ledger.resync` is due.
+        """
+
         def has_line_dns() -> bool:
             return licensing.grants().line_dns
 
@@ -79,8 +84,10 @@ class UseCases:
         self.ledger = ledger = Ledger(
             store,
             netd,
-            compile_plan=lambda state: compile_plan(state, allowed()),
-            plan_change=lambda before, after, edits: plan_change(before, after, edits, allowed()),
+            compile_plan=lambda state: compile_plan(state, allowed(), is_leased=is_leased()),
+            plan_change=lambda before, after, edits: plan_change(
+                before, after, edits, allowed(), is_leased=is_leased()
+            ),
         )
         self.judge = judge = Judge(lambda: ledger.state, allowed, notify, clock)
         system = System(

@@ -129,11 +129,19 @@ class GlobalPolicy(_Entry, frozen=True, kw_only=True):
     """True if every client is blocked, regardless of the tables."""
     opened: bool = False
     """True if no client has a rule, regardless of the tables: each is treated as `unmanaged` is."""
+    is_leased: bool = False
+    """True in a site of several members: the kernel lets clients through only as long as the lease
+    says that netd was given last, and none before the first one."""
 
     @property
     def is_ruled(self) -> bool:
         """True if the tables of clients apply."""
         return not (self.stopped or self.opened)
+
+    @property
+    def is_gated(self) -> bool:
+        """True if clients need the lease: an operator who opens the device decides without it."""
+        return self.is_leased and not self.opened
 
 
 class Plan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -160,6 +168,11 @@ class Plan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Interface name -> the line to dial."""
     neighbours: Entries[Address] = {}
     """``node:7`` -> the IPv4 address of that node's server, if a LAN uses such addresses."""
+
+    @property
+    def is_leased(self) -> bool:
+        """True if clients are let through only while a lease runs."""
+        return self.policy.is_leased
 
     def apply(self, change: Change) -> None:
         """Turn this plan into the one that `change` leads to, in place.

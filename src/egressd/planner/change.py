@@ -23,9 +23,16 @@ V = TypeVar("V")
 
 
 def plan_change(
-    before: DesiredState, after: DesiredState, edits: Sequence[Edit], resolvers: Resolvers
+    before: DesiredState,
+    after: DesiredState,
+    edits: Sequence[Edit],
+    resolvers: Resolvers,
+    *,
+    is_leased: bool = False,
 ) -> Change:
     """Return the change of the plan for `edits`, which lead from `before` to `after`.
+
+    `is_leased`: the device is one of several members of a site, before and after.
 
     Host rules cost O(1) each. A CIDR rule costs O(rules), an edit of a node O(targets in use), and
     O(rules) only if a target appears or disappears.
@@ -39,7 +46,7 @@ def plan_change(
     return Change(
         base=before.revision,
         revision=after.revision,
-        policy=_if_new(before, after, lambda s: compiled.policy(s, resolvers)),
+        policy=_if_new(before, after, lambda s: compiled.policy(s, resolvers, is_leased=is_leased)),
         whitelist=_if_new(before, after, compiled.whitelist),
         delay_url=_if_new(before, after, lambda s: s.settings.delay_url),
         hosts=_hosts(before, after, touched),

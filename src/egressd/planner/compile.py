@@ -55,11 +55,14 @@ UNMANAGED_KEY: Final = "default:0"
 """Key of the engine instance of clients without a rule."""
 
 
-def compile_plan(state: DesiredState, resolvers: Resolvers) -> Plan:
-    """Return the plan for a whole state. O(n)."""
+def compile_plan(state: DesiredState, resolvers: Resolvers, *, is_leased: bool = False) -> Plan:
+    """Return the plan for a whole state. O(n).
+
+    `is_leased`: the device is one of several members of a site.
+    """
     return Plan(
         revision=state.revision,
-        policy=policy(state, resolvers),
+        policy=policy(state, resolvers, is_leased=is_leased),
         whitelist=whitelist(state),
         delay_url=state.settings.delay_url,
         hosts=hosts(state, state.rules.values()),
@@ -77,7 +80,7 @@ def compile_plan(state: DesiredState, resolvers: Resolvers) -> Plan:
     )
 
 
-def policy(state: DesiredState, resolvers: Resolvers) -> GlobalPolicy:
+def policy(state: DesiredState, resolvers: Resolvers, *, is_leased: bool = False) -> GlobalPolicy:
     """Return the settings that hold for the device as a whole."""
     return GlobalPolicy(
         unmanaged=_unmanaged_mark(state),
@@ -85,6 +88,7 @@ def policy(state: DesiredState, resolvers: Resolvers) -> GlobalPolicy:
         local_resolvers=local_names.servers_of(resolvers.local),
         stopped=state.settings.stopped,
         opened=state.settings.opened,
+        is_leased=is_leased,
     )
 
 

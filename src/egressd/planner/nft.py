@@ -15,6 +15,7 @@ from egressd.planner.bounds import Bounds
 from egressd.planner.chains import CHAINS, MAPS, RETIRED, RETIRED_MAPS, SETS
 from egressd.planner.flatten import range_text
 from egressd.planner.groups import Choice
+from egressd.planner.lease_rules import GATED, is_of_gate
 from egressd.planner.registry import (
     MARK_ASKED_DIRECTLY,
     MARK_DIRECT,
@@ -314,26 +315,40 @@ def _group_elements(
     return result
 
 
-def load(wanted: Elements, bounds: Bounds = _BOUNDS) -> str:
+def load(
+    wanted: Elements,
+    bounds: Bounds = _BOUNDS,
+    *,
+    is_gated: bool = False,
+    had_gate: bool = False,
+) -> str:
     """Return one transaction that brings the table to this state, from any previous state.
 
     Sets are flushed and filled in place. Deleting and adding a table or an interval set on a live
     machine lets packets through in between (measured: 61 of 1.44 million).
+
+    `is_gated`: clients' packets need a lease. The lease itself stays as it is; there is none in a
+    table that had no gate before. `had_gate`: the table may have a gate, which is removed if the
+    new one has none.
     """
     figures = bounds.words()
-    lines = INET.create()
+    left_out = frozenset[str]() if is_gated else GATED
+    chains = {name: chain for name, chain in CHAINS.items() if name not in left_out}
+    lines = INET.ensure(name for name in INET.names if name not in left_out)
     # Added first, so that the deletion always finds one.
     lines += [f"{does} chain inet {NFT_TABLE} {c}" for c in RETIRED for does in _TAKE_AWAY]
-    lines += [f"add chain inet {NFT_TABLE} {name} {c.declared()}" for name, c in CHAINS.items()]
-    lines += [f"flush chain inet {NFT_TABLE} {chain}" for chain in CHAINS]
+    lines += [f"add chain inet {NFT_TABLE} {name} {c.declared()}" for name, c in chains.items()]
+    lines += [f"flush chain inet {NFT_TABLE} {chain}" for chain in chains]
+    if had_gate and not is_gated:
+        lines += _without_gate()
     for name, spec in RETIRED_MAPS.items():
         lines += [f"add map inet {NFT_TABLE} {name} {{ {spec}; }}"]
         lines += [f"delete map inet {NFT_TABLE} {name}"]
-    for name, chain in CHAINS.items():
+    for name, chain in chains.items():
         lines += [
             f"add rule inet {NFT_TABLE} {name} {_inlined(rule, wanted, figures)}"
             for rule in chain.rules
-            if not _is_left_out(rule, wanted)
+            if not _is_left_out(rule, wanted) and (is_gated or not is_of_gate(rule))
         ]
     for name, content in wanted.items():
         lines += INET.refill(name, content)
@@ -372,6 +387,16 @@ def block() -> str:
     """Return the transaction that leaves no client an egress, independent of the loaded plan."""
     maps = "".join(f"flush map inet {NFT_TABLE} {name}\n" for name in ("hosts", "nets", "dflt"))
     return f"{maps}flush set inet {NFT_TABLE} unruled\n"
+
+
+def _without_gate() -> list[str]:
+    """Return the commands that remove the gate's chains and sets, once no rule leads to them."""
+    chains = [name for name in CHAINS if name in GATED]
+    lines = [f"{does} chain inet {NFT_TABLE} {name}" for name in chains for does in _TAKE_AWAY]
+    for name in (name for name in SETS if name in GATED):
+        lines += INET.ensure((name,))[1:]
+        lines.append(f"delete set inet {NFT_TABLE} {name}")
+    return lines
 
 
 def _inlined(rule: str, wanted: Elements, figures: Mapping[str, str]) -> str:

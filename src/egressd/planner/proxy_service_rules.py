@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from egressd.planner import lease_rules
 from egressd.planner.declared import Chain, SetSpec, chain
 from egressd.planner.registry import (
     HASH_SEED,
@@ -296,6 +297,7 @@ CHAINS: Final[dict[str, Chain]] = {
         "datagrams to a UDP relay: only from the owner of the association",
         # An answer to another program's own flow, whose socket has the port now.
         "ct direction reply meta mark set 0 return",
+        *lease_rules.TO_RELAY,
         f"meta mark set {_association('ip saddr . udp dport')}",
         # A relay accepts datagrams of any sender, and asks for no password. It is bound to an
         # address.

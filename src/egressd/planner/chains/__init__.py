@@ -24,8 +24,9 @@ The files, by hook:
 - forward, input and postrouting: files of these names;
 - output: `output`, and `answers` (those of the engine to clients).
 
-Proxy services, VPN lines and the API have files of their own (`planner.proxy_service_rules`,
-`planner.lines.line_rules`, `planner.api_guard`), because each of them is about several hooks.
+Proxy services, VPN lines, the API and a site's lease have files of their own
+(`planner.proxy_service_rules`, `planner.lines.line_rules`, `planner.api_guard`,
+`planner.lease_rules`), because each of them is about several hooks.
 
 Written for nftables 1.0.6 and 1.1, which parse this text alike: no chain on one line, and
 interfaces by name (``iifname``), because an index goes stale when an interface is recreated.
@@ -35,7 +36,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from egressd.planner import api_guard, proxy_service_rules
+from egressd.planner import api_guard, lease_rules, proxy_service_rules
 from egressd.planner.chains import (
     answers,
     bounds,
@@ -117,6 +118,7 @@ SETS: Final = {
     **lines_guard.SETS,
     **proxy_service_rules.SETS,
     **api_guard.SETS,
+    **lease_rules.SETS,
     **bounds.SETS,
     "members": SetSpec(
         "type mark . mark", "group mark and mark of a node of the group that is alive"
@@ -224,6 +226,7 @@ CHAINS: Final[dict[str, Chain]] = {
     **answers.CHAINS,
     **proxy_service_rules.CHAINS,
     **api_guard.CHAINS,
+    **lease_rules.CHAINS,
     **forward.CHAINS,
     **postrouting.CHAINS,
 }

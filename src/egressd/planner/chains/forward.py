@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from egressd.planner import lease_rules
 from egressd.planner.chains.terms import KIND
 from egressd.planner.declared import Chain, base_chain, chain
 from egressd.planner.registry import (
@@ -21,6 +22,7 @@ CHAINS: Final[dict[str, Chain]] = {
     ),
     "forward_from_elsewhere": chain(
         "from no LAN and to none: nothing between WANs, nothing of clients",
+        *lease_rules.TO_LOCAL,
         # A LAN that is treated as a WAN (see topology.discover), and answers for addresses that no
         # LAN has any more: nothing is forwarded from one WAN or line to another.
         "iifname @outside oifname @outside drop",
@@ -57,14 +59,17 @@ CHAINS: Final[dict[str, Chain]] = {
     ),
     "forward_to_lan": chain(
         "to a LAN: answers, port forwards, local networks, routed multicast",
+        *lease_rules.TO_LAN,
         "ct state established,related goto to_client",
         "ct status dnat goto to_client",
         "iifname @localif ip saddr @localnet accept",
+        *lease_rules.INTO_LAN,
         "ip daddr 224.0.0.0/4 iifname @multicast accept",
         "drop",
     ),
     "to_client": chain(
         "count the bytes that a client receives, accept",
+        *lease_rules.TO_CLIENT,
         "ip daddr @received accept",
         "ip daddr @received_nets accept",
         "accept",

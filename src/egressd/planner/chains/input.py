@@ -6,7 +6,7 @@ import sys
 from ipaddress import IPv4Address
 from typing import Final
 
-from egressd.planner import api_guard, proxy_service_rules
+from egressd.planner import api_guard, lease_rules, proxy_service_rules
 from egressd.planner.chains.terms import KIND, ROUTED
 from egressd.planner.declared import Chain, base_chain, chain
 from egressd.planner.lines import line_rules as lines_guard
@@ -57,6 +57,7 @@ CHAINS: Final[dict[str, Chain]] = {
     ),
     "input_tcp": chain(
         "TCP to this machine: proxy services, API, DNS, resets of unknown flows",
+        *lease_rules.TO_SERVICE,
         "tcp dport @services jump to_service",
         *api_guard.INPUT,
         "tcp dport { 53, 853 } iifname @lanif jump dns_to_router",

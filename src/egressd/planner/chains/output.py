@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from egressd.planner import api_guard
+from egressd.planner import api_guard, lease_rules
 from egressd.planner.chains.terms import KIND, NO_EPOCH, ROUTED
 from egressd.planner.declared import Chain, base_chain, chain
 from egressd.planner.lines import line_rules as lines_guard
@@ -28,6 +28,7 @@ CHAINS: Final[dict[str, Chain]] = {
         *lines_guard.OUTPUT,
         f"meta mark {ROUTED} goto from_engine",
         f"{KIND} {MARK_ANSWER:#x} goto answer_in_a_name",
+        *lease_rules.FROM_RELAY,
         # The engine's answers to clients bear the address that the client asked.
         "oifname @lanif ip daddr @lannet ip saddr != @lannet goto answer",
         # No IPv6 is forwarded, so these errors concern clients, and quote their packets. A LAN that
@@ -45,6 +46,7 @@ CHAINS: Final[dict[str, Chain]] = {
         f"meta mark {ROUTED} goto from_engine",
         *api_guard.OUTPUT,
         # Clients may use any address of this machine; instances answer at each.
+        *lease_rules.FROM_SERVICE,
         "tcp sport @services fib saddr type local jump from_service",
         # The engine's answers to clients bear the address that the client asked.
         "oifname @lanif ip daddr @lannet ip saddr != @lannet goto to_client",
@@ -67,6 +69,7 @@ CHAINS: Final[dict[str, Chain]] = {
     ),
     "from_engine": chain(
         "sockets of the engine leave by an egress of their mark or not at all",
+        *lease_rules.FROM_ENGINE,
         # The engine's own sockets, bound to one interface or to none (DIRECT), leave by an egress
         # of their mark or not at all, regardless of the routers that this machine listens to.
         "oifname @lanif ip daddr @lannet meta skuid != 0 goto to_inner",

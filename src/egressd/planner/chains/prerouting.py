@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from egressd.planner import lease_rules
 from egressd.planner.chains.terms import ENGINE, KIND, NO_EPOCH, NO_KIND, ROUTED, TO_INSTANCE
 from egressd.planner.declared import Chain, base_chain, chain
 from egressd.planner.lines import line_rules as lines_guard
@@ -68,6 +69,7 @@ CHAINS: Final[dict[str, Chain]] = {
     ),
     "from_lan": chain(
         "packets of LAN clients: known flows take short chains",
+        *lease_rules.FROM_LAN,
         # Each question is metered, in any flow. (In ICMP these bits mean nothing, and any value may
         # take that path.)
         "@th,16,16 53 goto unknown",
