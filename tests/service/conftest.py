@@ -68,8 +68,8 @@ class _Machine(UnexpectedReconciler):
     async def set_plan(self, plan: Plan) -> int:
         return await self._double.set_plan(plan)
 
-    async def apply(self, change: Change) -> None:
-        await self._double.apply(change)
+    async def apply(self, change: Change, *, is_strict: bool = True) -> None:
+        await self._double.apply(change, is_strict=is_strict)
 
     async def counters(self) -> dict[int, RuleCount]:
         return await self._double.counters()

@@ -45,6 +45,14 @@ async def test_a_change_is_applied_to_its_base(any_netd: Both) -> None:
     assert "10.0.0.5" in PLAN.hosts
 
 
+@pytest.mark.parametrize("is_strict", [True, False])
+async def test_netd_hears_whether_a_change_is_strict(any_netd: Both, is_strict: bool) -> None:
+    netd, double = any_netd
+    await netd.set_plan(PLAN)
+    await netd.apply(CHANGE, is_strict=is_strict)
+    assert double.was_strict is is_strict
+
+
 async def test_a_change_from_another_base_is_refused(any_netd: Both) -> None:
     netd, double = any_netd
     await netd.set_plan(Plan(revision=3))

@@ -36,6 +36,8 @@ class NetdDouble:
         self.asked: list[Plan | Change] = []
         self.behaviour: list[str] = []
         self.is_away = False
+        self.was_strict = True
+        """True if the last change was to be refused if one of its instances would not start."""
         self.hold: asyncio.Event | None = None
         self.shown = Status(state="running", revision=0)
         self.engine_refuses: dict[str, str] = {}
@@ -51,7 +53,8 @@ class NetdDouble:
         await self._meet(plan)
         return self.epoch or self.plan.whitelist.epoch
 
-    async def apply(self, change: Change) -> None:
+    async def apply(self, change: Change, *, is_strict: bool = True) -> None:
+        self.was_strict = is_strict
         await self._meet(change)
 
     async def status(self) -> Status:

@@ -45,6 +45,9 @@ class ApplyChange(_Asked, frozen=True, tag="apply_change"):
     """Put a change in force. Refused with ``conflict`` unless its base is in force."""
 
     change: Change
+    is_strict: bool = True
+    """True if an instance that will not start fails the change; else only its own clients are
+    blocked."""
 
 
 class Halt(_Asked, frozen=True, tag="halt"):

@@ -58,8 +58,10 @@ class Netd(Protocol):
         """
         ...
 
-    async def apply(self, change: Change) -> None:
-        """Put a change in force, or leave everything as it was."""
+    async def apply(self, change: Change, *, is_strict: bool = True) -> None:
+        """Put a change in force, or leave everything as it was. Without `is_strict` an instance
+        that will not start blocks its own clients, and the rest is in force.
+        """
         ...
 
     async def status(self) -> Status:

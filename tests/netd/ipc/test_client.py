@@ -33,7 +33,7 @@ class _Busy(UnexpectedReconciler):
         await self.free.wait()
         return {}
 
-    async def apply(self, change: Change) -> None:
+    async def apply(self, change: Change, *, is_strict: bool = True) -> None:
         await self.free.wait()
 
 

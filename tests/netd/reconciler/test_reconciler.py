@@ -318,6 +318,19 @@ async def test_p1_clients_are_blocked_if_their_edited_node_does_not_start(tmp_pa
         assert not device.reconciler.instances.problems
 
 
+async def test_a_change_that_is_not_strict_blocks_one_instance_alone(tmp_path: Path) -> None:
+    async with living(tmp_path) as device:
+        plan = device.plan(node(7, "c"), node(8, "b"))
+        device.engine.refused = "c"
+        change = difference(device.reconciler.plan, plan)
+        with pytest.raises(Failed, match="it is refused"):
+            await device.reconciler.apply(change)
+        await device.reconciler.apply(change, is_strict=False)
+        assert set(device.served_by()) == {"node:8"}
+        assert "it is refused" in device.reconciler.instances.problems["node:7"]
+        assert device.reconciler.plan.revision == plan.revision
+
+
 async def test_a_refused_change_leaves_everything_unchanged(tmp_path: Path) -> None:
     async with living(tmp_path) as device:
         a, b = node(7, "a"), node(8, "b")

@@ -113,9 +113,11 @@ class NetdClient:
         """Put a whole plan in force; return the epoch of its whitelist. Raises Failed."""
         return (await self._ask(SetPlan(plan), Done)).epoch
 
-    async def apply(self, change: Change) -> None:
-        """Put a change in force. Raises Failed; nothing has changed then."""
-        await self._ask(ApplyChange(change), Done)
+    async def apply(self, change: Change, *, is_strict: bool = True) -> None:
+        """Put a change in force; without `is_strict` an instance that will not start blocks its own
+        clients only. Raises Failed; nothing has changed then.
+        """
+        await self._ask(ApplyChange(change, is_strict), Done)
 
     async def halt(self, reason: str) -> None:
         """Block every client until the next plan. Raises Failed."""

@@ -247,8 +247,8 @@ class Server:
         match body:
             case SetPlan(plan=plan):
                 return Done(epoch=await self._reconciler.set_plan(plan))
-            case ApplyChange(change=change):
-                await self._reconciler.apply(change)
+            case ApplyChange(change=change, is_strict=is_strict):
+                await self._reconciler.apply(change, is_strict=is_strict)
             case Halt(reason=reason):
                 await self._reconciler.halt(reason)
         return Done()

@@ -232,9 +232,10 @@ class Reconciler:
             self._phase = Phase.RUNNING
             return self.plan.whitelist.epoch
 
-    async def apply(self, change: Change) -> None:
+    async def apply(self, change: Change, *, is_strict: bool = True) -> None:
         """Put a change in force, or raise Failed and leave everything as it was.
 
+        Without `is_strict` an instance that will not start fails nothing else, as in `set_plan`.
         Raises Invalid for a malformed change, Conflict for a change that does not start from the
         plan in force.
         """
@@ -242,7 +243,7 @@ class Reconciler:
             if change.base != self.plan.revision:
                 raise Conflict(f"revision {self.plan.revision} is in force, not {change.base}")
             validation.check(change, self.plan)
-            await self._carry_out(change, strict=True)
+            await self._carry_out(change, strict=is_strict)
 
     async def halt(self, reason: str) -> None:
         """Block every client, including those of proxy services, until the next whole plan."""
