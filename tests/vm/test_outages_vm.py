@@ -28,7 +28,8 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def booted(request: pytest.FixtureRequest) -> Boot:
     """All scenarios that are to be tested, in one boot."""
-    return verdicts.booted(request, "tests.vm.inside.outages", str(SECONDS), timeout_s=TIMEOUT_S)
+    module, seconds = "tests.vm.inside.outages", str(SECONDS)
+    return verdicts.booted(request, module, seconds, timeout_s=TIMEOUT_S, is_leaping=False)
 
 
 @pytest.mark.parametrize("name", [scenario.__name__ for scenario in SCENARIOS])

@@ -41,11 +41,16 @@ class Boot:
 
 
 def booted(
-    request: pytest.FixtureRequest, module: str, *arguments: str, timeout_s: float = TIMEOUT_S
+    request: pytest.FixtureRequest,
+    module: str,
+    *arguments: str,
+    timeout_s: float = TIMEOUT_S,
+    is_leaping: bool = True,
 ) -> Boot:
     """Run the scenarios that the tests of `request`'s module are parametrized with, in one boot.
 
-    `arguments` come before their names.
+    `arguments` come before their names. What measures times needs a clock that is not `is_leaping`:
+    by a leaping one, a daemon's start takes the longer the busier this machine is.
     """
     boot.kernel()
     chosen = [
@@ -58,7 +63,12 @@ def booted(
     with TemporaryDirectory(prefix="egressd-vm-") as shared:
         try:
             said = boot.run(
-                module, Path(shared), *arguments, *chosen, timeout_s=timeout_s, is_leaping=True
+                module,
+                Path(shared),
+                *arguments,
+                *chosen,
+                timeout_s=timeout_s,
+                is_leaping=is_leaping,
             )
         except subprocess.TimeoutExpired:
             said = "the machine did not end in time"

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Final
 
 from egressd.model.nouns import Line
-from tests.vm.inside import clock, network
+from tests.vm.inside import network
 from tests.vm.inside.access_server import ADDRESS
 from tests.vm.inside.failures import is_dialled_anew
 from tests.vm.inside.many import cpu_s
@@ -410,8 +410,7 @@ def _lasting(scenario: Scenario, seconds: float) -> Callable[[OddSuite], Awaitab
 
 
 async def main(shared: Path, seconds: float, chosen: Collection[str]) -> None:
-    with clock.steady():
-        suite = await opened(shared, ACCOUNTS)
+    suite = await opened(shared, ACCOUNTS)
     for scenario in SCENARIOS:
         name = scenario.__name__
         if not chosen or name in chosen:
