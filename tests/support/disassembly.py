@@ -21,7 +21,7 @@ _CONDITIONS: Final = {
 }  # fmt: skip
 _HELPERS: Final = {
     1: "bpf_map_lookup_elem", 11: "bpf_l4_csum_replace", 118: "bpf_jiffies64",
-    152: "bpf_redirect_neigh",
+    125: "bpf_ktime_get_boot_ns", 152: "bpf_redirect_neigh",
 }  # fmt: skip
 _WIDE, _CALL, _EXIT, _GO = 0x18, 0x85, 0x95, 0x05
 _KFUNC: Final = 2
@@ -45,13 +45,15 @@ KERNEL: Final = Kernel(
 """A kernel with connection tracking as a module. Each value differs from the others, so that none
 can be taken for another unseen."""
 MAPS: Final = MapDescriptors(clients=3, egresses=4, counts=5)
+WITH_LEASE: Final = MAPS._replace(lease=6)
 
 
 def fast_path() -> dict[str, str]:
-    """Return both of the fast path's programs, as text."""
+    """Return the fast path's programs, as text."""
     return {
         "fast_path": disassembled(assemble(KERNEL, MAPS, lan_only=False)),
         "fast_path_lan_only": disassembled(assemble(KERNEL, MAPS, lan_only=True)),
+        "fast_path_leased": disassembled(assemble(KERNEL, WITH_LEASE, lan_only=False)),
     }
 
 

@@ -131,6 +131,7 @@ NFTA_DEVICE_PREFIX = 2
 NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET, NFTA_SET_ELEM_LIST_ELEMENTS = 1, 2, 3
 NFTA_LIST_ELEM = 1
 NFTA_SET_ELEM_KEY, NFTA_SET_ELEM_DATA, NFTA_SET_ELEM_FLAGS, NFTA_SET_ELEM_EXPR = 1, 2, 3, 7
+NFTA_SET_ELEM_TIMEOUT, NFTA_SET_ELEM_EXPIRATION = 4, 5
 NFT_SET_ELEM_INTERVAL_END = 1
 NFTA_DATA_VALUE = 1
 NFTA_EXPR_DATA = 2
@@ -177,7 +178,7 @@ BPF_MPROG_MAX = 64  # linux/bpf_mprog.h of the kernel itself
 # linux/bpf.h: bpf-helpers(7)
 BPF_FUNC_map_lookup_elem, BPF_FUNC_l4_csum_replace, BPF_FUNC_get_current_uid_gid = 1, 11, 15
 BPF_FUNC_setsockopt, BPF_FUNC_jiffies64 = 49, 118
-BPF_FUNC_get_netns_cookie, BPF_FUNC_redirect_neigh = 122, 152
+BPF_FUNC_get_netns_cookie, BPF_FUNC_ktime_get_boot_ns, BPF_FUNC_redirect_neigh = 122, 125, 152
 BPF_F_PSEUDO_HDR, BPF_F_MARK_MANGLED_0 = 1 << 4, 1 << 5  # of l4_csum_replace
 BPF_F_CURRENT_NETNS = -1
 

@@ -20,6 +20,10 @@ EGRESS: Final = struct.Struct("=II4s4s")
 address."""
 APART: Final = struct.Struct("=4s4s")
 """An exception: network and mask."""
+LEASE_KEY: Final = bytes(4)
+"""The only key of the map of the lease."""
+DEADLINE: Final = struct.Struct("=Q")
+"""The end of the lease, in nanoseconds of CLOCK_BOOTTIME."""
 EGRESS_BYTES: Final = EGRESS.size + APART_MAX * APART.size
 _NOWHERE: Final = APART.pack(b"\0\0\0\1", bytes(4))
 """An exception that matches no address."""

@@ -17,6 +17,7 @@ _SHAPES: Final = {
     "counts": (elements.ADDRESS_BYTES, elements.COUNT.size, _CLIENTS_MAX),
 }
 """Name -> sizes of key and value, and capacity."""
+_LEASE_SHAPE: Final = {"lease": (len(elements.LEASE_KEY), elements.DEADLINE.size, 1)}
 
 
 class Maps(NamedTuple):
@@ -25,17 +26,25 @@ class Maps(NamedTuple):
     clients: system.Map
     egresses: system.Map
     counts: system.Map
+    lease: system.Map | None = None
+    """The end of the lease, if known flows need one."""
 
     @property
     def descriptors(self) -> program.MapDescriptors:
         """The descriptors with which the classifier is assembled."""
-        return program.MapDescriptors(*(each.descriptor for each in self))
+        return program.MapDescriptors(
+            clients=self.clients.descriptor,
+            egresses=self.egresses.descriptor,
+            counts=self.counts.descriptor,
+            lease=self.lease.descriptor if self.lease else None,
+        )
 
     @classmethod
-    def make(cls) -> Self:
-        """Make empty maps. Raises OSError."""
+    def make(cls, *, is_gated: bool = False) -> Self:
+        """Make empty maps, with one of the lease if `is_gated`. Raises OSError."""
+        shapes = _SHAPES | _LEASE_SHAPE if is_gated else _SHAPES
         with ExitStack() as undo:
-            made = [undo.enter_context(closing(_made(name))) for name in _SHAPES]
+            made = [undo.enter_context(closing(_made(name, *shapes[name]))) for name in shapes]
             undo.pop_all()
         return cls(*made)
 
@@ -48,13 +57,18 @@ class Maps(NamedTuple):
         for each in programs:
             maps = {one.name: one for one in system.maps_of(each)}
             shapes = {name: (m.key_size, m.value_size, m.room) for name, m in maps.items()}
-            if shapes == _SHAPES:
+            if shapes in (_SHAPES, _SHAPES | _LEASE_SHAPE):
                 return cls(**maps)
             for one in maps.values():
                 one.close()
         return None
 
+    def close(self) -> None:
+        """Close all descriptors."""
+        for each in self:
+            if each is not None:
+                each.close()
 
-def _made(name: str) -> system.Map:
-    key_size, value_size, room = _SHAPES[name]
+
+def _made(name: str, key_size: int, value_size: int, room: int) -> system.Map:
     return system.Map.make(name, key_size=key_size, value_size=value_size, room=room)

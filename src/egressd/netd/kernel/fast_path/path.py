@@ -89,6 +89,10 @@ class FastPath:
         self._neighbourhood = Neighbourhood(Facts(), Topology())
         self._made_for: tracking.Timeouts | None = None
         """The time-outs that the programs are made for."""
+        self._is_gated = False
+        """True if known flows need a lease."""
+        self._deadline_ns = 0
+        """The end of the lease, in nanoseconds of CLOCK_BOOTTIME."""
         self._carried: dict[str, RuleCount] = {}
         """Counts from maps that are gone."""
         self._may_try_at = 0.0
@@ -118,6 +122,7 @@ class FastPath:
             for key in self._maps.clients:
                 value = self._maps.clients.get(key) or bytes(elements.PLACE.size)
                 self._clients[socket.inet_ntoa(key)] = Place(*elements.PLACE.unpack(value))
+            self._is_gated = self._maps.lease is not None
             # The values of the egresses do not matter: all of them are written anew.
             marks = (int.from_bytes(key, sys.byteorder) for key in self._maps.egresses)
             self._egresses = dict.fromkeys(marks, _UNKNOWN)
@@ -134,6 +139,7 @@ class FastPath:
         """Lead the plan's clients by the present egresses. Without `all_clients`, clients are
         examined again only if the LANs have changed.
         """
+        self._gate(is_gated=plan.policy.is_gated)
         self._is_in_sync = False
         wanted = fast_egresses(plan, facts, topology, roles)
         indexes = {egress.interface for egress in wanted.values()}
@@ -162,6 +168,15 @@ class FastPath:
                 if address not in plan.hosts:
                     self._forget(address)
 
+    def allow_until(self, deadline_ns: int) -> None:
+        """Let known flows pass until then, in nanoseconds of CLOCK_BOOTTIME, if they need a lease.
+        Raises Failed.
+        """
+        self._deadline_ns = deadline_ns
+        if self._maps is not None:
+            with self._refusals():
+                self._put_deadline(self._maps)
+
     def sync(self) -> None:
         """Open the fast path once a client can use it, and check that it is open."""
         is_wanted = bool(self._clients and self._egresses)
@@ -189,6 +204,19 @@ class FastPath:
         with self._reading:
             found = {address: self._count_of(address) for address in addresses}
         return {address: count for address, count in found.items() if count is not None}
+
+    def _gate(self, *, is_gated: bool) -> None:
+        """Close the fast path if its programs must look at a lease and do not, or the reverse:
+        `sync` opens it again. Raises Failed.
+        """
+        if is_gated == self._is_gated:
+            return
+        if self._maps is not None:
+            try:
+                self._close()
+            except OSError as error:
+                raise Failed("make known flows take the slow path", str(error)) from error
+        self._is_gated = is_gated
 
     # --- The kernel's maps. ---------------------------------------------------------------
 
@@ -239,11 +267,16 @@ class FastPath:
             self._let(self._maps, address, where)
 
     def _open(self) -> None:
-        maps = self._maps = Maps.make()
+        maps = self._maps = Maps.make(is_gated=self._is_gated)
+        self._put_deadline(maps)
         for mark, egress in self._egresses.items():
             maps.egresses.put(elements.mark_key(mark), elements.egress_value(egress))
         for address, where in self._clients.items():
             self._let(maps, address, where)
+
+    def _put_deadline(self, maps: Maps) -> None:
+        if maps.lease is not None:
+            maps.lease.put(elements.LEASE_KEY, elements.DEADLINE.pack(self._deadline_ns))
 
     def _let(self, maps: Maps, address: str, where: Place) -> None:
         key = elements.address_key(address)
@@ -333,8 +366,8 @@ class FastPath:
                 self._carried = {
                     address: count for address, count in found if count and any(astuple(count))
                 }
-            for each in self._maps or ():
-                each.close()
+            if self._maps is not None:
+                self._maps.close()
             self._maps = None
 
 

@@ -50,6 +50,7 @@ _NEW: Final = -48  # addresses and ports after translation, as in _TUPLE
 _CLIENT, _MARK = -52, -56
 _NEXT, _NEXT_BYTES = -80, 20  # struct bpf_redir_neigh: family, address
 _STATUS, _FLOW_MARK, _TIMEOUT, _OUT = -88, -92, -96, -100
+_LEASE_KEY: Final = -104
 _TUPLE_BYTES: Final = 12
 _ADDRESSES_AND_PORTS: Final = ((4, 0), (4, 4), (2, 8), (2, 10))
 """Size and offset of each in a tuple."""
@@ -71,6 +72,8 @@ class MapDescriptors(NamedTuple):
     clients: int
     egresses: int
     counts: int
+    lease: int | None = None
+    """The map of the lease, if known flows need one."""
 
 
 def assemble(kernel: Kernel, maps: MapDescriptors, *, lan_only: bool) -> bytes:
@@ -86,6 +89,8 @@ def assemble(kernel: Kernel, maps: MapDescriptors, *, lan_only: bool) -> bytes:
     _find_the_flow(it, kernel)
     _see_that_it_is_usual(it, kernel)
     _see_where_it_goes(it, maps)
+    if maps.lease is not None:
+        _see_that_the_lease_runs(it, maps.lease)
     _count(it, maps)
     _translate(it)
     _send_on(it)
@@ -251,6 +256,16 @@ def _see_where_it_goes(it: Program, maps: MapDescriptors) -> None:
     it.stx(4, FP, _OUT, R8)
     it.stx(4, FP, _NEXT + 4, R5)
     it.label("decided")
+
+
+def _see_that_the_lease_runs(it: Program, lease: int) -> None:
+    """Continue only before the end of the lease; after it the ruleset drops the packet."""
+    it.st(4, FP, _LEASE_KEY, 0)
+    _look_up(it, lease, _LEASE_KEY)
+    it.jeq(R0, 0, "slow path")
+    it.ldx(8, R8, R0, 0)
+    it.call(uapi.BPF_FUNC_ktime_get_boot_ns)
+    it.jle(R8, R0, "slow path")
 
 
 def _count(it: Program, maps: MapDescriptors) -> None:
