@@ -254,6 +254,7 @@ def good() -> dict[str, messages.RequestBody]:
     made["measure"] = messages.MeasureDelay(probes=probes, url="http://site.test/", timeout_ms=1000)
     made["locate"] = messages.Locate("10.0.0.1")
     made["halt"] = messages.Halt("why")
+    made["renew_lease"] = messages.RenewLease(1000)
     made["status"] = messages.GetStatus()
     made["counters"] = messages.GetCounters()
     made["check"] = messages.CheckSystem()

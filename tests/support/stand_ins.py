@@ -7,6 +7,7 @@ from typing import Any
 
 from egressd.model.facts import Facts
 from egressd.model.messages import LineNews, Status, StatusNews
+from egressd.model.plan import Plan
 from egressd.model.wording import Sentence
 from egressd.planner.bounds import Bounds
 from egressd.planner.groups import Choice
@@ -42,7 +43,10 @@ class UnexpectedKernel:
     load = update = move = prepare = invalidate = restrict_to_lan = is_intact = _unexpected
     host_update = is_about_local_clients = served = egress_problems = why_unserved = _unexpected
     is_open = why_unreached = missing_roles = line_addresses = beside = _unexpected
-    locate = members = _unexpected
+    locate = members = renew_lease = _unexpected
+
+    def lease_ms(self, plan: Plan) -> int | None:
+        return 0 if plan.policy.is_gated else None
 
 
 class UnexpectedLimits:
@@ -80,3 +84,4 @@ class UnexpectedReconciler:
         return StatusNews(Status(state="running", revision=0))
 
     set_plan = apply = halt = status = counters = try_configs = delays = locate = _unexpected
+    renew_lease = _unexpected

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from egressd.model.bounds import DELAY_TIMEOUT_MAX_MS
 from egressd.model.findings import MachineFinding
-from egressd.model.forms import Address, Text, Url
+from egressd.model.forms import Address, Number, Text, Url
 from egressd.model.instances import KernelPath, NodePath
 from egressd.model.plan import Change, Plan
 from egressd.model.wording import NONE, Sentence
@@ -54,6 +54,14 @@ class Halt(_Asked, frozen=True, tag="halt"):
     """Block every client until the next `SetPlan`: the desired state is unknown."""
 
     reason: Text
+
+
+class RenewLease(_Asked, frozen=True, tag="renew_lease"):
+    """Let clients through until `until_ms`, in milliseconds of CLOCK_BOOTTIME, if the plan in force
+    is leased. It must be to come, and at most ten seconds ahead.
+    """
+
+    until_ms: Number
 
 
 class GetStatus(_Asked, frozen=True, tag="get_status"):
@@ -105,6 +113,7 @@ RequestBody: TypeAlias = (
     SetPlan
     | ApplyChange
     | Halt
+    | RenewLease
     | GetStatus
     | Try
     | MeasureDelay
@@ -276,6 +285,9 @@ class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
     unserved: Sentence = NONE
     """The reason why clients are not handed to the engine, which serves nodes and groups; or
     empty."""
+    lease_ms: int | None = None
+    """Milliseconds for which clients are still let through, 0 once they are blocked; None if they
+    need no lease."""
     full: Sentence = NONE
     """The reason why no client's new connection gets through; else empty."""
     doubts: tuple[Sentence, ...] = ()

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from egressd.model.errors import Failed
+from egressd.model.errors import Failed, Invalid
 from egressd.model.messages import Event, Request, RuleCount, Status, Watch
 from egressd.model.plan import Change, Plan
 from egressd.netd.ipc.client import NetdClient
@@ -69,6 +69,53 @@ async def test_a_client_reconnects_after_a_timeout_and_sends_its_plan_again(
     assert await client.counters() == {}
     running.cancel()
     await asyncio.wait({running})
+    await server.close()
+
+
+class _Leased(_Busy):
+    """A netd that keeps the ends of leases that it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[int] = []
+
+    async def renew_lease(self, until_ms: int) -> None:
+        if until_ms < 1000:
+            raise Invalid("until_ms must be a moment to come")
+        self.given.append(until_ms)
+
+
+async def test_a_renewal_waits_for_no_change_and_comes_from_the_plans_sender(
+    tmp_path: Path,
+) -> None:
+    netd = _Leased()
+    server = Server(tmp_path / "netd.sock", os.getuid(), netd)
+    await server.open()
+    connected: list[bool] = []
+
+    async def on_connect() -> None:
+        connected.append(True)
+
+    client, other = (
+        NetdClient(tmp_path / "netd.sock", on_connect=on_connect, on_event=lambda _: None)
+        for _ in range(2)
+    )
+    running = [asyncio.create_task(each.run()) for each in (client, other)]
+    await eventually(lambda: len(connected) == 2)
+    change = asyncio.create_task(client.apply(Change(base=1, revision=2)))
+    await asyncio.sleep(0)
+    await client.renew_lease(5000)
+    assert not change.done()
+    with pytest.raises(Failed, match="another api"):
+        await other.renew_lease(6000)
+    with pytest.raises(Failed, match="until_ms must be a moment to come"):
+        await client.renew_lease(999)
+    assert netd.given == [5000]
+    netd.free.set()
+    await change
+    for each in running:
+        each.cancel()
+    await asyncio.wait(running)
     await server.close()
 
 

@@ -17,6 +17,7 @@ from egressd.model.names import DIRECT
 from egressd.model.plan import Change, Egress, Plan
 from egressd.model.wording import NONE, Sentence, say
 from egressd.netd.dataplane import network_warnings
+from egressd.netd.dataplane.lease import Lease
 from egressd.netd.kernel import (
     firewalls,
     lookup,
@@ -33,6 +34,7 @@ from egressd.planner import egress_problems, local, routing, sysctls
 from egressd.planner import nft as script
 from egressd.planner.bounds import Bounds
 from egressd.planner.groups import Choice
+from egressd.planner.lease_rules import LEASE
 from egressd.planner.lines.address import Taken, objection
 from egressd.planner.nft import Crowd, Greedy, HostUpdate
 from egressd.planner.registry import MARK_DIRECT, MARK_ENGINE
@@ -105,6 +107,9 @@ class KernelState:
         self._chains: str | None = None
         """The chains as nft listed them after the last load."""
         self._needs_load = False
+        self._has_gate = False
+        """True if the table may have a gate."""
+        self._lease = Lease(lambda until_ms: self.fast_path.allow_until(until_ms * 1_000_000))
 
     def refresh(self) -> None:
         """Read the machine's present facts, and derive the topology."""
@@ -240,9 +245,13 @@ class KernelState:
 
     def load_previous(self) -> None:
         """Read an earlier netd's LANs, WANs and silent resolvers from its table, and take over its
-        fast path.
+        fast path and its lease.
         """
         self.fast_path.load_previous()
+        self._has_gate = self._nft.elements(LEASE) is not None
+        if self._has_gate:
+            with suppress(OSError, Failed):  # the next renewal does not need it
+                self._lease.load_previous()
         names = ("lansrc", "inmark", "outside", "localif", "substitutes")
         lansrc, inmark, outside, localif, substitutes = (
             self._nft.elements(name) or {} for name in names
@@ -265,7 +274,9 @@ class KernelState:
     async def load(self, plan: Plan, ports: Mapping[str, int]) -> None:
         """Load the whole table anew, in one transaction. Raises Failed; nothing changes then."""
         wanted = self._wanted(plan, ports)
-        text = script.load(wanted, self.bounds)
+        is_gated = plan.policy.is_gated
+        text = script.load(wanted, self.bounds, is_gated=is_gated, had_gate=self._has_gate)
+        self._has_gate |= is_gated
         failure = None
         try:
             self.fast_path.follow(plan, self.facts, self.topology, self._roles)
@@ -277,6 +288,7 @@ class KernelState:
             # A table of another version may have sets of other types, which cannot be changed.
             log.warning("table update failed; recreating the table", cause=error.cause)
             await self._transact(script.afresh(text))
+        self._has_gate = is_gated
         del wanted["hosts"]
         self._elements = wanted
         self._needs_load = False
@@ -290,6 +302,8 @@ class KernelState:
         if failure is not None:
             raise failure
         self.fast_path.sync()
+        if is_gated:
+            await self._put_lease()
 
     async def update(
         self, plan: Plan, ports: Mapping[str, int], hosts: HostUpdate = _NO_HOSTS
@@ -345,6 +359,25 @@ class KernelState:
     async def restrict_to_lan(self, ports: Iterable[int]) -> None:
         """Close ports to all but the LAN, ahead of the update that does so. Raises Failed."""
         await self._transact(script.restrict_to_lan(ports))
+
+    async def renew_lease(self, until_ms: int, plan: Plan) -> None:
+        """Let clients through until then, in milliseconds of CLOCK_BOOTTIME, if they need a lease.
+
+        It depends on nothing that a plan changes, so it need not wait for one that is being put in
+        force. Raises Invalid, Failed.
+        """
+        await self._lease.renew(until_ms, is_gated=self._has_gate and plan.policy.is_gated)
+
+    def lease_ms(self, plan: Plan) -> int | None:
+        """Return the milliseconds that clients are let through for; None if they need no lease."""
+        return self._lease.left_ms if plan.policy.is_gated else None
+
+    async def _put_lease(self) -> None:
+        """Write the lease to a table that may just have got its gate."""
+        try:
+            await self._lease.put()
+        except Failed as error:
+            log.warning("clients are blocked until the lease is renewed", error=str(error))
 
     async def locate(self, client: str) -> int:
         """Return the mark that the kernel's tables give a client with a rule now; else 0.

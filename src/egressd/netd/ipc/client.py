@@ -37,6 +37,7 @@ from egressd.model.messages import (
     News,
     Probe,
     Refused,
+    RenewLease,
     Reply,
     Request,
     RequestBody,
@@ -122,6 +123,12 @@ class NetdClient:
     async def halt(self, reason: str) -> None:
         """Block every client until the next plan. Raises Failed."""
         await self._ask(Halt(one_line(reason)[:TEXT_MAX]), Done)
+
+    async def renew_lease(self, until_ms: int) -> None:
+        """Let clients through until then, in milliseconds of CLOCK_BOOTTIME, if the plan in force
+        is leased; else the lease is kept for one that is. Raises Failed.
+        """
+        await self._ask(RenewLease(until_ms), Done)
 
     async def status(self) -> Status:
         """Return netd's status of the device. Raises Failed."""

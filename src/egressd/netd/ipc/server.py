@@ -38,6 +38,7 @@ from egressd.model.messages import (
     News,
     Probe,
     Refused,
+    RenewLease,
     Reply,
     ReplyBody,
     RequestBody,
@@ -221,6 +222,11 @@ class Server:
                 self._planner = writer
                 async with allowance.plans.lent(1):
                     return await self._plan(body)
+            case RenewLease(until_ms=until_ms):
+                if self._planner not in (None, writer):
+                    raise Failed("renew the lease", "another api says what is wanted")
+                await reconciler.renew_lease(until_ms)  # it waits for no plan
+                return Done()
             case GetStatus():
                 return await reconciler.status()
             case Try(paths=paths):

@@ -104,6 +104,55 @@ def swap(
         kernel.transact(uapi.NFNL_SUBSYS_NFTABLES, requests)
 
 
+def replace_timed(
+    kernel: NetlinkSocket,
+    family: bytes,
+    name: str,
+    keys: Collection[bytes],
+    timeout_ms: int,
+    *,
+    needed: Collection[bytes] = (),
+) -> None:
+    """Put keys in a set with a time-out that begins now, whether or not they are in it, and take
+    the keys `needed` out, in one transaction.
+
+    Kernels before 6.12 ignore a second addition of an element, so each is added, taken out and
+    added again. Raises NetlinkError, and then nothing has changed: ENOENT if the set or a key of
+    `needed` does not exist (an expired one does not).
+    """
+    timed = attribute(uapi.NFTA_SET_ELEM_TIMEOUT, struct.pack(">Q", timeout_ms))
+    new = [nest(uapi.NFTA_LIST_ELEM, _key(key), timed) for key in keys]
+    old = [nest(uapi.NFTA_LIST_ELEM, _key(key)) for key in keys]
+    gone = [nest(uapi.NFTA_LIST_ELEM, _key(key)) for key in needed]
+    changes = (
+        (_DELETE_ELEMENT, 0, gone),
+        (_NEW_ELEMENT, uapi.NLM_F_CREATE, new),
+        (_DELETE_ELEMENT, 0, old),
+        (_NEW_ELEMENT, uapi.NLM_F_CREATE, new),
+    )
+    requests = [
+        (kind, flags, _set(family, name) + nest(uapi.NFTA_SET_ELEM_LIST_ELEMENTS, *elements))
+        for kind, flags, elements in changes
+        if elements
+    ]
+    kernel.transact(uapi.NFNL_SUBSYS_NFTABLES, requests)
+
+
+def expires_in_ms(kernel: NetlinkSocket, family: bytes, name: str, key: bytes) -> int:
+    """Return the milliseconds until an element expires; 0 if it does not exist, or never does.
+    Raises NetlinkError.
+    """
+    wanted = nest(uapi.NFTA_SET_ELEM_LIST_ELEMENTS, nest(uapi.NFTA_LIST_ELEM, _key(key)))
+    try:
+        (body,) = kernel.request(_GET_ELEMENT, _set(family, name) + wanted)
+    except NetlinkError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        return 0
+    (element,) = _elements(body)
+    return int.from_bytes(attributes(element, 0).get(uapi.NFTA_SET_ELEM_EXPIRATION, b""), "big")
+
+
 def _elements(body: bytes) -> Iterator[bytes]:
     """Split a message into its elements, each without its header."""
     listed = attributes(body, NFGENMSG.size).get(uapi.NFTA_SET_ELEM_LIST_ELEMENTS, b"")

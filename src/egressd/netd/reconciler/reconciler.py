@@ -55,6 +55,8 @@ log = structlog.get_logger()
 
 _AT_ONCE: Final = 64
 """Instances at most that are revived together."""
+_LATER_S: Final = 0.01
+"""Seconds after the end of a lease at which it is looked at."""
 
 
 class Conflict(Exception):
@@ -109,6 +111,7 @@ class Reconciler:
         self._phase = Phase.GUARDED
         self._lock = asyncio.Lock()
         self._revived = asyncio.Event()
+        self._lease_end: asyncio.TimerHandle | None = None
         self._was_open: Collection[str] = ()
         """The egresses that were open at the last `refresh`."""
 
@@ -169,6 +172,7 @@ class Reconciler:
             self._phase = Phase.RUNNING
         for watcher in self._watchers:
             watcher.start()
+        self._follow_lease()
 
     async def _open_lines(self) -> None:
         self._line_follower = Debouncer(self._follow_lines)
@@ -184,7 +188,7 @@ class Reconciler:
             await self._quiesce()
             # The clients stay in the plan: without them their counters would be removed.
             blocked = Plan(
-                policy=GlobalPolicy(stopped=True),
+                policy=GlobalPolicy(stopped=True, is_leased=self.plan.is_leased),
                 egresses=self.plan.egresses,
                 instances=self.plan.instances,
                 hosts=self.plan.hosts,
@@ -208,6 +212,8 @@ class Reconciler:
     async def _quiesce(self) -> None:
         self._phase = Phase.ENDING
         self._restarter.close()
+        if self._lease_end is not None:
+            self._lease_end.cancel()
         if self._line_follower is not None:
             await self._line_follower.close()
         for watcher in self._watchers:
@@ -263,6 +269,35 @@ class Reconciler:
                 with as_far_as_possible("guard the ports of services that are being revived"):
                     await self._kernel.restrict_to_lan(reviving)
         self._publish(Event(topic="halted", text=reason, code="halted"))
+
+    async def renew_lease(self, until_ms: int) -> None:
+        """Let clients through until then, in milliseconds of CLOCK_BOOTTIME, if they need a lease.
+
+        It waits for no change that is under way. Raises Invalid, Failed.
+        """
+        if self._phase is Phase.ENDING:
+            raise Failed("renew the lease", "netd is ending")
+        was_over = self._kernel.lease_ms(self.plan) == 0
+        await self._kernel.renew_lease(until_ms, self.plan)
+        if was_over:
+            log.info("clients are let through: the lease is renewed")
+            self.notify()
+        self._follow_lease()
+
+    def _follow_lease(self) -> None:
+        """Report the end of the lease when it comes."""
+        if self._lease_end is not None:
+            self._lease_end.cancel()
+            self._lease_end = None
+        if left_ms := self._kernel.lease_ms(self.plan):
+            loop = asyncio.get_running_loop()
+            self._lease_end = loop.call_later(left_ms / 1000 + _LATER_S, self._lease_ended)
+
+    def _lease_ended(self) -> None:
+        self._lease_end = None
+        if self._kernel.lease_ms(self.plan) == 0:
+            log.warning("clients are blocked: the lease was not renewed")
+            self.notify()
 
     async def status(self) -> Status:
         """Return the status of the device."""
