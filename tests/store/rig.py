@@ -14,6 +14,7 @@ from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitel
 from egressd.store.database import Database
 from egressd.store.postgres.database import SiteDatabase
 from egressd.store.postgres.schema import add_member, migrate
+from egressd.store.postgres.site_link import SiteLink
 from egressd.store.postgres.site_store import SiteStore
 from egressd.store.sealing import SiteSeal
 from tests.support.postgres import MEMBER, OWNER, Server
@@ -135,6 +136,18 @@ class Site:
         owner = self.server.conninfo(OWNER)
         migrate(owner)
         add_member(owner, site=self.name, key_id=self.seal.key_id, member="a", role=self.role)
+
+    def second(self) -> Site:
+        """Return the site as a second member, ``b``, sees it."""
+        other = Site(self.server, self.name)
+        other.role = f"{self.role}_b"
+        owner = self.server.conninfo(OWNER)
+        add_member(owner, site=self.name, key_id=self.seal.key_id, member="b", role=other.role)
+        return other
+
+    def link(self, conninfo: str = "") -> SiteLink:
+        """Return the member's link to the others, not connected."""
+        return SiteLink(conninfo or self.server.conninfo(self.role), version="1")
 
     def database(self, conninfo: str = "", **seconds: float) -> SiteDatabase:
         """Return the site's database, not opened, at another place if `conninfo` names one."""

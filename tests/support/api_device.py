@@ -248,6 +248,9 @@ class MemoryStore:
         assert self._open is not None
         self._stored, self._open = self._open, None
 
+    async def entries_after(self, revision: int) -> None:
+        pass
+
     async def rollback(self) -> None:
         self._open = None
 

@@ -15,6 +15,7 @@ from egressd.model.errors import Failed
 from egressd.model.instances import NodePath
 from egressd.model.nouns import Node
 from egressd.model.plan import difference
+from egressd.model.site import LogEntry
 from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
 from egressd.planner.probes import node_path
@@ -69,6 +70,9 @@ class StoreDouble:
 
     async def rollback(self) -> None:
         await self.real.rollback()
+
+    async def entries_after(self, revision: int) -> Sequence[LogEntry] | None:
+        return await self.real.entries_after(revision)
 
     async def backup(self, path: Path) -> None:
         self._meet("backup")

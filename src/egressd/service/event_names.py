@@ -1,4 +1,4 @@
-"""netd's events with the operator's names: netd knows nodes and groups by their numbers only."""
+"""The operator's names for what netd knows by its number only, in netd's events for example."""
 
 from __future__ import annotations
 
@@ -46,3 +46,14 @@ def named(event: Event, state: DesiredState) -> Event:
         text=_KEY.sub(name, event.text),
         values={key: words(value) for key, value in event.values.items()},
     )
+
+
+def instance_name(key: str, state: DesiredState) -> str:
+    """Return the operator's name for what an engine instance serves; its key if there is none."""
+    kind, _, number = key.partition(":")
+    if not number.isdecimal():
+        return key
+    node = state.nodes.get(int(number)) if kind == "node" else None
+    service = state.services.get(int(number)) if kind == "service" else None
+    found = node or service
+    return key if found is None else found.name

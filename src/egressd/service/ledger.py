@@ -9,7 +9,7 @@ send the whole plan before anything else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Generic, Literal, TypeVar
 
@@ -21,11 +21,14 @@ from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import Outcome
 from egressd.model.errors import Failed, Invalid, Unconfirmed, WriteConflict
 from egressd.model.faults import fault
+from egressd.model.messages import InstanceStatus
 from egressd.model.plan import Change, Plan
+from egressd.model.site import LogEntry
 from egressd.model.wording import Sentence
 from egressd.service.change_warnings import consequences
+from egressd.service.event_names import instance_name
 from egressd.service.number_allocation import numbered, unnumbered
-from egressd.service.ports import Netd, Store
+from egressd.service.ports import Netd, SitePort, Store
 from egressd.service.whitelist_count import counted, counted_as
 
 log = structlog.get_logger()
@@ -39,6 +42,8 @@ _THINGS: Final = {
 
 _TRIES: Final = 10
 """Times that a change is built anew because another writer was faster."""
+_MANY: Final = 100
+"""Edits from which on a change of the plan is made in a thread."""
 
 T = TypeVar("T")
 
@@ -59,12 +64,19 @@ class Ledger:
     """Holds the state that is stored and in force. One change at a time."""
 
     def __init__(
-        self, store: Store, netd: Netd, *, compile_plan: CompilePlan, plan_change: PlanChange
+        self,
+        store: Store,
+        netd: Netd,
+        *,
+        compile_plan: CompilePlan,
+        plan_change: PlanChange,
+        site: SitePort | None = None,
     ) -> None:
         self._store = store
         self._netd = netd
         self._compile_plan = compile_plan
         self._plan_change = plan_change
+        self._site = site
         self._lock = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()
         self._state: DesiredState | None = None
@@ -92,10 +104,13 @@ class Ledger:
 
     @property
     def phase(self) -> Literal["restoring", "running", "stopped"]:
-        """``restoring`` until the state is in force, and while a backup is restored; ``stopped``
-        after an operator's stop, or while the device is opened, because no rule applies then.
+        """``restoring`` until the state is in force, while a backup is restored, and while a member
+        of a site has no lease; ``stopped`` after an operator's stop, or while the device is opened,
+        because no rule applies then.
         """
         if self._state is None or not self.is_in_force or self._is_restoring:
+            return "restoring"
+        if self._site is not None and not self._site.has_lease:
             return "restoring"
         settings = self._state.settings
         return "stopped" if settings.stopped or settings.opened else "running"
@@ -128,7 +143,8 @@ class Ledger:
             self._in_force = False
             await self._follow()
             epoch = await self._put_in_force()
-            if edits := counted_as(self.state, epoch):
+            is_fit = self._site is None or self._site.has_lease
+            if is_fit and (edits := counted_as(self.state, epoch)):
                 with suppress(Failed):  # the next connection does it
                     await self._make(self._step(self.state, edits))
 
@@ -138,6 +154,17 @@ class Ledger:
             state = await self._store.load()
             if state != self.state:
                 self._state, self._in_force = state, False
+                await self._put_in_force()
+
+    async def follow(self, revision: int) -> None:
+        """Put the changes of the site's other members in force, unless the state is at `revision`
+        already. Raises Failed.
+
+        An instance that will not start here blocks its own clients only.
+        """
+        async with self._lock:
+            await self._follow(is_behind=self.revision < revision)
+            if not self._in_force:
                 await self._put_in_force()
 
     async def change(
@@ -155,6 +182,9 @@ class Ledger:
         or netd refuses; then the old state is stored and in force. Raises Unconfirmed if the store
         cannot tell whether the change is stored; then the next change finds out. Cancelling the
         caller does not cancel the change: it is made whole, or not at all.
+
+        In a site it returns once each other member has the change in force, or lets no client
+        through; the outcome names those. Raises Unconfirmed if that cannot be found out.
         """
         task = asyncio.create_task(self._change(build, is_large, is_restore))
         self._changes.add(task)
@@ -180,17 +210,31 @@ class Ledger:
         async with self._lock:
             self._is_restoring = is_restore
             try:
-                for _ in range(_TRIES - 1):
-                    with suppress(WriteConflict):
-                        return await self._attempt(build, is_large)
-                    self._is_behind = True
-                return await self._attempt(build, is_large)
+                outcome = await self._made(build, is_large)
             finally:
                 self._is_restoring = False
+            revision = self.revision
+        if self._site is None:
+            return outcome
+        # Without the lock: another member may wait for this one to follow its change.
+        notes = await self._site.everywhere(revision)
+        return Outcome(outcome.value, (*outcome.notes, *notes))
+
+    async def _made(
+        self, build: Callable[[DesiredState], Proposal[T]], is_large: bool
+    ) -> Outcome[T]:
+        for _ in range(_TRIES - 1):
+            with suppress(WriteConflict):
+                return await self._attempt(build, is_large)
+            await self._follow(is_behind=True)
+        return await self._attempt(build, is_large)
 
     async def _attempt(
         self, build: Callable[[DesiredState], Proposal[T]], is_large: bool
     ) -> Outcome[T]:
+        if self._site is not None:
+            # Before `build`: a state that is behind could show that nothing has to be changed.
+            self._site.check()
         await self._follow()
         before = self.state
         refusal = None if self._in_force else await self._catch_up()
@@ -205,11 +249,59 @@ class Ledger:
             raise refusal
         return Outcome(proposal.value)
 
-    async def _follow(self) -> None:
-        """Read the stored state if it may be another one, so that it is put in force next."""
-        if self._is_behind:
-            self._state = await self._store.load()
-            self._in_force = self._is_behind = False
+    async def _follow(self, *, is_behind: bool = False) -> None:
+        """Take over what others have stored if the state may be behind. If that cannot be done
+        change by change, the whole plan is to be put in force next.
+        """
+        if not (is_behind or self._is_behind):
+            return
+        self._is_behind = False
+        try:
+            entries = await self._store.entries_after(self.revision)
+            if entries is None:
+                self._state, self._in_force = await self._store.load(), False
+            elif entries:
+                await self._take_over(entries)
+        except BaseException:
+            self._is_behind = True
+            raise
+
+    async def _take_over(self, entries: Sequence[LogEntry]) -> None:
+        edits = [edit for entry in entries for edit in entry.edits]
+        before = self.state
+        after = before.with_edits(edits, entries[-1].revision)
+        if not self._in_force:
+            self._state = after
+            return
+        last = list({(edit.table, edit.key): edit for edit in edits}.values())
+        if len(last) > _MANY:
+            change = await asyncio.to_thread(self._plan_change, before, after, last)
+        else:
+            change = self._plan_change(before, after, last)
+        try:
+            await self._netd.apply(change, is_strict=False)
+        except BaseException as error:
+            self._in_force = False
+            if not isinstance(error, Failed):
+                raise
+        finally:
+            self._state = after
+        if self._in_force:
+            self._report(await self._blocked_by(change))
+
+    async def _blocked_by(self, change: Change) -> tuple[str, ...]:
+        """Return the names of the targets that a change brings and that are not in force here."""
+        if not change.instances.put:
+            return ()
+        there: Mapping[str, InstanceStatus] = {}
+        with suppress(Failed):  # netd's own problems name them too
+            there = (await self._netd.status()).instances
+        keys = [key for key in change.instances.put if key in there and there[key].problem]
+        return tuple(sorted({instance_name(key, self.state) for key in keys}))
+
+    def _report(self, blocked: tuple[str, ...] = ()) -> None:
+        if self._site is not None:
+            self._site.applied(self.revision, blocked)
 
     def _prepare(
         self, before: DesiredState, build: Callable[[DesiredState], Proposal[T]]
@@ -252,12 +344,13 @@ class Ledger:
         try:
             await self._store.commit()
         except Unconfirmed:
-            self._is_behind = True
+            self._is_behind, self._in_force = True, False
             raise
         except BaseException:
             await self._take_back(step)
             raise
         self._state = step.after
+        self._report()
 
     async def _take_back(self, step: _Step) -> None:
         """Make netd return to the state before a step that could not be stored."""
@@ -288,7 +381,9 @@ class Ledger:
         return None
 
     async def _put_in_force(self) -> int:
-        return await self._set_plan(self.state)
+        epoch = await self._set_plan(self.state)
+        self._report()
+        return epoch
 
     async def _set_plan(self, state: DesiredState) -> int:
         epoch = await self._netd.set_plan(await asyncio.to_thread(self._compile_plan, state))

@@ -6,7 +6,7 @@ this room pass doubles that pass the same contract tests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -15,6 +15,8 @@ from egressd.model.findings import MachineFinding
 from egressd.model.instances import NodePath
 from egressd.model.messages import Delay, LineStatus, Located, Probe, RuleCount, Status
 from egressd.model.plan import Change, Plan
+from egressd.model.site import LogEntry, Reading
+from egressd.model.wording import Sentence
 
 
 class Store(Protocol):
@@ -34,6 +36,99 @@ class Store(Protocol):
 
     async def rollback(self) -> None:
         """Roll back the open transaction."""
+        ...
+
+    async def entries_after(self, revision: int) -> Sequence[LogEntry] | None:
+        """Return the changes that other writers have stored after `revision`, in order. Return None
+        if the whole state is to be loaded instead.
+        """
+        ...
+
+
+class Link(Protocol):
+    """A member's link to the others of its site. Each method raises Failed."""
+
+    async def read(self) -> Reading:
+        """Return what is known of all members now."""
+        ...
+
+    async def beat(self, applied: int, role: str) -> Reading:
+        """Say that this member lives and has `applied` in force; return what `read` does."""
+        ...
+
+    async def join(self, applied: int, role: str) -> int:
+        """Become a member that every change waits for which is stored later. Return the revision of
+        the last one that does not.
+        """
+        ...
+
+    async def acknowledge(self, applied: int, blocked: tuple[str, ...]) -> None:
+        """Say that `applied` is in force here, but for targets that are `blocked`."""
+        ...
+
+    async def fence_quiet(self, member: int, n: int) -> None:
+        """Let no beat of `member` count that follows its beat `n`, until it joins again. Does
+        nothing if it has beaten since.
+        """
+        ...
+
+    async def fence_late(self, member: int, revision: int) -> None:
+        """Let no further beat of `member` count until it joins again. Does nothing if it has
+        `revision` in force.
+        """
+        ...
+
+    async def open_gate(self) -> bool:
+        """Say that this member lets clients through without a lease. Return False, and say nothing,
+        if it is not the only one.
+        """
+        ...
+
+    async def close_gate(self) -> None:
+        """Say that this member lets no client through without a lease."""
+        ...
+
+    async def prune(self) -> None:
+        """Delete the part of the log that no member needs."""
+        ...
+
+    def hints(self) -> AsyncIterator[int]:
+        """Yield the revision of each change soon after it, and 0 after an acknowledgement."""
+        ...
+
+
+class GateMark(Protocol):
+    """A durable note that the kernel is to let clients through by a lease alone."""
+
+    def is_set(self) -> bool:
+        """True if it is. Raises Failed."""
+        ...
+
+    def put(self, is_set: bool) -> None:
+        """Set or clear the note, durably. Raises Failed."""
+        ...
+
+
+class SitePort(Protocol):
+    """This box as a member of a site, for the ledger."""
+
+    @property
+    def has_lease(self) -> bool:
+        """True if clients may be let through, as far as the site decides."""
+        ...
+
+    def check(self) -> None:
+        """Raise Failed if no change may be made."""
+        ...
+
+    def applied(self, revision: int, blocked: tuple[str, ...] = ()) -> None:
+        """Note that `revision` is stored and in force here, but for the targets `blocked`."""
+        ...
+
+    async def everywhere(self, revision: int) -> tuple[Sentence, ...]:
+        """Return once every other member has `revision` in force or lets no client through, with
+        sentences for the operator. Raises Unconfirmed if that cannot be found out.
+        """
         ...
 
 

@@ -65,6 +65,9 @@ class Database(StateWriter):
         """Return False: a database on this box is not away."""
         return False
 
+    async def entries_after(self, revision: int) -> None:
+        """Return None: a box of its own keeps no log."""
+
     def problems(self) -> tuple[Sentence, ...]:
         """Return nothing: each fault is an error of the call that fails."""
         return ()

@@ -52,23 +52,33 @@ class SiteSeal:
         """Return the sealed text. An empty text stays empty: it is no secret that there is none."""
         if not text:
             return text
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        sealed = nonce + self._cipher.encrypt(nonce, text.encode(), place.encode())
-        return _MARK + base64.b64encode(sealed).decode()
+        return _MARK + base64.b64encode(self.close_bytes(text.encode(), place)).decode()
 
     def open(self, stored: str, place: str) -> str:
         """Return the text. Raises ValueError for one that is not sealed, too: it was
         written without the key.
         """
-        from cryptography.exceptions import InvalidTag
-
         if not stored:
             return stored
         if not stored.startswith(_MARK):
             raise ValueError(f"{place} is not sealed")
         try:
             sealed = base64.b64decode(stored.removeprefix(_MARK), validate=True)
-            nonce, content = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
-            return self._cipher.decrypt(nonce, content, place.encode()).decode()
-        except (binascii.Error, InvalidTag, ValueError) as error:
+        except binascii.Error as error:
+            raise ValueError(f"{place} was not sealed with the site's key") from error
+        return self.open_bytes(sealed, place).decode()
+
+    def close_bytes(self, content: bytes, place: str) -> bytes:
+        """Return the sealed content, which begins with its nonce."""
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, content, place.encode())
+
+    def open_bytes(self, sealed: bytes, place: str) -> bytes:
+        """Return what `close_bytes` has sealed. Raises ValueError."""
+        from cryptography.exceptions import InvalidTag
+
+        nonce, content = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
+        try:
+            return self._cipher.decrypt(nonce, content, place.encode())
+        except (InvalidTag, ValueError) as error:
             raise ValueError(f"{place} was not sealed with the site's key") from error

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, RootTransaction
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed
+from egressd.model.site import LogEntry
 from egressd.store import rows
 from egressd.store.connection import reported
 from egressd.store.sealing import Seal
@@ -61,6 +62,10 @@ class StateWriter(ABC):
     async def commit(self) -> None:
         """Make the open transaction durable before returning."""
         await self._do(self._commit)
+
+    async def append(self, entries: Sequence[LogEntry]) -> None:
+        """Write several revisions in one transaction, durably."""
+        await self._do(lambda: self._append(entries))
 
     async def generation(self) -> str | None:
         """Return the UUID that the stored state was founded with; None if there is no state yet."""
@@ -123,6 +128,15 @@ class StateWriter(ABC):
             with reported(f"write to {self._place}"):
                 self._transaction = connection.begin()
                 self._write(connection, edits, revision)
+        except Failed:
+            self._start_over()
+            raise
+
+    def _append(self, entries: Sequence[LogEntry]) -> None:
+        try:
+            with reported(f"write to {self._place}"), self._connection.begin():
+                for entry in entries:
+                    rows.write_edits(self._connection, entry.edits, entry.revision, self._seal)
         except Failed:
             self._start_over()
             raise

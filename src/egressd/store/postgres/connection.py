@@ -37,8 +37,10 @@ class Standing(NamedTuple):
     """The site and the member that a connection's role belongs to, and the database's schema."""
 
     site: str
+    site_id: int
     key_id: str
     member: str
+    member_id: int
     schema: str
 
 
@@ -50,9 +52,14 @@ def check_conninfo(given: str) -> None:
         raise Invalid(f"cluster.database: {str(error).strip()}") from None
 
 
+def whole_conninfo(given: str) -> str:
+    """Return `given` with what every connection of egressd's has, unless it says otherwise."""
+    return conninfo.make_conninfo(**{**_PARAMETERS, **conninfo.conninfo_to_dict(given)})
+
+
 def engine_on(given: str) -> Engine:
     """Return an engine that connects as `given`, a connection string of libpq's, says."""
-    whole = conninfo.make_conninfo(**{**_PARAMETERS, **conninfo.conninfo_to_dict(given)})
+    whole = whole_conninfo(given)
 
     def connect() -> psycopg.Connection[Any]:
         connection = psycopg.connect(whole)
@@ -71,6 +78,11 @@ def engine_on(given: str) -> Engine:
         hide_parameters=True,
         isolation_level="READ COMMITTED",
     )
+
+
+def channel_of(site_id: int) -> str:
+    """Return the channel on which the members of a site hear of changes and acknowledgements."""
+    return f"egressd_{site_id}"
 
 
 def driver_of(connection: Connection) -> psycopg.Connection[Any]:
@@ -110,7 +122,7 @@ def standing(connection: Connection, place: str) -> Standing:
         raise Failed(action, f"its schema {schema} is older: run egressd cluster migrate")
     found = connection.execute(
         text(
-            "SELECT site.name, site.key_id, member.name"
+            "SELECT site.name, site.id, site.key_id, member.name, member.id"
             " FROM member JOIN site ON site.id = member.site"
             " WHERE member.role_name = session_user AND NOT member.is_revoked"
         )
@@ -121,5 +133,5 @@ def standing(connection: Connection, place: str) -> Standing:
     # The owner, a superuser and a role with BYPASSRLS would see, and replace, every site's rows.
     if not connection.execute(text("SELECT row_security_active('meta')")).scalar_one():
         raise Failed(action, "this box's role is not kept to its site: take one with no rights")
-    site, key_id, member = found
-    return Standing(site, key_id, member, schema)
+    name, site_id, key_id, member, member_id = found
+    return Standing(name, site_id, key_id, member, member_id, schema)

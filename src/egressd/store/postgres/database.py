@@ -6,18 +6,27 @@ import os
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
 import psycopg
-from sqlalchemy import Connection, RootTransaction, select, text
+from sqlalchemy import Connection, RootTransaction, Row, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from egressd.model.desired import Edit
 from egressd.model.errors import Failed, Unconfirmed
+from egressd.model.site import LogEntry
+from egressd.store import edit_log
 from egressd.store.connection import reported
-from egressd.store.postgres.connection import check_server, driver_of, engine_on, standing
+from egressd.store.postgres.connection import (
+    channel_of,
+    check_server,
+    driver_of,
+    engine_on,
+    standing,
+)
 from egressd.store.schema import meta
 from egressd.store.sealing import SiteSeal
 from egressd.store.state_writer import StateWriter
@@ -28,6 +37,18 @@ wait, and ending it by a cancel makes PostgreSQL report success, with a warning.
 INQUIRY_S: Final = 5.0
 """Seconds to find out what became of a COMMIT without an answer."""
 _LOOK_S: Final = 0.1
+
+_LOG: Final = text(
+    "WITH batch AS ("
+    "  INSERT INTO edit_batch (id, format, edits) VALUES (:batch, :format, :edits) RETURNING id)"
+    " INSERT INTO change (revision, batch, member) SELECT :revision, id, :member FROM batch"
+)
+_TELL: Final = text("SELECT pg_notify(:channel, :payload), pg_current_xact_id()::text")
+_READ_LOG: Final = text(
+    "SELECT revision, batch, format, edits"
+    " FROM change JOIN edit_batch ON edit_batch.id = change.batch"
+    " WHERE revision > :revision ORDER BY revision"
+)
 
 
 def _shut(descriptor: int) -> None:
@@ -59,6 +80,13 @@ class SiteDatabase(StateWriter):
         """The open transaction's id, by which its end is found out if the answer is lost."""
         self._revision = 0
         """The revision that the open transaction writes."""
+        self._member_id = self._site_id = 0
+
+    async def entries_after(self, revision: int) -> list[LogEntry] | None:
+        """Return the log from `revision` + 1 on, in order. Return None if it does not reach back so
+        far: then the whole state is to be loaded. Raises Failed.
+        """
+        return await self._do(lambda: self._entries_after(revision))
 
     @property
     def is_open(self) -> bool:
@@ -88,6 +116,7 @@ class SiteDatabase(StateWriter):
             )
         if found.key_id != self._seal.key_id:
             raise Failed(f"use {self._place}", "this box has another key than the site's")
+        self._member_id, self._site_id = found.member_id, found.site_id
 
     def _reconnect(self) -> None:
         old, self._open_connection = self._open_connection, None
@@ -106,8 +135,31 @@ class SiteDatabase(StateWriter):
     def _write(self, connection: Connection, edits: Sequence[Edit], revision: int) -> None:
         super()._write(connection, edits, revision)
         self._revision = revision
-        number = connection.execute(text("SELECT pg_current_xact_id()::text"))
-        self._number = int(number.scalar_one())
+        batch = uuid.uuid4()
+        sealed = self._seal.close_bytes(edit_log.pack(edits), _place_of(batch))
+        values = {"batch": batch, "format": edit_log.FORMAT, "edits": sealed}
+        connection.execute(_LOG, {**values, "revision": revision, "member": self._member_id})
+        told = {"channel": channel_of(self._site_id), "payload": str(revision)}
+        _, number = connection.execute(_TELL, told).one()
+        self._number = int(number)
+
+    def _entries_after(self, revision: int) -> list[LogEntry] | None:
+        with reported(f"read {self._place}"), self._connection.begin():
+            head = self._connection.execute(select(meta.c.revision)).scalar_one()
+            found = self._connection.execute(_READ_LOG, {"revision": revision}).all()
+            last = found[-1].revision if found else revision
+            # Others may have added some since `head` was read. If `head` is an older one than
+            # `revision`, the database is an older copy, and `load` says so.
+            if [row.revision for row in found] != [*range(revision + 1, last + 1)] or (
+                not revision <= head <= last
+            ):
+                return None
+            return [LogEntry(row.revision, self._edits_in(row)) for row in found]
+
+    def _edits_in(self, row: Row[Any]) -> list[Edit]:
+        if row.format > edit_log.FORMAT:
+            raise Failed(f"read {self._place}", "its log is of a newer egressd: upgrade this one")
+        return edit_log.unpack(self._seal.open_bytes(row.edits, _place_of(row.batch)))
 
     def _confirm(self, transaction: RootTransaction) -> None:
         try:
@@ -165,3 +217,7 @@ class SiteDatabase(StateWriter):
         else:
             raise Unconfirmed(action, cause)
         raise Failed(action, cause)
+
+
+def _place_of(batch: uuid.UUID) -> str:
+    return f"edit_batch/{batch}/edits"

@@ -15,6 +15,7 @@ import structlog
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed, WriteConflict
+from egressd.model.site import LogEntry
 from egressd.model.wording import Sentence, say
 from egressd.store.connection import reported
 from egressd.store.database import Database
@@ -123,6 +124,22 @@ class SiteStore:
         except Failed:
             return False
         return not self._has_state
+
+    async def entries_after(self, revision: int) -> Sequence[LogEntry] | None:
+        """Return the site's changes after `revision`, which the replica has then. Return None if
+        the whole state is to be loaded: the log does not reach back so far, or the replica lacks a
+        change.
+        """
+        if not self._has_state or self._behind:
+            return None
+        with self._watched():
+            entries = await self._site.entries_after(revision)
+        if entries:
+            try:
+                await self._replica.append(entries)
+            except Failed as error:
+                self._fell_behind(error)
+        return entries
 
     async def begin(self, edits: Sequence[Edit], revision: int) -> None:
         """Write `edits` inside an open transaction: durable only after `commit`."""

@@ -1,0 +1,47 @@
+"""The members of a site, and the log that they follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from egressd.model.desired import Edit
+
+
+class LogEntry(msgspec.Struct, frozen=True):
+    """The edits that led to a revision of the site's state."""
+
+    revision: int
+    edits: Sequence[Edit]
+
+
+class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of the site, as the database has it at one moment."""
+
+    id: int
+    name: str
+    is_revoked: bool = False
+    is_ungated: bool = False
+    """True if its kernel lets clients through without a lease."""
+    version: str = ""
+    """Its version of egressd; empty before its first start."""
+    n: int | None = None
+    """Another number with each beat; None if there is none since the database's last start."""
+    applied: int = 0
+    """The revision in force in its kernel."""
+    is_fenced: bool = False
+    """True if its beats prolong no lease, until it has joined again."""
+    role: str = ""
+    blocked: tuple[str, ...] = ()
+    """Names of targets that cannot be in force there."""
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """All members of the site, this one included, and the revision of its state."""
+
+    me: int
+    head: int
+    members: tuple[MemberSeen, ...]
+    is_beaten: bool = False
+    """True if this member's own beat was taken: then it may prolong its lease."""

@@ -1,0 +1,242 @@
+"""A member's beats, its acknowledgements, and the hints that it gets of the others.
+
+All is done on connections of its own, so that a beat never waits for a change. A beat that a crash
+of the server loses is lost with its whole table, which is unlogged.
+"""
+
+# ruff: noqa: S608 - the statements are made of parts that are all here
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import namedtuple_row
+from psycopg.types.json import Json
+
+from egressd.model.errors import Failed
+from egressd.model.site import MemberSeen, Reading
+from egressd.store import edit_log
+from egressd.store.postgres.connection import channel_of, whole_conninfo
+
+STATEMENT_MS: Final = 2000
+"""Milliseconds that a statement may take, half of a lease: a later answer is of no use."""
+KEPT_DAYS: Final = 30
+"""Days that the log keeps an entry that a member has not applied."""
+_N_MAX: Final = 1 << 60
+"""The bound of a member's first number, which is random: no two are the same."""
+
+_ME: Final = "(SELECT id FROM member WHERE role_name = session_user)"
+_READ: Final = (
+    " SELECT member.id, name, role_name = session_user AS is_me, is_revoked, is_ungated, version,"
+    " n, coalesce(applied, 0) AS applied, coalesce(is_fenced, false) AS is_fenced,"
+    " coalesce(role, '') AS role, coalesce(blocked, '[]') AS blocked,"
+    " coalesce((SELECT revision FROM meta), 0) AS head, {} AS is_beaten"
+    " FROM member LEFT JOIN beat ON beat.member = member.id ORDER BY member.id"
+)
+_LOOK: Final = _READ.format("false")
+_BEAT: Final = (
+    "WITH mine AS (UPDATE beat SET"
+    " n = n + 1, applied = greatest(applied, %(applied)s), role = %(role)s"
+    f" WHERE member = {_ME} AND n = %(n)s AND NOT is_fenced RETURNING n)"
+) + _READ.format("EXISTS (SELECT FROM mine)")
+# The lock orders this with every change: a later one finds this member in `beat`, and waits for it;
+# an earlier one is in the revision that is returned.
+_HEAD: Final = "SELECT revision FROM meta FOR SHARE"
+_JOIN: Final = (
+    "INSERT INTO beat (member, n, applied, is_fenced, role)"
+    f" VALUES ({_ME}, %(n)s, %(applied)s, false, %(role)s)"
+    " ON CONFLICT (site, member) DO UPDATE SET n = excluded.n, applied = excluded.applied,"
+    " is_fenced = false, role = excluded.role, blocked = '[]'"
+)
+_INTRODUCE: Final = (
+    "UPDATE member SET version = %(version)s, format_max = %(format)s"
+    " WHERE role_name = session_user AND (version, format_max) <> (%(version)s, %(format)s)"
+)
+_FENCE_QUIET: Final = "UPDATE beat SET is_fenced = true WHERE member = %(member)s AND n = %(n)s"
+_FENCE_LATE: Final = (
+    "UPDATE beat SET is_fenced = true WHERE member = %(member)s AND applied < %(revision)s"
+)
+_ACKNOWLEDGE: Final = (
+    "WITH mine AS (UPDATE beat SET applied = %(applied)s, blocked = %(blocked)s"
+    f" WHERE member = {_ME} AND applied < %(applied)s RETURNING site)"
+    " SELECT pg_notify('egressd_' || site, 'applied') FROM mine"
+)
+_OPEN_GATE: Final = (
+    "UPDATE member SET is_ungated = true WHERE role_name = session_user AND NOT EXISTS ("
+    " SELECT FROM member AS other WHERE other.role_name <> session_user AND NOT other.is_revoked)"
+)
+_CLOSE_GATE: Final = "UPDATE member SET is_ungated = false WHERE role_name = session_user"
+_PRUNE: Final = (
+    "WITH gone AS ("
+    "  DELETE FROM change WHERE at < now() - make_interval(days => %(days)s) OR revision <= ("
+    "    SELECT min(coalesce(applied, 0)) FROM member LEFT JOIN beat ON beat.member = member.id"
+    "    WHERE NOT is_revoked)"
+    "  RETURNING batch)"
+    " DELETE FROM edit_batch WHERE id IN (SELECT batch FROM gone)"
+)
+
+Values = Mapping[str, Any]
+
+
+class SiteLink:
+    """A member of a site among the others. Every method raises Failed, and connects again then."""
+
+    def __init__(self, conninfo: str, *, version: str) -> None:
+        self._conninfo = whole_conninfo(conninfo)
+        self._version = version
+        self._open: psycopg.AsyncConnection[Any] | None = None
+        self._n = 0
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._open is not None:
+            await self._open.close()
+            self._open = None
+
+    async def read(self) -> Reading:
+        """Return what the database says of all members now."""
+        return await self._reading(_LOOK, {})
+
+    async def beat(self, applied: int, role: str) -> Reading:
+        """Say that this member lives and has `applied` in force; return what `read` does.
+
+        The beat is not taken from a member that is fenced, or has not joined since the server's
+        last crash.
+        """
+        n, self._n = self._n, 0  # an answer that is lost may have been a beat
+        reading = await self._reading(_BEAT, {"applied": applied, "role": role, "n": n})
+        mine = next(seen for seen in reading.members if seen.id == reading.me)
+        if n and not reading.is_beaten and mine.n is not None and not mine.is_fenced:
+            self._n = n
+            raise Failed("be a member of the site", "another box is this member: its role is used")
+        self._n = n + 1 if reading.is_beaten else 0
+        return reading
+
+    async def join(self, applied: int, role: str) -> int:
+        """Become a member that changes wait for. Return the revision that is to be in force here
+        before clients are let through.
+        """
+        n = 1 + secrets.randbelow(_N_MAX)
+        async with self._connected() as connection, connection.transaction():
+            found = await (await connection.execute(_HEAD)).fetchone()
+            if found is None:
+                raise Failed("join the site", "it has no state yet")
+            await connection.execute(_JOIN, {"n": n, "applied": applied, "role": role})
+            introduced = {"version": self._version, "format": edit_log.FORMAT}
+            await connection.execute(_INTRODUCE, introduced)
+        self._n = n
+        return int(found.revision)
+
+    async def fence_quiet(self, member: int, n: int) -> None:
+        """Take the lease from a member whose last beat is `n`, unless it has beaten since."""
+        await self._execute(_FENCE_QUIET, {"member": member, "n": n})
+
+    async def fence_late(self, member: int, revision: int) -> None:
+        """Take the lease from a member that has not `revision` in force, unless it has by now."""
+        await self._execute(_FENCE_LATE, {"member": member, "revision": revision})
+
+    async def acknowledge(self, applied: int, blocked: tuple[str, ...]) -> None:
+        """Say that `applied` is in force here, with targets that are not."""
+        await self._execute(_ACKNOWLEDGE, {"applied": applied, "blocked": Json(blocked)})
+
+    async def open_gate(self) -> bool:
+        """Say, durably, that this member's kernel lets clients through without a lease. Return
+        False, and say nothing, if there is another member.
+        """
+        async with self._connected() as connection, connection.transaction():
+            await connection.execute("SET LOCAL synchronous_commit = on")
+            return (await connection.execute(_OPEN_GATE)).rowcount == 1
+
+    async def close_gate(self) -> None:
+        """Say that this member's kernel lets no client through without a lease."""
+        await self._execute(_CLOSE_GATE, {})
+
+    async def prune(self) -> None:
+        """Delete the log's entries that every member has applied, and those that are too old."""
+        await self._execute(_PRUNE, {"days": KEPT_DAYS})
+
+    async def hints(self) -> AsyncIterator[int]:
+        """Yield the revision of each change soon after it, and 0 after an acknowledgement. The
+        first one, 0, says that none is missed from then on.
+        """
+        try:
+            connection = await self._connect()
+            try:
+                site = await (await connection.execute("SELECT egressd_site() AS id")).fetchone()
+                channel = sql.Identifier(channel_of(site.id if site else 0))
+                await connection.execute(sql.SQL("LISTEN {}").format(channel))
+                yield 0
+                async for hint in connection.notifies():
+                    yield int(hint.payload) if hint.payload.isdecimal() else 0
+            finally:
+                await connection.close()
+        except psycopg.Error as error:
+            raise Failed("listen to the site's database", str(error).strip()) from error
+        raise Failed("listen to the site's database", "the connection has ended")
+
+    async def _reading(self, statement: str, values: Values) -> Reading:
+        async with self._connected() as connection:
+            rows = await (await connection.execute(statement, values)).fetchall()
+        mine = next((row for row in rows if row.is_me), None)
+        if mine is None:
+            raise Failed("use the site's database", "this box's role belongs to no member")
+        return Reading(
+            me=mine.id,
+            head=mine.head,
+            is_beaten=mine.is_beaten,
+            members=tuple(
+                MemberSeen(
+                    id=row.id,
+                    name=row.name,
+                    is_revoked=row.is_revoked,
+                    is_ungated=row.is_ungated,
+                    version=row.version,
+                    n=row.n,
+                    applied=row.applied,
+                    is_fenced=row.is_fenced,
+                    role=row.role,
+                    blocked=tuple(row.blocked),
+                )
+                for row in rows
+            ),
+        )
+
+    async def _execute(self, statement: str, values: Values) -> None:
+        async with self._connected() as connection:
+            await connection.execute(statement, values)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        try:
+            if self._open is None or self._open.closed:
+                self._open = await self._connect()
+            yield self._open
+        except psycopg.Error as error:
+            await self._drop()
+            raise Failed("use the site's database", str(error).strip()) from error
+        except BaseException:
+            await self._drop()  # cancelled in the middle of an answer, for example
+            raise
+
+    async def _connect(self) -> psycopg.AsyncConnection[Any]:
+        connection = await psycopg.AsyncConnection.connect(
+            self._conninfo, autocommit=True, row_factory=namedtuple_row
+        )
+        try:
+            await connection.execute(f"SET statement_timeout = {STATEMENT_MS}")
+            await connection.execute("SET synchronous_commit = off")
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    async def _drop(self) -> None:
+        dropped, self._open = self._open, None
+        if dropped is not None:
+            with suppress(psycopg.Error):
+                await dropped.close()

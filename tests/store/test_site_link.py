@@ -1,0 +1,153 @@
+"""A member's link to the others: beats, fences, and the lock that orders joins with changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from egressd.model.desired import DesiredState
+from egressd.model.errors import Failed
+from egressd.model.site import MemberSeen, Reading
+from egressd.store import edit_log
+from egressd.store.postgres.database import SiteDatabase
+from egressd.store.postgres.schema import revoke_member
+from egressd.store.postgres.site_link import SiteLink
+from tests.store.rig import Site, rules, write
+from tests.support.postgres import OWNER
+
+pytestmark = pytest.mark.slow
+
+
+@asynccontextmanager
+async def pair(site: Site) -> AsyncIterator[tuple[SiteDatabase, SiteLink, SiteLink]]:
+    """Yield the database of the first member, and both members' links."""
+    database, mine, others = site.database(), site.link(), site.second().link()
+    await database.open()
+    await database.found(DesiredState(), "generation")
+    yield database, mine, others
+    for each in (mine, others, database):
+        await each.close()
+
+
+def named(reading: Reading, name: str) -> MemberSeen:
+    (seen,) = [seen for seen in reading.members if seen.name == name]
+    return seen
+
+
+async def test_a_member_beats_once_it_has_joined(site: Site) -> None:
+    async with pair(site) as (database, mine, others):
+        assert not (await mine.beat(0, "")).is_beaten
+        await write(database, rules(1), 1)
+        assert await mine.join(0, "") == 1
+        before = named(await others.read(), "a")
+        assert (await mine.beat(1, "active")).is_beaten
+        reading = await others.read()
+        after = named(reading, "a")
+        assert (reading.head, reading.me) == (1, named(reading, "b").id)
+        assert (before.applied, after.applied, after.role) == (0, 1, "active")
+        assert after.n == (before.n or 0) + 1
+        assert after.version == "1"
+        assert site.server.query(
+            f"SELECT format_max FROM member WHERE role_name = '{site.role}'"
+        ) == [[str(edit_log.FORMAT)]]
+        assert named(reading, "b").n is None
+
+
+async def test_a_silent_member_is_fenced_unless_it_has_beaten(site: Site) -> None:
+    async with pair(site) as (_, mine, others):
+        await mine.join(0, "")
+        seen = named(await others.read(), "a")
+        await mine.beat(0, "")
+        await others.fence_quiet(seen.id, seen.n or 0)
+        assert (await mine.beat(0, "")).is_beaten
+        seen = named(await others.read(), "a")
+        await others.fence_quiet(seen.id, seen.n or 0)
+        assert named(await others.read(), "a").is_fenced
+        assert not (await mine.beat(0, "")).is_beaten
+        await mine.join(0, "")
+        assert (await mine.beat(0, "")).is_beaten
+
+
+async def test_a_late_member_is_fenced_unless_it_has_the_change(site: Site) -> None:
+    async with pair(site) as (_, mine, others):
+        await mine.join(3, "")
+        seen = named(await others.read(), "a")
+        await others.fence_late(seen.id, 3)
+        assert (await mine.beat(3, "")).is_beaten
+        await others.fence_late(seen.id, 4)
+        assert not (await mine.beat(3, "")).is_beaten
+
+
+async def test_an_acknowledgement_never_falls(site: Site) -> None:
+    async with pair(site) as (_, mine, others):
+        await mine.join(1, "")
+        await mine.acknowledge(5, ())
+        await mine.beat(2, "")
+        await mine.acknowledge(4, ("late",))
+        seen = named(await others.read(), "a")
+        assert (seen.applied, seen.blocked) == (5, ())
+
+
+async def test_a_join_waits_for_a_change_that_is_under_way(site: Site) -> None:
+    async with pair(site) as (database, mine, others):
+        await database.begin(rules(1), 1)
+        joining = asyncio.create_task(others.join(0, ""))
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        while not await asyncio.to_thread(site.server.query, waiting):
+            assert not joining.done()
+        assert named(await mine.read(), "b").n is None
+        await database.commit()
+        assert await joining == 1
+        assert named(await mine.read(), "b").n is not None
+
+
+async def test_after_a_crash_of_the_server_a_member_joins_anew(site: Site) -> None:
+    async with pair(site) as (_, mine, others):
+        await mine.join(0, "")
+        await asyncio.to_thread(site.server.kill)
+        await asyncio.to_thread(site.server.start)
+        with pytest.raises(Failed):
+            await mine.beat(0, "")
+        assert not (await mine.beat(0, "")).is_beaten
+        assert named(await others.read(), "a").n is None
+        await mine.join(0, "")
+        assert (await mine.beat(0, "")).is_beaten
+
+
+async def test_a_member_notices_another_box_in_its_place(site: Site) -> None:
+    async with pair(site) as (_, mine, _others):
+        await mine.join(0, "")
+        clone = site.link()
+        await clone.join(0, "")
+        for _ in range(2):
+            with pytest.raises(Failed, match="another box is this member"):
+                await mine.beat(0, "")
+        assert (await clone.beat(0, "")).is_beaten
+        await clone.close()
+
+
+async def test_only_a_single_member_opens_its_gate(site: Site) -> None:
+    link = site.link()
+    assert await link.open_gate()
+    assert named(await link.read(), "a").is_ungated
+    other = site.second().link()
+    assert not await link.open_gate()
+    assert not await other.open_gate()
+    await link.close_gate()
+    assert not named(await link.read(), "a").is_ungated
+    revoke_member(site.server.conninfo(OWNER), site=site.name, member="b")
+    assert await link.open_gate()
+    with pytest.raises(Failed):
+        await other.read()
+    for each in (link, other):
+        await each.close()
+
+
+async def test_a_site_without_a_state_is_not_joined(site: Site) -> None:
+    link = site.link()
+    with pytest.raises(Failed, match="no state yet"):
+        await link.join(0, "")
+    await link.close()
