@@ -578,7 +578,7 @@ async def test_signal_handlers_are_unchanged() -> None:
     assert {number: signal.getsignal(number) for number in handlers} == handlers
 
 
-async def test_a_client_that_has_just_connected_is_answered_when_the_server_stops(
+async def test_a_new_client_is_answered_when_the_server_stops(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(protocol, "FIRST_S", server.SHUTDOWN_S)

@@ -88,7 +88,7 @@ def answers(host: Host, address: str) -> bool:
 
 
 def test_floods_are_reported_and_others_are_served(lab: Lab) -> None:
-    """Those of a client by IPv4, of a client by IPv6, and of a local user, one after another."""
+    """A client floods by IPv4, a client by IPv6, and a local user, one after another."""
     client, client6, other = lab.client(1), lab.client(3), lab.client(2)
     floods = (
         (client.address, client.host, str(LAN_ADDRESS), 0),
