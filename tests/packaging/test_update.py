@@ -14,6 +14,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(1200)]
 
 BROKEN = "0.0.3"
 """The version of a package that does not work."""
+MARK = "bin/mark"
+"""A file that only one build of a version has."""
 
 _REMAKE = """\
 set -e
@@ -60,6 +62,21 @@ def test_an_update_puts_the_newest_version_in_force(box: Machine, lab: Lab) -> N
     assert in_force(box) == BEFORE
     done = box.try_("egressd", "update", "--unsigned", "--to", "9.9")
     assert "apt does not offer version 9.9; it offers" in done.stdout
+
+
+@asked_for
+def test_a_file_of_another_build_of_the_same_version_is_installed(box: Machine, lab: Lab) -> None:
+    install(box, AFTER)
+    rule(box, lab, 1, "DIRECT")
+    held = lab.client(1).connect(SERVER)
+    change = f"echo built again > opt/egressd/unpacked/{MARK}"
+    box.run(
+        "sh", "-c", _REMAKE.format(suite=box.suite, after=AFTER, broken=AFTER, change=change)
+    )  # fmt: skip
+    box.run("egressd", "update", "--file", "/tmp/broken.deb", "--unsigned")
+    assert box.exists(f"/opt/egressd/current/{MARK}")
+    assert held.exchange("still there").ok
+    assert in_force(box) == AFTER
 
 
 @asked_for

@@ -95,6 +95,7 @@ class Wanted:
     version: str
     package: str
     """The package as apt takes it: a name with a version, or a file."""
+    options: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -121,7 +122,8 @@ def _from_file(file: Path, unsigned: bool) -> Wanted:
         raise Invalid(f"{file} is no package of egressd")
     if found.get("Architecture") != own:
         raise Invalid(f"{file} is for {found.get('Architecture')}; this machine is {own}")
-    return Wanted(found["Version"], str(file))
+    # Otherwise apt leaves another build of the installed version alone.
+    return Wanted(found["Version"], str(file), options=("--reinstall",))
 
 
 def _from_apt(version: str | None, unsigned: bool) -> Wanted:
@@ -269,7 +271,7 @@ def _install(wanted: Wanted, **environment: str) -> None:
         "--option", f"DPkg::Lock::Timeout={_APT_WAIT_S}",
         "--option", "Dpkg::Options::=--force-confdef",
         "--option", "Dpkg::Options::=--force-confold",
-        "install", wanted.package,
+        *wanted.options, "install", wanted.package,
         **environment,
     )  # fmt: skip
 
