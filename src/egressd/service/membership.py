@@ -1,0 +1,155 @@
+"""The lease of a member of a site, and what it knows of the others' leases.
+
+A member beats in the site's database, and each beat that is taken prolongs its lease: until then,
+and no longer, its kernel lets clients through. Another member's lease has certainly run out once no
+new beat of it was seen for as long as a lease lasts, and a margin, and it can beat no more: it was
+*fenced*, or its row is gone. To beat again it must *join*, which every later change waits for.
+
+Only durations of one's own clock (``CLOCK_BOOTTIME``) are used, never a time of another machine, so
+clocks may differ and leap. This module is a state machine without a clock of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import msgspec
+
+from egressd.model.site import MemberSeen, Reading
+
+TTL_S: Final = 4.0
+"""Seconds that a lease lasts from the moment at which its beat was sent."""
+BEAT_S: Final = TTL_S / 4
+"""Seconds from one beat to the next."""
+MARGIN_S: Final = 0.5
+"""Seconds beyond `TTL_S` after which another member's lease has run out, however its clock runs."""
+
+
+class OthersStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """The other members' relation to a revision."""
+
+    pending: tuple[MemberSeen, ...] = ()
+    """Members that may let clients through without it."""
+    shut: tuple[MemberSeen, ...] = ()
+    """Members that have certainly stopped, and have to be in step before they start again."""
+    in_step: tuple[MemberSeen, ...] = ()
+
+
+class _Other(msgspec.Struct):
+    """The last sight of another member."""
+
+    seen: MemberSeen
+    changed_at: float
+    """The time at which its beat was first seen to be another one."""
+
+
+class Membership:
+    """The knowledge of one member. Times are seconds of its own ``CLOCK_BOOTTIME``."""
+
+    def __init__(self, *, ttl_s: float = TTL_S, margin_s: float = MARGIN_S) -> None:
+        self._ttl_s = ttl_s
+        self._silence_s = ttl_s + margin_s
+        self._others: dict[int, _Other] = {}
+        self._is_blind = True
+        """True if beats may have been missed since the last reading."""
+        self._needed = math.inf
+        """The revision that must be in force here before a beat prolongs the lease."""
+        self.lease_until = -math.inf
+        self.has_read = False
+        """True once the members are known."""
+
+    @property
+    def has_joined(self) -> bool:
+        """True if changes of other members wait for this one, as far as is known."""
+        return self._needed != math.inf
+
+    @property
+    def has_others(self) -> bool:
+        """True if the site has other members, at the last reading."""
+        return any(not other.seen.is_revoked for other in self._others.values())
+
+    def has_lease(self, now: float) -> bool:
+        """True while this member's kernel lets clients through."""
+        return now < self.lease_until
+
+    # --- What happens. -------------------------------------------------------------------
+
+    def joined(self, head: int) -> None:
+        """Note that this member takes part in every change after the revision `head`."""
+        self._needed = head
+
+    def beaten(self, reading: Reading, *, applied: int, sent_at: float, now: float) -> None:
+        """Note the answer to a beat that was sent at `sent_at`, with `applied` in force."""
+        self.saw(reading, now)
+        if not reading.is_beaten:
+            self._needed = math.inf
+        elif applied >= self._needed:
+            self.lease_until = max(self.lease_until, sent_at + self._ttl_s)
+
+    def saw(self, reading: Reading, now: float) -> None:
+        """Note what the database said of all members, in an answer that came at `now`."""
+        others: dict[int, _Other] = {}
+        for seen in reading.members:
+            if seen.id == reading.me:
+                continue
+            before = self._others.get(seen.id)
+            is_same = before is not None and before.seen.n == seen.n and not self._is_blind
+            changed_at = before.changed_at if before is not None and is_same else now
+            others[seen.id] = _Other(seen, changed_at)
+        self._others = others
+        self._is_blind = False
+        self.has_read = True
+
+    def lost_sight(self) -> None:
+        """Note that the database could not be asked: for as long as a lease lasts from the next
+        reading on, no member counts as stopped.
+        """
+        self._is_blind = True
+
+    # --- Conclusions. --------------------------------------------------------------------
+
+    def quiet(self, now: float) -> list[tuple[int, int]]:
+        """Return the members that are to be fenced since their leases have run out, each with its
+        last beat.
+        """
+        return [
+            (other.seen.id, other.seen.n)
+            for other in self._others.values()
+            if other.seen.n is not None and not other.seen.is_fenced and self._is_over(other, now)
+        ]
+
+    def silent_without_gate(self, now: float) -> list[MemberSeen]:
+        """Return the members that do not beat and whose kernels let clients through all the
+        same.
+        """
+        return [
+            other.seen
+            for other in self._others.values()
+            if other.seen.is_ungated and not other.seen.is_revoked and self._is_over(other, now)
+        ]
+
+    def standing(self, revision: int, now: float) -> OthersStanding:
+        """Return which members have `revision` in force, or let no client through."""
+        pending, shut, in_step = [], [], []
+        for other in self._others.values():
+            seen = other.seen
+            if seen.n is not None and seen.applied >= revision:
+                in_step.append(seen)
+            elif self._is_shut(other, now):
+                # One that never started has nothing in force, and a removed one is none any more.
+                if seen.version and not seen.is_revoked:
+                    shut.append(seen)
+            else:
+                pending.append(seen)
+        return OthersStanding(pending=tuple(pending), shut=tuple(shut), in_step=tuple(in_step))
+
+    def _is_shut(self, other: _Other, now: float) -> bool:
+        seen = other.seen
+        if not seen.version:
+            return seen.n is None
+        cannot_beat = seen.n is None or seen.is_fenced
+        return cannot_beat and not seen.is_ungated and self._is_over(other, now)
+
+    def _is_over(self, other: _Other, now: float) -> bool:
+        return now >= other.changed_at + self._silence_s
