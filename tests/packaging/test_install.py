@@ -12,12 +12,11 @@ from egressd_lab.packets import new_token
 from tests.packaging.machine import Machine
 from tests.support.box import CONFIGURATION
 from tests.support.device import SERVER, eventually
-from tests.support.installed import WEB, in_force, install, rule
+from tests.support.installed import PROGRAM, WEB, in_force, install, rule
 from tests.support.packages import AFTER, BEFORE, ROOT, asked_for, dependencies, full, wanted
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1200)]
 
-PROGRAM = "bin/egressd-process"
 WORKER = "engine/worker-"
 """A part of the command line of each worker; the one that tests nodes has another name."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
 from egressd_lab.lab import Lab
 from tests.packaging.machine import Machine
 from tests.support.device import SERVER
-from tests.support.installed import WEB, in_force, install, rule
+from tests.support.installed import PROGRAM, WEB, in_force, install, rule
 from tests.support.packages import AFTER, BEFORE, asked_for
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1200)]
@@ -43,6 +45,130 @@ sed 's/^revision = .*/revision = "9000"/; s/^down_revision.*/down_revision = "'$
 cd /tmp/broken
 """,
 }
+
+
+_REPACKED = """\
+rm -rf /tmp/other
+mkdir /tmp/other
+dpkg-deb --control {package} /tmp/other/DEBIAN
+rm -f /tmp/other/DEBIAN/conffiles
+sed -i '{change}' /tmp/other/DEBIAN/control
+dpkg-deb --build /tmp/other /tmp/bad.deb
+"""
+_LOCKED = """\
+import fcntl, time
+locked = open("/var/lib/dpkg/lock-frontend", "w")
+fcntl.lockf(locked, fcntl.LOCK_EX)
+print("locked", flush=True)
+time.sleep(1000)
+"""
+
+
+_SOURCE_MENDED = "cd /etc/apt/sources.list.d; mv egressd.list.was egressd.list"
+
+
+class Refused(NamedTuple):
+    """An update that cannot be made, and the machine stays as it was."""
+
+    spoil: str
+    """A script."""
+    arguments: str
+    says: str
+    mend: str = "true"
+    """A script."""
+
+
+REFUSED = {
+    "no package": Refused(
+        "cp /etc/passwd /tmp/bad.deb", "--file /tmp/bad.deb", "is no whole Debian package"
+    ),
+    "half of a package": Refused(
+        "head -c 5000000 {package} > /tmp/bad.deb",
+        "--file /tmp/bad.deb",
+        "is no whole Debian package",
+    ),
+    "a package for another architecture": Refused(
+        _REPACKED.replace("{change}", "s/^Architecture: .*/Architecture: armhf/"),
+        "--file /tmp/bad.deb",
+        "/tmp/bad.deb is for armhf; this machine is",
+    ),
+    "a package for another release": Refused(
+        _REPACKED.replace("{change}", "s/python3 (>= [^)]*)/python3 (>= 9)/"),
+        "--file /tmp/bad.deb",
+        "python3 (>= 9)",
+    ),
+    "a package of something else": Refused(
+        _REPACKED.replace("{change}", "s/^Package: .*/Package: else/"),
+        "--file /tmp/bad.deb",
+        "/tmp/bad.deb is no package of egressd",
+    ),
+    "no network": Refused(
+        "sed -i.was s#file:/srv/apt#http://127.0.0.1:1/apt# /etc/apt/sources.list.d/egressd.list",
+        "",
+        "Could not connect to 127.0.0.1:1",
+        _SOURCE_MENDED,
+    ),
+    "a repository that is gone": Refused(
+        "mount -t tmpfs tmpfs /srv/apt", "", "/srv/apt/dists", "umount /srv/apt"
+    ),
+    "a repository without this release": Refused(
+        "sed -i.was s/{suite}/nosuch/ /etc/apt/sources.list.d/egressd.list",
+        "",
+        "nosuch",
+        _SOURCE_MENDED,
+    ),
+    "no space for the package": Refused(
+        "mount -t tmpfs -o size=20m tmpfs /opt/egressd/unpacked",
+        "",
+        "No space left on device",
+        "umount /opt/egressd/unpacked",
+    ),
+    "no space for the backup": Refused(
+        "mkdir -p /var/lib/egressd/update;"
+        " mount -t tmpfs -o size=4k,mode=700 tmpfs /var/lib/egressd/update",
+        "",
+        "back the database up",
+        "umount /var/lib/egressd/update",
+    ),
+    "another apt": Refused(
+        "systemd-run --quiet --unit=another-apt python3 /tmp/lock.py;"
+        " until journalctl --unit=another-apt | grep -q locked; do sleep 0.1; done",
+        "",
+        "is another process using it",
+        "systemctl stop another-apt",
+    ),
+    "a configuration that the new version refuses": Refused(
+        "sed -i.was '$ a [nonsense]\\nkey = 1' /etc/egressd/egressd.toml",
+        "",
+        "nonsense is not a key of the configuration",
+        "cd /etc/egressd; mv egressd.toml.was egressd.toml",
+    ),
+}
+
+
+@asked_for
+def test_an_update_that_cannot_be_made_changes_nothing(box: Machine, lab: Lab) -> None:
+    install(box, BEFORE)
+    rule(box, lab, 1, "DIRECT")
+    package = f"/srv/apt/pool/{box.suite}/egressd_{AFTER}_*.deb"
+    box.write("/tmp/lock.py", _LOCKED)
+    processes = box.pids(PROGRAM)
+    routed = lab.client(1).connect(SERVER)
+    for name, case in REFUSED.items():
+        spoil = case.spoil.replace("{package}", package).replace("{suite}", box.suite)
+        box.run("sh", "-ec", spoil)
+        done = box.try_("egressd", "update", "--unsigned", *case.arguments.split())
+        box.run("sh", "-ec", case.mend)
+        assert done.returncode == 1, name
+        assert case.says in done.stdout, name
+        assert "Traceback" not in done.stdout, name
+        assert in_force(box) == BEFORE, name
+        assert box.pids(PROGRAM) == processes, name
+        shown = box.run("dpkg-query", "--show", "--showformat=${Status} ${Version}", "egressd")
+        assert shown.startswith(f"install ok installed {BEFORE}"), name
+    assert routed.exchange("still there").ok
+    box.run("egressd", "update", "--unsigned")
+    assert in_force(box) == AFTER
 
 
 @asked_for

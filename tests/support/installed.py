@@ -9,6 +9,8 @@ from tests.support.box import Box
 from tests.support.device import SERVER
 from tests.support.packages import wanted
 
+PROGRAM: Final = "bin/egressd-process"
+"""A part of the command lines of all of egressd's processes."""
 WEB: Final = f"http://{SERVER}/"
 
 

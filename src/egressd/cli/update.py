@@ -42,6 +42,7 @@ _HEALTHY_S: Final = 120.0
 _LOOK_S: Final = 1.0
 _REFUSAL: Final = "reads databases up to schema"
 """A part of the text with which a package's preinst refuses a newer version's database."""
+_AS_DPKG_HAS_IT: Final = "--showformat=${db:Status-Status} ${Version}"
 _PROBED: Final = 3
 """Clients that are probed at most, before and after."""
 _PROBE_FOR: Final = "example.com"
@@ -115,7 +116,11 @@ def _alone() -> Iterator[None]:
 def _from_file(file: Path, unsigned: bool) -> Wanted:
     if not unsigned:
         raise Invalid(f"{file} has no signature; --unsigned accepts it if you know its origin")
-    fields = _run("dpkg-deb", "--field", str(file), "Package", "Version", "Architecture")
+    try:
+        fields = _run("dpkg-deb", "--field", str(file), "Package", "Version", "Architecture")
+        _run("dpkg-deb", "--contents", str(file))  # it reads the whole file
+    except Failed as error:
+        raise Invalid(f"{file} is no whole Debian package: {error.cause}") from error
     found = dict(re.findall(r"^(\w+): (.*)$", fields, re.MULTILINE))
     own = _run("dpkg", "--print-architecture").strip()
     if found.get("Package") != "egressd":
@@ -127,7 +132,7 @@ def _from_file(file: Path, unsigned: bool) -> Wanted:
 
 
 def _from_apt(version: str | None, unsigned: bool) -> Wanted:
-    _read_indexes()
+    unread = _read_indexes()
     if not unsigned and (lists := unsigned_lists(_LISTS)):
         raise Invalid(
             f"apt's repository of egressd has no signature ({lists[0].name}); --unsigned accepts it"
@@ -135,7 +140,8 @@ def _from_apt(version: str | None, unsigned: bool) -> Wanted:
         )
     offered = offered_versions(_run("apt-cache", "madison", "egressd"))
     if not offered:
-        raise Invalid("none of apt's repositories has a package of egressd")
+        reason = f"; apt could not read all of them: {' '.join(unread)}" if unread else ""
+        raise Invalid(f"none of apt's repositories has a package of egressd{reason}")
     if version is None:
         return Wanted(offered[0], f"egressd={offered[0]}")
     for each in offered:
@@ -144,21 +150,24 @@ def _from_apt(version: str | None, unsigned: bool) -> Wanted:
     raise Invalid(f"apt does not offer version {version}; it offers {', '.join(offered)}")
 
 
-def _read_indexes() -> None:
+def _read_indexes() -> list[str]:
     """Have apt read the indexes of egressd's repositories, and of all others only if it knows none:
-    Debian's mirrors may be unreachable, which would take minutes.
+    Debian's mirrors may be unreachable, which would take minutes. Return its reasons for what it
+    could not read. Raises Failed if that is an index of egressd's.
     """
     targets = _run("apt-get", "indextargets", "--format", "$(SOURCESENTRY)|$(ORIGIN)")
     files = own_sources(targets)
     for file in files:
         _run(
-            "apt-get", "--quiet", "update",
+            "apt-get", "--quiet", "update", "--error-on=any",
             "--option", f"Dir::Etc::SourceList={file}",
             "--option", "Dir::Etc::SourceParts=-",
             "--option", "APT::Get::List-Cleanup=0",
         )  # fmt: skip
-    if not files:
-        _run("apt-get", "--quiet", "update")
+    if files:
+        return []
+    said = _run("apt-get", "--quiet", "update")
+    return [line for line in said.splitlines() if line.startswith("W: Failed to fetch ")]
 
 
 def own_sources(targets: str) -> list[str]:
@@ -213,6 +222,7 @@ def _update(settings: Config, versions: InstalledVersions, before: str, wanted: 
             click.echo(f"version {wanted.version} does not work: {reason}", err=True)
             click.echo(f"returning to version {before}", err=True)
             _return(settings, versions, before, backup)
+        _have_dpkg_name(before)
         _leave(settings, wanted.version, before, reason)
         raise Failed(
             f"update to version {wanted.version}", f"{reason}; version {before} is in force"
@@ -340,9 +350,13 @@ def _return(settings: Config, versions: InstalledVersions, before: str, backup: 
         _run("systemctl", "reload", "egressd-netd.service")
     _run("systemctl", "start", "egressd-api.service")
     _await_health(settings)
-    # dpkg should name the version in force, too; where apt has it no more, it stays as it is.
+
+
+def _have_dpkg_name(version: str) -> None:
+    """Have dpkg name the version in force, too; where apt has it no more, it stays as it is."""
     with suppress(Failed):
-        _install(Wanted(before, f"egressd={before}"))
+        if _run("dpkg-query", "--show", _AS_DPKG_HAS_IT, "egressd") != f"installed {version}":
+            _install(Wanted(version, f"egressd={version}"))
 
 
 def _is_readable(versions: InstalledVersions, version: str, settings: Config) -> bool:
@@ -378,11 +392,12 @@ def _run(*argv: str, **more: str) -> str:
 
 
 def reported(output: str) -> str:
-    """Return the lines of a program's output that name a fault: egressd's own, else errors of apt
-    and dpkg, else the last one.
+    """Return the lines of a program's output that name a fault: egressd's own, else dependencies
+    that cannot be met, else errors of apt and dpkg, else the last one.
     """
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    for pattern in (r"egressd: ", r"(E|dpkg|Err|ERROR)\b.*: "):
+    whole = re.sub(r"^(dpkg: .*:)\n +", r"\1 ", output, flags=re.MULTILINE)  # two lines of dpkg's
+    lines = [line.strip() for line in whole.splitlines() if line.strip()]
+    for pattern in (r"egressd: ", r"(egressd : )?(Pre-)?Depends: ", r"(E|dpkg|Err|ERROR)\b.*: "):
         if found := [line for line in lines if re.match(pattern, line)]:
             return " ".join(line.removeprefix("egressd: ") for line in found[:6])
     return lines[-1] if lines else "it reported no reason"
