@@ -181,8 +181,10 @@ def write_at_once(lab: Lab, api: Connection, seconds: int) -> Figures:
     }
 
 
-def read_and_write(lab: Lab, seconds: int) -> dict[str, Figures]:
-    """Measure reads of lists and of the status, beside writes, at a steady pace."""
+def read_and_write(lab: Lab, seconds: int, share: int = 1) -> dict[str, Figures]:
+    """Measure reads of lists and of the status, beside writes, at a steady pace: one in `share` of
+    the usual ones.
+    """
     rules = Connection(lab).call("GET", "/rules", None)["data"]
     writers = [Writer(lab, rule) for rule in rules[:PACED_WRITERS]]
     load = Load(seconds)
@@ -194,14 +196,14 @@ def read_and_write(lab: Lab, seconds: int) -> dict[str, Figures]:
     paths = ("/system/status", "/whitelist", "/vpn-lines", "/proxy-services", "/nodes")
     for number in range(READERS):
         call = reading(Reader(lab), paths[number % len(paths)])
-        load.add(reads, call, READERS / READS_PER_S)
+        load.add(reads, call, share * READERS / READS_PER_S)
     for writer in writers:
-        load.add(writes, writer.write, PACED_WRITERS / WRITES_PER_S)
+        load.add(writes, writer.write, share * PACED_WRITERS / WRITES_PER_S)
     load.run()
     found: Figures = {"errors": len(load.errors), "lost": lost(lab, writers)}
     return {
-        f"{READS_PER_S} reads/s": {**spread(reads), **found},
-        f"{WRITES_PER_S} writes/s": {**spread(writes), **found},
+        f"{READS_PER_S // share} reads/s": {**spread(reads), **found},
+        f"{WRITES_PER_S // share} writes/s": {**spread(writes), **found},
     }
 
 

@@ -3,6 +3,9 @@
 A thousand clients, half of them through 500 nodes and half by the WANs; 10,000 rules, 2,000 nodes;
 100,000 tracked flows and 2,000 held connections; beside it a platform that reads 200 times a second
 and moves clients 20 times a second. Clients that are not moved must not notice.
+
+``--share 10 --memory 512`` has a tenth of all that on a box with 512 MB: egressd's processes are in
+a control group with so much memory, and no swap.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from itertools import cycle
 from typing import Final
 
@@ -17,6 +21,7 @@ from bench.api import SECONDS, read_and_write
 from bench.arguments import Arguments
 from bench.changes import address
 from bench.figures import keep, show
+from bench.memory_group import limited
 from bench.meter import used_s
 from bench.nodes import SOCKS5, import_nodes
 from bench.sites import egressd_pids
@@ -48,15 +53,26 @@ def main() -> None:
     """Build up the load, measure, and show the figures."""
     arguments = Arguments("load", __doc__)
     arguments.number("--seconds", SECONDS, "seconds of the platform's load")
+    arguments.number("--share", 1, "one in so many of the clients, rules, nodes and requests")
+    arguments.number("--memory", 0, "the MB that egressd's processes may hold; 0: all")
     given = arguments.read()
+    share = given.share
     make_room()
-    with Lab(LabSpec(nodes=(), clients=OWN_NAMESPACE + CLIENTS)) as lab:
-        lab.start_egressd()
+    with ExitStack() as stack:
+        group = stack.enter_context(limited(given.memory * 1_000_000)) if given.memory else None
+        spec = LabSpec(nodes=(), clients=OWN_NAMESPACE + CLIENTS // share)
+        lab = stack.enter_context(Lab(spec))
+        if group is None:
+            lab.start_egressd()
+        else:
+            with group.entered():
+                lab.start_egressd()
         clients = [client.address for client in lab.clients[OWN_NAMESPACE:]]
-        by_wan, by_node = clients[USED:], clients[:USED]
-        configure(lab, by_wan, by_node)
+        by_wan, by_node = clients[USED // share :], clients[: USED // share]
+        configure(lab, by_wan, by_node, share)
         lab.internet.run("ip", "route", "add", "blackhole", SILENT)
         pids = egressd_pids(lab)
+        assert group is None or group.pids() >= set(pids), "a process is outside of the group"
         with JoinedNamespace(netns.namespace(lab.name, "crowd")) as crowd:
             lasts_s = given.seconds + 2 * LEAD_S
             flowing = crowd.start(flow, by_wan, lasts_s)
@@ -65,33 +81,43 @@ def main() -> None:
             )
             time.sleep(LEAD_S)
             begun, used = time.monotonic(), used_s(pids)
-            loads = read_and_write(lab, given.seconds)
-            share = (used_s(pids) - used) / (time.monotonic() - begun)
+            loads = read_and_write(lab, given.seconds, share)
+            busy = (used_s(pids) - used) / (time.monotonic() - begun)
             status = lab.api.get("/system/status")
             held = memory.resident(pids)
             cut = sum(not each.has_lasted for each in holding.result(lasts_s + 60))
             flowing.result(lasts_s)
-    found = {
-        "tracked flows": status["connections"],
-        "connections cut": cut,
-        "processors busy with egressd": share,
-        "memory (MB)": held / 1e6,
-    }
-    show(f"a platform beside {CLIENTS:,} clients, {RULES:,} rules, {USED} nodes (ms)", loads)
+        found = {
+            "tracked flows": status["connections"],
+            "connections cut": cut,
+            "processors busy with egressd": busy,
+            "memory (MB)": held / 1e6,
+        }
+        if group is not None:
+            found |= {
+                "peak with page cache (MB)": group.peak() / 1e6,
+                "killed for want of memory": group.kills(),
+                "processes replaced": len(set(pids) - set(egressd_pids(lab))),
+            }
+    show(
+        f"a platform beside {CLIENTS // share:,} clients, {RULES // share:,} rules,"
+        f" {USED // share} nodes (ms)",
+        loads,
+    )
     show("the device meanwhile", {"": found})
     keep("load", {"loads": loads, "device": found}, given.json)
 
 
-def configure(lab: Lab, by_wan: Sequence[str], by_node: Sequence[str]) -> None:
-    """Import all nodes and rules; the first rules are those of clients of a WAN."""
-    used = lab.add_engine_node("many", [dict(SOCKS5)] * USED)
-    spare = (f"198.19.{n // 250}.{n % 250 + 1}" for n in range(NODES - USED))
+def configure(lab: Lab, by_wan: Sequence[str], by_node: Sequence[str], share: int) -> None:
+    """Import one in `share` of the nodes and rules, first the rules of clients of a WAN."""
+    used = lab.add_engine_node("many", [dict(SOCKS5)] * len(by_node))
+    spare = (f"198.19.{n // 250}.{n % 250 + 1}" for n in range(NODES // share - len(by_node)))
     import_nodes(lab, [(host, SOCKS5["listen_port"]) for host in (*used, *spare)])
     targets = cycle(("DIRECT", "Interface:wan1", "Interface:wan2"))
     rows = [f"{client},{target}," for client, target in zip(by_wan, targets, strict=False)]
     rows += [f"{client},node{n}," for n, client in enumerate(by_node)]
-    rows += [f"{address(n)},REJECT," for n in range(RULES)]
-    lab.api.post("/rules/import", {"text": "\n".join(rows[:RULES]), "replace": True})
+    rows += [f"{address(n)},REJECT," for n in range(RULES // share)]
+    lab.api.post("/rules/import", {"text": "\n".join(rows[: RULES // share]), "replace": True})
 
 
 # --- The clients' part, in their own namespace. -----------------------------------------------
