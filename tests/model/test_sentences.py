@@ -700,6 +700,11 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         {"reason": "reason"},
         "the site's database cannot be used, so that no change can be made: reason",
     ),
+    "site-no-lease": (
+        {},
+        "this member of the site has no lease: it lets no client through until it is in step with "
+        "the site",
+    ),
     "site-replica-behind": (
         {"reason": "reason"},
         "the replica of the site's configuration on this box is out of date: reason",

@@ -50,6 +50,14 @@ def down(*keys: str) -> dict[str, InstanceStatus]:
             "there is no LAN",
         ),
         ("DIRECT", seen(full="it is full"), "table", "it is full"),
+        (
+            "DIRECT",
+            seen(lease_ms=0, full="it is full"),
+            "lease",
+            "this member of the site has no lease: it lets no client through until it is in step "
+            "with the site",
+        ),
+        ("DIRECT", seen(lease_ms=1), "", ""),
         ("DIRECT", seen(dead_ends={"DIRECT": "nothing answers"}), "nowhere", "nothing answers"),
         ("DIRECT", seen(nameless={"DIRECT": "no resolver"}), "names", "no resolver"),
         ("DIRECT", seen(dead_ends={"wan1": "nothing answers"}), "", ""),

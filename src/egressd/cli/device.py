@@ -32,6 +32,7 @@ def status(remote: Remote, as_json: bool) -> None:
             "nodes": counts["nodes"],
             "lines": f"{counts['lines']}, {counts['online_lines']} online",
             "proxy services": counts["proxy_services"],
+            **_lease(seen["lease_ms"]),
             **_timed_backups(seen["timed_backups"]),
         },
         as_json=False,
@@ -40,6 +41,12 @@ def status(remote: Remote, as_json: bool) -> None:
     show_rows(seen["flows"], ("target", "clients", "egresses", "problem"), as_json=False)
     for problem in seen["problems"]:
         click.echo(f"problem: {problem}", err=True)
+
+
+def _lease(left_ms: int | None) -> dict[str, str]:
+    if left_ms is None:
+        return {}
+    return {"lease": f"{left_ms / 1000:.1f} s" if left_ms else "over: no client is let through"}
 
 
 def _timed_backups(seen: dict[str, Any] | None) -> dict[str, str]:

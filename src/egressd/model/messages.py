@@ -287,7 +287,7 @@ class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
     empty."""
     lease_ms: int | None = None
     """Milliseconds for which clients are still let through, 0 once they are blocked; None if they
-    need no lease."""
+    need no lease. In `StatusNews` it is None while a lease runs, too."""
     full: Sentence = NONE
     """The reason why no client's new connection gets through; else empty."""
     doubts: tuple[Sentence, ...] = ()

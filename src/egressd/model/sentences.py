@@ -527,6 +527,10 @@ SENTENCES: Final[Mapping[str, str]] = {
     ),
     # The site's database.
     "site-away": "the site's database cannot be used, so that no change can be made: {reason}",
+    "site-no-lease": (
+        "this member of the site has no lease: it lets no client through until it is in step with "
+        "the site"
+    ),
     "site-replica-behind": (
         "the replica of the site's configuration on this box is out of date: {reason}"
     ),

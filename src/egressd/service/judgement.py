@@ -40,7 +40,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Interfaces that they may leave by; ``DIRECT`` stands for the device's own routes."""
     cause: str = ""
     """A word for the kind of reason; empty if there is none: ``stopped``, ``target``, ``lan``,
-    ``table``, ``engine``, ``exit``, ``nodes``, ``nowhere``, ``names``."""
+    ``lease``, ``table``, ``engine``, ``exit``, ``nodes``, ``nowhere``, ``names``."""
     reason: Sentence = NONE
     """The reason why they are blocked; else empty."""
 
@@ -207,6 +207,7 @@ def listed(names: Collection[str]) -> str:
 
 _NO_LAN: Final = say("no-lan")
 _STOPPED: Final = say("device-stopped")
+_NO_LEASE: Final = say("site-no-lease")
 _SEVERAL: Final = {"target": say("targets-nowhere")}
 """Reasons for several targets that are blocked by one cause, each for a reason of its own."""
 
@@ -244,6 +245,8 @@ def _reasons(
         return
     if seen.networks == ():
         yield "lan", _NO_LAN
+    if seen.lease_ms == 0:
+        yield "lease", _NO_LEASE
     yield "table", seen.full
     yield "engine", _instance_problem(target, egresses, keys, seen)
     yield "exit", _exit_problem(state, target, egresses, seen)

@@ -131,6 +131,9 @@ class Overview(Coding, frozen=True, kw_only=True):
     workers: int
     """Engine workers that run."""
     memory: int
+    lease_ms: int | None
+    """Milliseconds for which clients are still let through, 0 once they are blocked, on a member of
+    a site; null if they need no lease."""
     counts: Counts
     interfaces: tuple[InterfaceStatus, ...]
     lines: dict[str, LineSeen]
@@ -207,6 +210,7 @@ class Overviews:
             tracked_max=seen.tracked_max,
             workers=seen.workers,
             memory=system.memory,
+            lease_ms=seen.lease_ms,
             counts=Counts(
                 rules=len(state.rules),
                 enabled_rules=sum(flow.clients for flow in flows),

@@ -355,6 +355,7 @@ export interface components {
             flows: components["schemas"]["TargetFlow"][];
             interfaces: components["schemas"]["InterfaceStatus"][];
             is_open: boolean;
+            lease_ms: number | null;
             lines: {
                 [key: string]: components["schemas"]["LineSeen"];
             };

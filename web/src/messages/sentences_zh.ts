@@ -343,6 +343,7 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   "timed-backup-late": "到 {folder} 的定时备份已延误：egressd-timed-backup.timer 和 `egressd serve` 均未执行备份",
   // The site's database.
   "site-away": "站点数据库无法使用，因此不能修改配置：{reason}",
+  "site-no-lease": "本设备作为站点成员没有租约：与站点同步之前不放行任何客户端",
   "site-replica-behind": "本设备上的站点配置副本已过期：{reason}",
   // Resolvers.
   "asked-by": "经 {name} 查询",

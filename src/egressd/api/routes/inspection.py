@@ -54,6 +54,7 @@ router: Final = Router("Operations", OPS_PREFIX)
         "tracked_max": 262_144,
         "workers": 2,
         "memory": 134_217_728,
+        "lease_ms": 3400,
         "counts": {
             "rules": 120,
             "enabled_rules": 118,

@@ -34,6 +34,7 @@ _USAGE_KEPT: Final = 10
 100,000 flows takes a sixth of a processor's time at most."""
 
 _LIBRARY_REPLACED: Final = say("library-replaced")
+_NO_LEASE: Final = say("site-no-lease")
 _NODE_SILENT: Final = say("silent")
 _BEING_STARTED: Final = say("being-started")
 
@@ -94,6 +95,7 @@ class Monitor:
             workers=len(self._engine.workers()),
             memory=usage.memory,
             strangers=self._strangers(plan, usage.neighbours),
+            lease_ms=self._kernel.lease_ms(plan),
             refused={**self._refused_sources.totals, "handshakes": self._handshakes.ended},
         )
 
@@ -113,12 +115,14 @@ class Monitor:
             dead_ends=dict(self._dns_servers.dead_ends),
             nameless=dict(self._dns_servers.nameless),
             unserved=self._kernel.why_unserved(),
+            lease_ms=0 if (is_shut := self._kernel.lease_ms(plan) == 0) else None,
             full=conntrack.why_full(),
             doubts=(*self._kernel.firewall_problems, *conntrack.crowding()),
             reached=self._refused_sources.reached,
             wans=topology.wans,
             networks=_networks(topology),
             problems=(
+                *([_NO_LEASE] if is_shut else ()),
                 *self._kernel.missing_roles(),
                 *self._engine.problems(),
                 *(
