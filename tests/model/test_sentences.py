@@ -709,6 +709,24 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         {"reason": "reason"},
         "the replica of the site's configuration on this box is out of date: reason",
     ),
+    "site-without-lease": (
+        {"reason": "reason"},
+        "this box has no lease in its site, so that no client gets out and no change can be made:"
+        " reason",
+    ),
+    "site-member-away": (
+        {"name": "name"},
+        "the member name of the site is shut out: no client gets out by it",
+    ),
+    "site-member-shut": (
+        {"name": "name"},
+        "the member name of the site did not answer, and lets no client through until it has this"
+        " change",
+    ),
+    "site-blocked-there": (
+        {"name": "name", "targets": ("a", "b")},
+        "on the member name of the site a, b cannot be in force",
+    ),
     "asked-by": ({"name": "name"}, "by name"),
     "asked-directly": ({}, "directly"),
     "asked-locally": ({}, "locally"),

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from egressd.model.site import MemberSeen, Reading
+from egressd.model.site import MemberSeen, SiteReading
 from egressd.service.membership import BEAT_S, MARGIN_S, TTL_S, Membership
 
 ME, OTHER, THIRD = 1, 2, 3
@@ -23,9 +23,9 @@ def other(**what: Any) -> MemberSeen:
     return MemberSeen(**{"id": OTHER, "name": "b", "version": "1", "n": 5, "applied": 7, **what})
 
 
-def reading(*others: MemberSeen, head: int = 7, is_beaten: bool = True) -> Reading:
+def reading(*others: MemberSeen, head: int = 7, is_beaten: bool = True) -> SiteReading:
     me = MemberSeen(id=ME, name="a", version="1", n=1)
-    return Reading(me=ME, head=head, members=(me, *others), is_beaten=is_beaten)
+    return SiteReading(me=ME, head=head, members=(me, *others), is_beaten=is_beaten)
 
 
 def test_a_lease_lasts_from_the_sending_of_a_beat() -> None:
@@ -37,7 +37,7 @@ def test_a_lease_lasts_from_the_sending_of_a_beat() -> None:
     assert not member.has_lease(10.0 + TTL_S)
 
 
-def test_a_beat_before_all_changes_are_in_force_prolongs_no_lease() -> None:
+def test_a_beat_before_all_is_in_force_prolongs_no_lease() -> None:
     member = Membership()
     member.joined(7)
     member.beaten(reading(), applied=6, sent_at=10.0, now=10.0)
@@ -46,7 +46,7 @@ def test_a_beat_before_all_changes_are_in_force_prolongs_no_lease() -> None:
     assert member.has_lease(11.0)
 
 
-def test_a_member_that_is_in_step_keeps_its_lease_while_it_applies_a_change() -> None:
+def test_a_member_in_step_keeps_its_lease_while_it_follows() -> None:
     member = Membership()
     member.joined(7)
     for second in range(8):
@@ -229,14 +229,14 @@ class Sites(RuleBasedStateMachine):
         else:
             sent.answer = self.reading(number, is_beaten)
 
-    def reading(self, number: int, is_beaten: bool) -> Reading:
+    def reading(self, number: int, is_beaten: bool) -> SiteReading:
         members = []
         for each in self.boxes:
             seen = MemberSeen(id=each, name=str(each), version="1")
             if row := self.rows.get(each):
                 seen = msgspec.structs.replace(seen, **msgspec.structs.asdict(row))
             members.append(seen)
-        return Reading(me=number, head=self.head, members=tuple(members), is_beaten=is_beaten)
+        return SiteReading(me=number, head=self.head, members=tuple(members), is_beaten=is_beaten)
 
     @rule(number=BOXES)
     def answer(self, number: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed
-from egressd.model.site import MemberSeen, Reading
+from egressd.model.site import MemberSeen, SiteReading
 from egressd.store import edit_log
 from egressd.store.postgres.database import SiteDatabase
 from egressd.store.postgres.schema import revoke_member
@@ -32,7 +32,7 @@ async def pair(site: Site) -> AsyncIterator[tuple[SiteDatabase, SiteLink, SiteLi
         await each.close()
 
 
-def named(reading: Reading, name: str) -> MemberSeen:
+def named(reading: SiteReading, name: str) -> MemberSeen:
     (seen,) = [seen for seen in reading.members if seen.name == name]
     return seen
 

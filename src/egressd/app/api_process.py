@@ -141,6 +141,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         on_status=news.on_status,
         why_away=lambda: last_words.read(settings),
     )
+    member = site.member_of(settings, netd.renew_lease)
     trial_calls = TrialCalls(settings.api_data)
     licensing = Licensing(
         LicenseSettings(
@@ -170,11 +171,14 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
             *bounds.problems(),
             *console.problems(),
             *store.problems(),
+            *(member.problems() if member is not None else ()),
             *update_record.problems(settings.data.dir),
             *backups.problems(),
         ),
         timed_backups=backups.seen,
         own_findings=partial(machine_check.of_configuration, settings, is_running=True),
+        is_leased=lambda: member is not None and member.is_leased,
+        site=member,
     )
     token = ApiToken(settings.api_data)
     console = ConsoleComponent(
@@ -217,6 +221,11 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         _attended(netd.run(), "netd client ended", end),
         _attended(_follow(resolvers, cases, store), "resolver watch ended", end),
         _attended(backups.follow(news.notify), "backup watch ended", end),
+        *(
+            _attended(each.run(cases.ledger), "site membership ended", end)
+            for each in (member,)
+            if each is not None
+        ),
     ]
     listeners = _listeners(sockets, settings.api_data)
     log.info("api ready", listen=str(settings.api.listen), revision=cases.ledger.revision)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import secrets
+import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from egressd import __version__
 from egressd.app.config import Config
 from egressd.model.errors import Failed, Invalid
 from egressd.model.wording import Sentence
@@ -14,6 +17,9 @@ from egressd.service.ports import Archive, Store
 from egressd.store.database import Database
 from egressd.store.files import replace_durably
 from egressd.store.sealing import KEY_BYTES, SiteSeal
+
+if TYPE_CHECKING:
+    from egressd.service.site_member import SiteMember
 
 
 class Configuration(Store, Archive, Protocol):
@@ -53,6 +59,27 @@ def store_of(settings: Config) -> Configuration:
         settings.cluster.database, site=settings.cluster.site, seal=SiteSeal(site_key(settings))
     )
     return SiteStore(site, database)
+
+
+def member_of(settings: Config, renew: Callable[[int], Awaitable[None]]) -> SiteMember | None:
+    """Return this box as a member of its site; None for a box of its own. `renew` prolongs the
+    lease in the kernel. Raises Failed.
+    """
+    if not settings.cluster.database:
+        return None
+    from egressd.service.site_member import SiteMember
+    from egressd.store.postgres.site_link import SiteLink
+    from egressd.store.postgres.site_store import DurableMark
+
+    mark = DurableMark(settings.api_data / "site-gated")
+    mark.open()
+    link = SiteLink(settings.cluster.database, version=__version__)
+    return SiteMember(link, clock=_boot_time, renew=renew, mark=mark)
+
+
+def _boot_time() -> float:
+    """Return CLOCK_BOOTTIME in seconds, by which the kernel's gate counts too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def site_key(settings: Config) -> bytes:

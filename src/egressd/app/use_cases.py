@@ -31,7 +31,7 @@ from egressd.service.lines import Lines
 from egressd.service.machine_check import MachineCheck
 from egressd.service.nodes import Nodes
 from egressd.service.overview import Overviews, TimedBackups
-from egressd.service.ports import Archive, Clock, Netd, Store
+from egressd.service.ports import Archive, Clock, Netd, SitePort, Store
 from egressd.service.proxy_services import ProxyServices
 from egressd.service.restored import RestoreChecks
 from egressd.service.route_probe import Why
@@ -64,6 +64,7 @@ class UseCases:
         timed_backups: Callable[[], TimedBackups | None],
         own_findings: Callable[[], Sequence[MachineFinding]],
         is_leased: Callable[[], bool] = lambda: False,
+        site: SitePort | None = None,
     ) -> None:
         """`is_leased`: True while the device is one of several members of a site. Once that
         changes, `Ledger.resync` is due.
@@ -88,6 +89,7 @@ class UseCases:
             plan_change=lambda before, after, edits: plan_change(
                 before, after, edits, allowed(), is_leased=is_leased()
             ),
+            site=site,
         )
         self.judge = judge = Judge(lambda: ledger.state, allowed, notify, clock)
         system = System(

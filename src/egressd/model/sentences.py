@@ -534,6 +534,16 @@ SENTENCES: Final[Mapping[str, str]] = {
     "site-replica-behind": (
         "the replica of the site's configuration on this box is out of date: {reason}"
     ),
+    "site-without-lease": (
+        "this box has no lease in its site, so that no client gets out and no change can be made: "
+        "{reason}"
+    ),
+    "site-member-away": "the member {name} of the site is shut out: no client gets out by it",
+    "site-member-shut": (
+        "the member {name} of the site did not answer, and lets no client through until it has "
+        "this change"
+    ),
+    "site-blocked-there": "on the member {name} of the site {targets} cannot be in force",
     # Resolvers.
     "asked-by": "by {name}",
     "asked-directly": "directly",

@@ -37,7 +37,7 @@ class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
     """Names of targets that cannot be in force there."""
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class SiteReading(msgspec.Struct, frozen=True, kw_only=True):
     """All members of the site, this one included, and the revision of its state."""
 
     me: int

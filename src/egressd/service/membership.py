@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from egressd.model.site import MemberSeen, Reading
+from egressd.model.site import MemberSeen, SiteReading
 
 TTL_S: Final = 4.0
 """Seconds that a lease lasts from the moment at which its beat was sent."""
@@ -79,7 +79,7 @@ class Membership:
         """Note that this member takes part in every change after the revision `head`."""
         self._needed = head
 
-    def beaten(self, reading: Reading, *, applied: int, sent_at: float, now: float) -> None:
+    def beaten(self, reading: SiteReading, *, applied: int, sent_at: float, now: float) -> None:
         """Note the answer to a beat that was sent at `sent_at`, with `applied` in force."""
         self.saw(reading, now)
         if not reading.is_beaten:
@@ -87,7 +87,7 @@ class Membership:
         elif applied >= self._needed:
             self.lease_until = max(self.lease_until, sent_at + self._ttl_s)
 
-    def saw(self, reading: Reading, now: float) -> None:
+    def saw(self, reading: SiteReading, now: float) -> None:
         """Note what the database said of all members, in an answer that came at `now`."""
         others: dict[int, _Other] = {}
         for seen in reading.members:

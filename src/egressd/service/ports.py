@@ -15,7 +15,7 @@ from egressd.model.findings import MachineFinding
 from egressd.model.instances import NodePath
 from egressd.model.messages import Delay, LineStatus, Located, Probe, RuleCount, Status
 from egressd.model.plan import Change, Plan
-from egressd.model.site import LogEntry, Reading
+from egressd.model.site import LogEntry, SiteReading
 from egressd.model.wording import Sentence
 
 
@@ -45,14 +45,14 @@ class Store(Protocol):
         ...
 
 
-class Link(Protocol):
+class MemberLink(Protocol):
     """A member's link to the others of its site. Each method raises Failed."""
 
-    async def read(self) -> Reading:
+    async def read(self) -> SiteReading:
         """Return what is known of all members now."""
         ...
 
-    async def beat(self, applied: int, role: str) -> Reading:
+    async def beat(self, applied: int, role: str) -> SiteReading:
         """Say that this member lives and has `applied` in force; return what `read` does."""
         ...
 
@@ -86,6 +86,10 @@ class Link(Protocol):
 
     async def close_gate(self) -> None:
         """Say that this member lets no client through without a lease."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections. The next call connects again."""
         ...
 
     async def prune(self) -> None:

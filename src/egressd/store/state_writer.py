@@ -17,7 +17,7 @@ from typing import TypeVar
 from sqlalchemy import Connection, RootTransaction
 
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.errors import Failed
+from egressd.model.errors import Failed, WriteConflict
 from egressd.model.site import LogEntry
 from egressd.store import rows
 from egressd.store.connection import reported
@@ -128,6 +128,9 @@ class StateWriter(ABC):
             with reported(f"write to {self._place}"):
                 self._transaction = connection.begin()
                 self._write(connection, edits, revision)
+        except WriteConflict:
+            self._rollback()  # the connection is sound
+            raise
         except Failed:
             self._start_over()
             raise

@@ -8,6 +8,7 @@ of the server loses is lost with its whole table, which is unlogged.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -19,7 +20,7 @@ from psycopg.rows import namedtuple_row
 from psycopg.types.json import Json
 
 from egressd.model.errors import Failed
-from egressd.model.site import MemberSeen, Reading
+from egressd.model.site import MemberSeen, SiteReading
 from egressd.store import edit_log
 from egressd.store.postgres.connection import channel_of, whole_conninfo
 
@@ -91,18 +92,18 @@ class SiteLink:
         self._version = version
         self._open: psycopg.AsyncConnection[Any] | None = None
         self._n = 0
+        self._lock = asyncio.Lock()
 
     async def close(self) -> None:
         """Close the connection."""
-        if self._open is not None:
-            await self._open.close()
-            self._open = None
+        async with self._lock:
+            await self._drop()
 
-    async def read(self) -> Reading:
+    async def read(self) -> SiteReading:
         """Return what the database says of all members now."""
         return await self._reading(_LOOK, {})
 
-    async def beat(self, applied: int, role: str) -> Reading:
+    async def beat(self, applied: int, role: str) -> SiteReading:
         """Say that this member lives and has `applied` in force; return what `read` does.
 
         The beat is not taken from a member that is fenced, or has not joined since the server's
@@ -179,13 +180,13 @@ class SiteLink:
             raise Failed("listen to the site's database", str(error).strip()) from error
         raise Failed("listen to the site's database", "the connection has ended")
 
-    async def _reading(self, statement: str, values: Values) -> Reading:
+    async def _reading(self, statement: str, values: Values) -> SiteReading:
         async with self._connected() as connection:
             rows = await (await connection.execute(statement, values)).fetchall()
         mine = next((row for row in rows if row.is_me), None)
         if mine is None:
             raise Failed("use the site's database", "this box's role belongs to no member")
-        return Reading(
+        return SiteReading(
             me=mine.id,
             head=mine.head,
             is_beaten=mine.is_beaten,
@@ -212,16 +213,17 @@ class SiteLink:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        try:
-            if self._open is None or self._open.closed:
-                self._open = await self._connect()
-            yield self._open
-        except psycopg.Error as error:
-            await self._drop()
-            raise Failed("use the site's database", str(error).strip()) from error
-        except BaseException:
-            await self._drop()  # cancelled in the middle of an answer, for example
-            raise
+        async with self._lock:
+            try:
+                if self._open is None or self._open.closed:
+                    self._open = await self._connect()
+                yield self._open
+            except psycopg.Error as error:
+                await self._drop()
+                raise Failed("use the site's database", str(error).strip()) from error
+            except BaseException:
+                await self._drop()  # cancelled in the middle of an answer, for example
+                raise
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
         connection = await psycopg.AsyncConnection.connect(

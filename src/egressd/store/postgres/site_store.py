@@ -27,8 +27,8 @@ log = structlog.get_logger()
 _SET, _CLEAR = b"1", b"0"
 
 
-class ReplicaMark:
-    """Records that the replica lacks a change that was acknowledged.
+class DurableMark:
+    """A note on disk that is set or clear: that the replica lacks an acknowledged change, for one.
 
     The file has one byte, which is written in place, so that it can be changed on a full disk.
     """
@@ -43,7 +43,7 @@ class ReplicaMark:
                 replace_durably(self._path, _CLEAR)
 
     def is_set(self) -> bool:
-        """True if the replica must not be used alone. Raises Failed."""
+        """True if it is set. Raises Failed."""
         with reported(f"read {self._path}"):
             return self._path.read_bytes() != _CLEAR
 
@@ -66,7 +66,7 @@ class SiteStore:
     def __init__(self, site: SiteDatabase, replica: Database) -> None:
         self._site = site
         self._replica = replica
-        self._mark = ReplicaMark(replica.path.with_name("replica-behind"))
+        self._mark = DurableMark(replica.path.with_name("replica-behind"))
         self._has_started = False
         self._has_state = False
         """True once the state was read from the site's database."""

@@ -1,0 +1,331 @@
+"""This box among the other members of its site: it beats, follows their changes, and waits.
+
+The ledger asks it for the lease before each change, and after one for the other members: the caller
+gets its answer once each of them has the change in force or lets no client through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, Protocol
+
+import structlog
+
+from egressd.model.errors import EgressdError, Failed, Unconfirmed
+from egressd.model.site import MemberSeen, SiteReading
+from egressd.model.wording import Sentence, say
+from egressd.service.membership import BEAT_S, MARGIN_S, TTL_S, Membership
+from egressd.service.ports import GateMark, MemberLink
+
+log = structlog.get_logger()
+
+ACKNOWLEDGE_S: Final = 10.0
+"""Seconds that a member which beats has for a change, before it is fenced."""
+_LIMIT_S: Final = ACKNOWLEDGE_S + TTL_S + MARGIN_S + 2
+"""Seconds after which it cannot be said what the other members do."""
+_LOOK_S: Final = 0.25
+"""Seconds between looks for acknowledgements, if no hint comes."""
+_AGAIN_S: Final = 1.0
+"""Seconds after a failure, before the next attempt."""
+_NEAR: Final = 100
+"""Changes that a member which joins may still have to follow: others wait for it meanwhile."""
+_PRUNE_S: Final = 600.0
+
+
+class Follower(Protocol):
+    """The ledger, as far as the membership drives it. Methods raise Failed."""
+
+    @property
+    def is_in_force(self) -> bool:
+        """True if netd has the current state."""
+        ...
+
+    async def follow(self, revision: int) -> None:
+        """Put the site's changes in force, unless the state is at `revision` already."""
+        ...
+
+    async def resync(self) -> None:
+        """Put the whole plan in force."""
+        ...
+
+
+class SiteMember:
+    """One member of a site. `run` must run for it to have a lease."""
+
+    def __init__(
+        self,
+        link: MemberLink,
+        *,
+        clock: Callable[[], float],
+        renew: Callable[[int], Awaitable[None]],
+        mark: GateMark,
+        membership: Membership | None = None,
+    ) -> None:
+        self._link = link
+        self._clock = clock
+        self._renew = renew
+        self._mark = mark
+        self._membership = membership or Membership()
+        self._applied = 0
+        self._blocked: tuple[str, ...] = ()
+        self._head = 0
+        self._is_gated = mark.is_set()
+        """True if the kernel is to let clients through by a lease alone."""
+        self._is_gate_in_force: bool | None = None
+        """`_is_gated` as netd and the other members know it; None before they do."""
+        self._has_had_lease = False
+        self._heard = asyncio.Event()
+        """Set, and replaced, at each hint."""
+        self._beat_now = asyncio.Event()
+        self._follow_now = asyncio.Event()
+        self._acknowledge_now = asyncio.Event()
+        self._members: tuple[MemberSeen, ...] = ()
+        self._me = 0
+        self._fault = ""
+
+    # --- For the ledger. -----------------------------------------------------------------
+
+    @property
+    def is_leased(self) -> bool:
+        """True if the plan is to be one that needs a lease."""
+        return self._is_gated
+
+    @property
+    def has_lease(self) -> bool:
+        """True if clients may be let through, as far as the membership decides."""
+        return not self._is_gated or self._membership.has_lease(self._clock())
+
+    def check(self) -> None:
+        """Raise Failed if no change may be made: this box may not know the site's state."""
+        action = "change the configuration"
+        if not self.has_lease or (self._membership.has_others and not self._is_gated):
+            why = self._fault or "it is not in step yet"
+            raise Failed(action, f"this box has no lease in its site: {why}")
+        if silent := self._membership.silent_without_gate(self._clock()):
+            names = ", ".join(seen.name for seen in silent)
+            raise Failed(
+                action, f"{names} lets clients through and is silent: start it, or remove it"
+            )
+
+    def applied(self, revision: int, blocked: tuple[str, ...] = ()) -> None:
+        """Note that `revision` is stored and in force here, but for the targets `blocked`."""
+        self._applied, self._blocked = revision, blocked
+        self._acknowledge_now.set()
+
+    async def everywhere(self, revision: int) -> tuple[Sentence, ...]:
+        """Return once every other member has `revision` in force or lets no client through, with
+        sentences about the members that were shut out and the targets that are blocked.
+
+        Raises Unconfirmed if that cannot be found out.
+        """
+        began = self._clock()
+        while True:
+            heard = self._heard
+            fault = "members do not answer, and cannot be shut out"
+            try:
+                if self._is_settled(revision, await self._read()):
+                    return self._notes(revision)
+                await self._fence(revision, is_late=self._clock() - began >= ACKNOWLEDGE_S)
+            except Failed as error:
+                fault = str(error)
+                self._membership.lost_sight()
+            if self._clock() - began > _LIMIT_S:
+                raise Unconfirmed("wait for the other members", fault)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await heard.wait()
+
+    def _is_settled(self, revision: int, reading: SiteReading) -> bool:
+        self._membership.saw(reading, self._clock())
+        return not self._membership.standing(revision, self._clock()).pending
+
+    def _notes(self, revision: int) -> tuple[Sentence, ...]:
+        standing = self._membership.standing(revision, self._clock())
+        shut = [say("site-member-shut", name=seen.name) for seen in standing.shut]
+        blocked = [
+            say("site-blocked-there", name=seen.name, targets=seen.blocked)
+            for seen in standing.in_step
+            if seen.blocked
+        ]
+        return (*shut, *blocked)
+
+    async def _fence(self, revision: int, *, is_late: bool) -> None:
+        await self._fence_quiet()
+        if is_late:
+            for seen in self._membership.standing(revision, self._clock()).pending:
+                if seen.n is not None and not seen.is_fenced:
+                    log.warning("a member is late, and shut out", member=seen.name)
+                    await self._link.fence_late(seen.id, revision)
+
+    async def _fence_quiet(self) -> None:
+        for member, n in self._membership.quiet(self._clock()):
+            log.warning("a member is silent, and shut out", member=self._name(member))
+            await self._link.fence_quiet(member, n)
+
+    def _name(self, member: int) -> str:
+        return next((seen.name for seen in self._members if seen.id == member), "")
+
+    # --- For the status. -----------------------------------------------------------------
+
+    def problems(self) -> tuple[Sentence, ...]:
+        """Return sentences about this member and the others, for the operator."""
+        if not self.has_lease:
+            return (say("site-without-lease", reason=self._fault or "it is not in step yet"),)
+        now = self._clock()
+        standing = self._membership.standing(self._applied, now)
+        shut = [say("site-member-away", name=seen.name) for seen in standing.shut]
+        return tuple(shut)
+
+    @property
+    def members(self) -> tuple[MemberSeen, ...]:
+        """All members that are not removed, this one included, at the last reading."""
+        return tuple(seen for seen in self._members if not seen.is_revoked)
+
+    @property
+    def me(self) -> int:
+        """This member's id; 0 before the first reading."""
+        return self._me
+
+    @property
+    def head(self) -> int:
+        """The revision of the site's state, at the last reading."""
+        return self._head
+
+    # --- Its own work. -------------------------------------------------------------------
+
+    async def run(self, ledger: Follower) -> None:
+        """Beat and follow until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._beat_forever(ledger))
+                tasks.create_task(self._listen_forever())
+                tasks.create_task(self._follow_forever(ledger))
+                tasks.create_task(self._acknowledge_forever())
+                tasks.create_task(self._prune_forever())
+        finally:
+            await self._link.close()
+
+    async def _beat_forever(self, ledger: Follower) -> None:
+        while True:
+            began = self._clock()
+            self._beat_now.clear()
+            try:
+                await self._beat(ledger)
+                self._fault = ""
+            except EgressdError as error:
+                self._membership.lost_sight()
+                if self._fault != str(error):
+                    self._fault = str(error)
+                    log.warning("this box cannot beat in its site", error=self._fault)
+            self._note_lease()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, BEAT_S - (self._clock() - began))):
+                    await self._beat_now.wait()
+
+    async def _beat(self, ledger: Follower) -> None:
+        sent_at, applied = self._clock(), self._applied
+        reading = await self._link.beat(applied, "")
+        self._note(reading)
+        self._membership.beaten(reading, applied=applied, sent_at=sent_at, now=self._clock())
+        await self._keep_gate()
+        if not self._membership.has_joined:
+            await self._join(ledger)
+        elif self._membership.has_lease(self._clock()):
+            with suppress(EgressdError):  # netd is away, and its kernel counts on
+                await self._renew(int(self._membership.lease_until * 1000))
+        await self._fence_quiet()
+
+    async def _join(self, ledger: Follower) -> None:
+        """Take part in all later changes, once the state is nearly the site's."""
+        if not ledger.is_in_force or self._head - self._applied > _NEAR:
+            self._follow_now.set()
+            return
+        self._membership.joined(await self._link.join(self._applied, ""))
+        self._follow_now.set()
+        self._beat_now.set()
+
+    async def _keep_gate(self) -> None:
+        """Close the kernel's gate while there are other members; open it for the only one."""
+        if self._membership.has_others and not self._is_gated:
+            self._mark.put(True)
+            self._is_gated, self._is_gate_in_force = True, None
+        elif not self._membership.has_others and self._is_gated and await self._link.open_gate():
+            self._mark.put(False)
+            self._is_gated, self._is_gate_in_force = False, None
+        if self._is_gate_in_force is None:
+            self._follow_now.set()
+
+    def _note_lease(self) -> None:
+        if self.has_lease != self._has_had_lease:
+            self._has_had_lease = self.has_lease
+            if self.has_lease:
+                log.info("this box has a lease in its site")
+            else:
+                log.warning("this box has no lease in its site", reason=self._fault)
+
+    async def _listen_forever(self) -> None:
+        while True:
+            with suppress(EgressdError):  # the beats report it
+                async for revision in self._link.hints():
+                    if revision:
+                        self._head = max(self._head, revision)
+                        self._follow_now.set()
+                    else:
+                        self._wake_waiting()
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _follow_forever(self, ledger: Follower) -> None:
+        while True:
+            await self._follow_now.wait()
+            self._follow_now.clear()
+            try:
+                if self._is_gate_in_force is None:
+                    await self._put_gate_in_force(ledger)
+                await ledger.follow(self._head)
+            except EgressdError as error:
+                log.warning("this box does not follow its site", error=str(error))
+                await asyncio.sleep(_AGAIN_S)
+                self._follow_now.set()
+
+    async def _put_gate_in_force(self, ledger: Follower) -> None:
+        is_gated = self._is_gated
+        await ledger.resync()
+        if is_gated:
+            await self._link.close_gate()
+        else:
+            await self._link.open_gate()
+        if is_gated == self._is_gated:
+            self._is_gate_in_force = is_gated
+
+    async def _acknowledge_forever(self) -> None:
+        while True:
+            await self._acknowledge_now.wait()
+            self._acknowledge_now.clear()
+            if self._membership.has_others:
+                with suppress(EgressdError):  # the next beat says the same
+                    await self._link.acknowledge(self._applied, self._blocked)
+            if not self._membership.has_lease(self._clock()):
+                self._beat_now.set()
+
+    async def _prune_forever(self) -> None:
+        while True:
+            await asyncio.sleep(_PRUNE_S)
+            with suppress(EgressdError):  # the next time
+                await self._link.prune()
+
+    async def _read(self) -> SiteReading:
+        reading = await self._link.read()
+        self._note(reading)
+        return reading
+
+    def _note(self, reading: SiteReading) -> None:
+        self._me, self._members = reading.me, reading.members
+        self._head = max(self._head, reading.head)
+        if reading.head > self._applied:
+            self._follow_now.set()
+
+    def _wake_waiting(self) -> None:
+        heard, self._heard = self._heard, asyncio.Event()
+        heard.set()

@@ -1,0 +1,224 @@
+"""Two members of a site with ledgers of their own, over a real database and doubles of netd."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.errors import Failed, Unconfirmed
+from egressd.model.nouns import Rule
+from egressd.model.plan import Plan
+from egressd.model.wording import Sentence
+from egressd.planner.change import plan_change
+from egressd.planner.compile import compile_plan
+from egressd.service.ledger import Ledger, Proposal
+from egressd.service.membership import MARGIN_S, TTL_S
+from egressd.service.site_member import SiteMember
+from egressd.store.postgres.schema import revoke_member
+from egressd.store.postgres.site_store import DurableMark
+from tests.store.rig import Site
+from tests.support.netd_double import NetdDouble
+from tests.support.postgres import OWNER
+from tests.support.use_cases import RESOLVERS
+
+pytestmark = pytest.mark.slow
+
+
+class Member:
+    """One member: its store, its ledger, and the lease that its kernel would have."""
+
+    def __init__(self, site: Site, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self.netd = NetdDouble()
+        self.store = site.store(folder)
+        self.link = site.link()
+        self.until_ms = 0
+        mark = DurableMark(folder / "site-gated")
+        mark.open()
+        self.site = SiteMember(self.link, clock=clock, renew=self._renew, mark=mark)
+        self.ledger = Ledger(
+            self.store,
+            self.netd,
+            compile_plan=self._compiled,
+            plan_change=lambda before, after, edits: plan_change(
+                before, after, edits, RESOLVERS, is_leased=self.site.is_leased
+            ),
+            site=self.site,
+        )
+        self.running: asyncio.Task[None] | None = None
+
+    def _compiled(self, state: DesiredState) -> Plan:
+        return compile_plan(state, RESOLVERS, is_leased=self.site.is_leased)
+
+    async def _renew(self, until_ms: int) -> None:
+        self.until_ms = until_ms
+
+    @property
+    def is_open(self) -> bool:
+        """True if its kernel lets clients through."""
+        return not self.netd.plan.is_leased or clock() * 1000 < self.until_ms
+
+    async def start(self) -> None:
+        await self.store.open()
+        await self.ledger.load()
+        await self.ledger.resync()
+        self.running = asyncio.create_task(self.site.run(self.ledger))
+
+    async def die(self) -> None:
+        """Stop beating and following, as a power loss would."""
+        assert self.running is not None
+        self.running.cancel()
+        await asyncio.wait({self.running})
+
+    async def close(self) -> None:
+        if self.running is not None:
+            await self.die()
+        await self.ledger.close()
+        await self.link.close()
+        await self.store.close()
+
+    async def put(self, key: int, target: str = "DIRECT") -> tuple[Sentence, ...]:
+        """Make a rule; return the notes of the answer."""
+        rule = Rule(id=key, ip=f"10.0.{key >> 8}.{key & 255}/32", target_node=target)
+
+        def build(_: DesiredState) -> Proposal[None]:
+            return Proposal([Edit("rules", key, rule)], None)
+
+        return (await self.ledger.change(build)).notes
+
+
+def clock() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - it depends on clocks too
+        await asyncio.sleep(0.02)
+
+
+def is_paired(member: Member) -> bool:
+    return member.netd.plan.is_leased and member.is_open and member.ledger.phase == "running"
+
+
+@asynccontextmanager
+async def pair(site: Site, folder: Path) -> AsyncIterator[tuple[Member, Member]]:
+    """Yield two members, each of which has a lease."""
+    async with AsyncExitStack() as opened:
+        a = Member(site, folder / "a")
+        b = Member(site.second(), folder / "b")
+        for member in (a, b):
+            opened.push_async_callback(member.close)
+            await member.start()
+        for member in (a, b):
+            await until(partial(is_paired, member))
+        await until(lambda: not any(seen.is_ungated for seen in b.site.members))
+        yield a, b
+
+
+async def test_a_change_is_in_force_at_both_when_it_is_answered(site: Site, tmp_path: Path) -> None:
+    async with pair(site, tmp_path) as (a, b):
+        for key in range(1, 41):
+            mine, other = (a, b) if key % 2 else (b, a)
+            assert await mine.put(key) == ()
+            assert other.netd.plan.hosts == mine.netd.plan.hosts
+            assert len(other.netd.plan.hosts) == key
+        assert a.ledger.state == b.ledger.state
+
+
+async def test_two_writers_at_once_lose_nothing(site: Site, tmp_path: Path) -> None:
+    async with pair(site, tmp_path) as (a, b):
+        before = a.ledger.revision
+
+        async def writes(member: Member, first: int) -> None:
+            for number in range(50):
+                await member.put(first + number)
+                await member.put(1000, f"Interface:{member is a}{number}")
+
+        await asyncio.gather(writes(a, 1), writes(b, 101))
+        assert a.ledger.state == b.ledger.state
+        assert a.ledger.revision == before + 200
+        assert a.netd.plan == b.netd.plan
+        assert set(a.ledger.state.rules) == {*range(1, 51), *range(101, 151), 1000}
+
+
+async def test_a_dead_member_costs_one_change_and_is_named(site: Site, tmp_path: Path) -> None:
+    async with pair(site, tmp_path) as (a, b):
+        await b.die()
+        began = clock()
+        notes = await a.put(1)
+        assert [note.code for note in notes] == ["site-member-shut"]
+        assert "the member b" in notes[0]
+        assert not b.is_open
+        assert clock() - began < TTL_S + 1.5
+        began = clock()
+        assert await a.put(2)
+        assert clock() - began < MARGIN_S
+        b.running = asyncio.create_task(b.site.run(b.ledger))
+        await until(lambda: b.is_open)
+        assert set(b.ledger.state.rules) == {1, 2}
+        assert await a.put(3) == ()
+
+
+async def test_a_member_without_a_lease_refuses_every_write(site: Site, tmp_path: Path) -> None:
+    async with pair(site, tmp_path) as (a, b):
+        await a.put(1)
+        await b.die()
+        await until(lambda: not b.site.has_lease)
+        assert not b.is_open
+        for key in (1, 2):  # the first would change nothing
+            with pytest.raises(Failed, match="this box has no lease in its site"):
+                await b.put(key)
+        assert b.ledger.phase == "restoring"
+        assert [problem.code for problem in b.site.problems()] == ["site-without-lease"]
+
+
+async def test_nothing_acknowledged_is_lost_when_the_server_dies(
+    site: Site, tmp_path: Path
+) -> None:
+    async with pair(site, tmp_path) as (a, b):
+        acknowledged: set[int] = set()
+
+        async def writes(member: Member, first: int) -> None:
+            for number in range(first, first + 100):
+                try:
+                    await member.put(number)
+                    acknowledged.add(number)
+                except (Failed, Unconfirmed):
+                    await asyncio.sleep(0.05)
+
+        async def kills() -> None:
+            for _ in range(2):
+                wanted = len(acknowledged) + 5
+
+                def is_enough(wanted: int = wanted) -> bool:
+                    return len(acknowledged) > wanted
+
+                await until(is_enough)
+                await asyncio.to_thread(site.server.kill)
+                await asyncio.to_thread(site.server.start)
+
+        killing = asyncio.create_task(kills())
+        await asyncio.gather(writes(a, 1), writes(b, 201))
+        killing.cancel()
+        with suppress(asyncio.CancelledError):
+            await killing
+        await asyncio.to_thread(site.server.start)
+        await until(lambda: a.ledger.phase == b.ledger.phase == "running")
+        await a.put(999)
+        assert a.ledger.state == b.ledger.state
+        assert acknowledged <= set(a.ledger.state.rules)
+
+
+async def test_a_removed_members_site_is_open_again(site: Site, tmp_path: Path) -> None:
+    async with pair(site, tmp_path) as (a, b):
+        await b.die()
+        revoke_member(site.server.conninfo(OWNER), site=site.name, member="b")
+        await until(lambda: not a.netd.plan.is_leased)
+        assert await a.put(1) == ()
