@@ -13,9 +13,10 @@ import pytest
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed, Unconfirmed
-from egressd.model.nouns import Rule
+from egressd.model.messages import InstanceStatus, Status
+from egressd.model.nouns import Node, Rule
 from egressd.model.plan import Plan
-from egressd.model.wording import Sentence
+from egressd.model.wording import Sentence, as_sentence
 from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
 from egressd.service.ledger import Ledger, Proposal
@@ -214,6 +215,26 @@ async def test_nothing_acknowledged_is_lost_when_the_server_dies(
         await a.put(999)
         assert a.ledger.state == b.ledger.state
         assert acknowledged <= set(a.ledger.state.rules)
+
+
+async def test_a_target_that_is_blocked_at_another_member_is_named(
+    site: Site, tmp_path: Path
+) -> None:
+    async with pair(site, tmp_path) as (a, b):
+        refused = InstanceStatus(problem=as_sentence("it is refused"))
+        b.netd.shown = Status(state="running", revision=0, instances={"node:7": refused})
+
+        place = '{"server": "198.51.100.1", "port": 1080}'
+        node = Node(id=7, name="n", protocol="socks5", config_json=place, group="", created_at="t")
+        rule = Rule(id=1, ip="10.0.0.5/32", target_node="n")
+
+        def build(_: DesiredState) -> Proposal[None]:
+            return Proposal([Edit("nodes", 7, node), Edit("rules", 1, rule)], None)
+
+        notes = (await a.ledger.change(build)).notes
+        assert notes == ("on the member b of the site n cannot be in force",)
+        assert not b.netd.was_strict
+        assert b.netd.plan == a.netd.plan
 
 
 async def test_a_removed_members_site_is_open_again(site: Site, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ _AGAIN_S: Final = 1.0
 _NEAR: Final = 100
 """Changes that a member which joins may still have to follow: others wait for it meanwhile."""
 _PRUNE_S: Final = 600.0
+"""Seconds between two looks for entries of the log that no member needs."""
 
 
 class Follower(Protocol):

@@ -64,7 +64,7 @@ _FENCE_LATE: Final = (
 )
 _ACKNOWLEDGE: Final = (
     "WITH mine AS (UPDATE beat SET applied = %(applied)s, blocked = %(blocked)s"
-    f" WHERE member = {_ME} AND applied < %(applied)s RETURNING site)"
+    f" WHERE member = {_ME} AND applied <= %(applied)s RETURNING site)"
     " SELECT pg_notify('egressd_' || site, 'applied') FROM mine"
 )
 _OPEN_GATE: Final = (
