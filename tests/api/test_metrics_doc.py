@@ -14,7 +14,7 @@ from egressd.service.overview import TimedBackups
 from tests.support.api_device import Device
 
 TEXT = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text("utf-8")
-NAMED = set(re.findall(r"`(egressd_\w+)", TEXT))
+NAMED = set(re.findall(r"`((?:egressd|process)_\w+)", TEXT))
 
 
 async def test_every_metric_of_a_scrape_is_named(fresh_device: Device) -> None:

@@ -12,8 +12,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.types import Message, Receive, Scope, Send
 
+from egressd import __version__
 from egressd.api.observe import Observe, RequestMetrics
-from egressd.model.messages import Event, LineStatus, RuleCount, Status
+from egressd.model.messages import Event, InterfaceStatus, LineStatus, RuleCount, Status
 from egressd.model.wording import NONE, Sentence, say
 from egressd.service.overview import TimedBackups
 
@@ -114,6 +115,48 @@ async def test_metrics_of_timed_backups(
     assert seen["egressd_timed_backup_last_success_timestamp_seconds"] == time
 
 
+async def test_metrics_of_each_line_target_and_interface(fresh_device: Device) -> None:
+    device = fresh_device
+    odd = 'a"b\\c'
+    device.bench.netd.shown = Status(
+        state="running",
+        revision=0,
+        lines={"l2tp_1": LineStatus(is_online=True, ip="10.9.0.2")},
+        egress_problems={"gone0": say("no-interface", name="gone0")},
+        interfaces=(
+            InterfaceStatus(name=odd, ip="", is_up=True, role="wan", received=2**53, sent=7),
+        ),
+    )
+    for ip, target in (
+        ("10.0.0.5", "DIRECT"),
+        ("10.0.0.6", "DIRECT"),
+        ("10.0.0.7", "Interface:gone0"),
+    ):
+        await device.answer("POST", "/rules", {"ip": ip, "target_node": target})
+    body = {"type": "l2tp", "server": "a.example", "username": "u", "password": "p"}
+    for name in ("l2tp_1", "l2tp_2", "l2tp_3"):
+        await device.answer("POST", "/vpn-lines", body | {"name": name})
+    body |= {"port": 1702, "secret": "s", "interface": "wan1", "comment": ""}
+    body |= {"name": "l2tp_3", "dns_profile": "auto", "dns_servers": [], "is_enabled": False}
+    await device.answer("PUT", "/vpn-lines/l2tp/l2tp_3", body)
+    seen = await metrics(device)
+    lines = {name: value for name, value in seen.items() if name.startswith("egressd_line_up")}
+    assert lines == {"egressd_line_up{line=l2tp_1}": 1, "egressd_line_up{line=l2tp_2}": 0}
+    targets = {name: value for name, value in seen.items() if name.startswith("egressd_target_")}
+    assert targets == {
+        "egressd_target_up{target=DIRECT}": 1,
+        "egressd_target_up{target=Interface:gone0}": 0,
+        "egressd_target_clients{target=DIRECT}": 2,
+        "egressd_target_clients{target=Interface:gone0}": 1,
+    }
+    exchanged = f"egressd_interface_bytes_total{{direction=%s}}{{interface={odd}}}{{role=wan}}"
+    assert seen[exchanged % "received"] == 2**53
+    assert seen[exchanged % "sent"] == 7
+    assert seen["egressd_netd_up"] == 1
+    assert seen[f"egressd_build_info{{version={__version__}}}"] == 1
+    assert seen["process_start_time_seconds"] > 0
+
+
 async def test_unknown_metrics_are_left_out(fresh_device: Device) -> None:
     fresh_device.bench.netd.is_away = True
     left_out = [name for name in await metrics(fresh_device) if "backup" in name or "limit" in name]
@@ -154,7 +197,8 @@ async def test_counters_of_rules_are_exact(fresh_device: Device) -> None:
 
 async def test_metrics_show_that_the_data_plane_is_away(fresh_device: Device) -> None:
     fresh_device.bench.netd.is_away = True
-    assert (await metrics(fresh_device))["egressd_up"] == 0
+    seen = await metrics(fresh_device)
+    assert seen["egressd_up"] == seen["egressd_netd_up"] == 0
     assert (await fresh_device.client.get("http://device/ops/counters")).status_code == 500
 
 

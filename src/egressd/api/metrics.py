@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Gauge,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -60,10 +66,15 @@ class DeviceMetrics:
         self._sources_refused = Gauge(
             "egressd_sources_refused", "Addresses that have reached a bound", registry=registry
         )
+        self._seen = SeenParts()
+        registry.register(self._seen)
+        ProcessCollector(registry=registry)
 
     async def scrape(self) -> bytes:
         """All metrics in Prometheus' text form."""
+        of_rules = await self._of_rules()
         seen = await self._services.overviews.now()
+        self._seen.show(seen, is_netd_there=of_rules is not None)
         self._revision.set(seen.revision)
         for kind in ("rules", "nodes", "lines", "proxy_services"):
             self._configured.labels(kind).set(getattr(seen.counts, kind))
@@ -77,14 +88,14 @@ class DeviceMetrics:
         self._problems.set(len(seen.problems))
         self._sources_refused.set(len({each.source for each in seen.reached if each.source}))
         further = "".join((*_optional_samples(seen), *_refused_samples(seen.refused))).encode()
-        return generate_latest(self._registry) + further + await self._of_rules()
+        return generate_latest(self._registry) + further + (of_rules or b"")
 
-    async def _of_rules(self) -> bytes:
-        """The samples of rules. Without netd there are none, as of a target that is down."""
+    async def _of_rules(self) -> bytes | None:
+        """The samples of rules; None without netd, as of a target that is down."""
         try:
             counted = await self._services.system.counters()
         except EgressdError:
-            return b""
+            return None
         return "".join(_rule_samples(counted)).encode()
 
 
@@ -134,6 +145,59 @@ def _rule_samples(counted: Mapping[str, RuleCount]) -> Iterator[str]:
     for ip, count in counted.items():
         yield f'{name}{{rule="{ip}",direction="upload"}} {count.up_packets}\n'
         yield f'{name}{{rule="{ip}",direction="download"}} {count.down_packets}\n'
+
+
+class SeenParts(Collector):
+    """The parts of the device that an overview has seen, each a series by its name.
+
+    The library writes these: names are operators' text, and it escapes them.
+    """
+
+    def __init__(self) -> None:
+        self._families: tuple[Metric, ...] = ()
+
+    def show(self, seen: Overview, *, is_netd_there: bool) -> None:
+        """Take the parts of `seen` in place of those before."""
+        self._families = (*_seen_families(seen, is_netd_there=is_netd_there),)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of the overview that was shown last."""
+        yield from self._families
+
+
+def _seen_families(seen: Overview, *, is_netd_there: bool) -> Iterator[Metric]:
+    build = GaugeMetricFamily("egressd_build_info", "Always 1", labels=("version",))
+    build.add_metric((seen.version,), 1)
+    yield build
+    yield GaugeMetricFamily("egressd_netd_up", "Whether netd answers", value=int(is_netd_there))
+    yield _by_name("egressd_line_up", "Whether a VPN line is online", "line", _lines_up(seen))
+    served = [flow for flow in seen.flows if flow.clients]
+    up = {flow.target: int(not flow.problem) for flow in served}
+    yield _by_name("egressd_target_up", "Whether a target's clients get through", "target", up)
+    clients = {flow.target: flow.clients for flow in served}
+    yield _by_name("egressd_target_clients", "Enabled rules of a target", "target", clients)
+    exchanged = CounterMetricFamily(
+        "egressd_interface_bytes",
+        "Bytes that an interface received and sent",
+        labels=("interface", "role", "direction"),
+    )
+    for each in seen.interfaces:
+        exchanged.add_metric((each.name, each.role, "received"), each.received)
+        exchanged.add_metric((each.name, each.role, "sent"), each.sent)
+    yield exchanged
+
+
+def _by_name(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=(label,))
+    for value, number in values.items():
+        family.add_metric((value,), number)
+    return family
+
+
+def _lines_up(seen: Overview) -> dict[str, int]:
+    return {
+        name: int(line.is_online) for name, line in seen.lines.items() if line.state != "disabled"
+    }
 
 
 class Counted(Collector):
