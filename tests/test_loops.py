@@ -18,6 +18,7 @@ MAKERS: Final = {
     "cli/test_lines_cli.py": "commands run a loop, and netd has one in a thread",
     "cli/test_timed_backup_cli.py": "commands run a loop",
     "store/test_site_database.py": "a fixture founds a site before an asynchronous test",
+    "store/test_site_joining.py": "commands run between the steps of synchronous tests",
     "netd/lines/conftest.py": "synchronous tests use the fixture, too",
     "planner/test_outbounds_carry.py": "the engine is called while a server runs in a thread",
     "service/test_history.py": "Hypothesis calls state machines synchronously",

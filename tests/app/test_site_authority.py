@@ -132,7 +132,7 @@ def test_an_authority_is_made_once(tmp_path: Path) -> None:
         SiteAuthority.of_folder(tmp_path)
 
 
-def test_what_a_certificate_says() -> None:
+def test_a_certificate_names_its_role_and_addresses() -> None:
     authority = SiteAuthority.make("home")
     key, request = new_request()
     certificate = authority.member(request, "egressd_b")

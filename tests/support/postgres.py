@@ -29,8 +29,10 @@ _ROWS = ("-qtAX", "-F", "\t", "-v", "ON_ERROR_STOP=1")
 class Server:
     """A server. A program that reaches its socket is the role that it names."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, network: str = "") -> None:
         self.folder = folder
+        self._network = network
+        """The path of the network namespace that it runs in; empty for this process's own."""
         self._account = pwd.getpwnam(USER)
         folder.chmod(0o755)  # a member has another user
         os.chown(folder, self._account.pw_uid, self._account.pw_gid)
@@ -41,9 +43,9 @@ class Server:
     def _data(self) -> str:
         return str(self.folder / "data")
 
-    def conninfo(self, role: str = MEMBER) -> str:
+    def conninfo(self, role: str = MEMBER, database: str = "postgres") -> str:
         """Return the connection string of a role."""
-        return f"host={self.folder} user={role} dbname=postgres"
+        return f"host={self.folder} user={role} dbname={database}"
 
     def start(self, *settings: str) -> None:
         """Start it unless it runs, with ``name=value`` in addition, and wait until it answers."""
@@ -51,14 +53,13 @@ class Server:
             return
         given = [f"unix_socket_directories={self.folder}", "listen_addresses=", *settings]
         argv = ["postgres", "-D", self._data, *(word for each in given for word in ("-c", each))]
+        entered = ("nsenter", f"--net={self._network}") if self._network else ()
+        ids = (f"--reuid={self._account.pw_uid}", f"--regid={self._account.pw_gid}")
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [str(PROGRAMS[-1] / argv[0]), *argv[1:]],
+                [*entered, "setpriv", *ids, "--clear-groups", PROGRAMS[-1] / argv[0], *argv[1:]],
                 stdout=log,
                 stderr=log,
-                user=self._account.pw_uid,
-                group=self._account.pw_gid,
-                extra_groups=[],
                 cwd="/",
             )
         eventually(self._answers, START_S)
@@ -71,10 +72,12 @@ class Server:
         """End it, and the connections to it."""
         self._end(signal.SIGINT)
 
-    def query(self, statement: str, role: str = OWNER) -> list[list[str]]:
+    def query(
+        self, statement: str, role: str = OWNER, database: str = "postgres"
+    ) -> list[list[str]]:
         """Return the rows of a statement's result, as texts."""
         done = subprocess.run(
-            [PROGRAMS[-1] / "psql", *_ROWS, "-d", self.conninfo(role), "-c", statement],
+            [PROGRAMS[-1] / "psql", *_ROWS, "-d", self.conninfo(role, database), "-c", statement],
             capture_output=True,
             text=True,
             check=False,
@@ -108,13 +111,13 @@ class Server:
 
 
 @contextmanager
-def server() -> Iterator[Server]:
+def server(network: str = "", *settings: str) -> Iterator[Server]:
     """Run a server in a folder of its own, in memory if possible, until the block ends."""
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="egressd-pg-", dir=memory if memory.is_dir() else None))
-    running = Server(folder)
+    running = Server(folder, network)
     try:
-        running.start()
+        running.start(*settings)
         yield running
     finally:
         running.kill()

@@ -19,6 +19,7 @@ from egressd.store.files import move_durably
 _HEADER: Final = re.compile(r"\s*\[.*\]\s*(#.*)?\Z")
 _OURS: Final = re.compile(r"\s*\[\s*cluster\s*\]\s*(#.*)?\Z")
 _NEW_MODE: Final = 0o644
+"""The mode of a file that was not there: it has no secret."""
 
 
 def section_of(cluster: Cluster) -> str:

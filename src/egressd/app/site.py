@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from egressd import __version__
 from egressd.app.config import Config
@@ -20,6 +20,9 @@ from egressd.store.sealing import KEY_BYTES, SiteSeal
 
 if TYPE_CHECKING:
     from egressd.service.site_member import SiteMember
+
+KEY_NAME: Final = "site-key"
+"""The name of the file with the site's key in the api's data directory."""
 
 
 class Configuration(Store, Archive, Protocol):
@@ -69,9 +72,9 @@ def member_of(settings: Config, renew: Callable[[int], Awaitable[None]]) -> Site
         return None
     from egressd.service.site_member import SiteMember
     from egressd.store.postgres.site_link import SiteLink
-    from egressd.store.postgres.site_store import DurableMark
+    from egressd.store.postgres.site_store import GATE_MARK, DurableMark
 
-    mark = DurableMark(settings.api_data / "site-gated")
+    mark = DurableMark(settings.api_data / GATE_MARK)
     mark.open()
     link = SiteLink(settings.cluster.database, version=__version__)
     return SiteMember(link, clock=_boot_time, renew=renew, mark=mark)
@@ -110,7 +113,7 @@ def ensure_site_key(settings: Config) -> bytes:
 
 
 def _key_path(settings: Config) -> Path:
-    return settings.api_data / "site-key"
+    return settings.api_data / KEY_NAME
 
 
 def require_site(settings: Config) -> None:

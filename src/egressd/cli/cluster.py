@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from egressd.cli import config_option
-from egressd.model.errors import Failed
-from egressd.store.files import prepare_directory
+from egressd.model.errors import Failed, Invalid
+from egressd.store.files import prepare_directory, replace_durably
+
+if TYPE_CHECKING:
+    from egressd.app.config import Config
+
+OWNER_FILE: Final = "owner"
+"""The file in the authority's folder that has the owner's connection string."""
 
 owner_option = click.option(
     "--owner",
-    required=True,
     metavar="CONNECTION",
     help="How the owner of the database connects, as libpq takes it, for example"
-    ' "host=/run/postgresql dbname=egressd user=postgres".',
+    ' "host=/run/postgresql dbname=egressd user=postgres". Default: what init was given.',
+)
+write_option = click.option(
+    "--write", is_flag=True, help="Write the section into the configuration file, too."
 )
 
 
@@ -33,26 +44,90 @@ def cluster() -> None:
     show_default=True,
     help="The role that this box logs in as. It is made if it is not there.",
 )
+@click.option(
+    "--local",
+    "is_local",
+    is_flag=True,
+    help="Set this machine's own PostgreSQL up, Debian's package, instead of --owner.",
+)
+@click.option(
+    "--address",
+    "addresses",
+    multiple=True,
+    metavar="HOST",
+    help="With --local: an address or name by which other boxes reach this one; may be repeated.",
+)
+@click.option("--site", "site_name", default="", help="With --local: the site's name.")
+@click.option(
+    "--socket",
+    "sockets",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="With --local: the folder of PostgreSQL's socket. Default: /run/postgresql.",
+)
+@click.option("--port", type=int, default=5432, help="With --local: PostgreSQL's port.")
+@write_option
 @config_option
-def init(owner: str, role: str, path: Path | None) -> None:
-    """Make the site that [cluster] names in the database it names, with this box as its member.
+def init(
+    *,
+    owner: str | None,
+    role: str,
+    is_local: bool,
+    addresses: tuple[str, ...],
+    site_name: str,
+    sockets: Path | None,
+    port: int,
+    write: bool,
+    path: Path | None,
+) -> None:
+    """Make a site, with this box as its first member.
 
-    The tables, the site, the member, its role and the site's key are made as far as they are not
-    there. The next start of the service puts this box's configuration into the site.
+    With --local, this machine's PostgreSQL becomes the site's database; otherwise [cluster] names
+    site and database, and --owner connects. The tables, the site, the member, its role, the site's
+    key and its authority for certificates are made as far as they are not there. The next start of
+    the service puts this box's configuration into the site.
     """
-    from egressd.app import accounts, config, site
+    from dataclasses import replace
+
+    from egressd.app import accounts, config, joining, site
+    from egressd.app.cluster_section import section_of, write_section
+    from egressd.app.local_postgres import OWNER, SOCKETS, LocalPostgres
+    from egressd.app.site_authority import SiteAuthority
+    from egressd.license.device import this_device
     from egressd.store.postgres import schema
     from egressd.store.postgres.connection import check_conninfo
     from egressd.store.sealing import SiteSeal
 
     settings = config.load(path)
+    _require_root("make a site")
+    database = LocalPostgres(sockets or SOCKETS, port)
+    if is_local:
+        if owner is not None:
+            raise Invalid("--owner must not be given with --local")
+        if not addresses:
+            raise Invalid("--address must be given with --local")
+        cluster = replace(
+            settings.cluster,
+            database=settings.cluster.database or database.conninfo(role),
+            site=site_name or settings.cluster.site,
+        )
+        settings = replace(settings, cluster=cluster)
     site.require_site(settings)
     check_conninfo(settings.cluster.database)
-    if os.geteuid():
-        raise Failed("make a site", "only root may, since the key belongs to the service's user")
+    must_restart = False
     user = accounts.account(settings.api.user)
     prepare_directory(settings.api_data, (user.pw_uid, user.pw_gid))
+    folder = joining.folder_of(settings)
+    prepare_directory(folder)
     key = site.ensure_site_key(settings)
+    authority = SiteAuthority.of_folder(folder, settings.cluster.site)
+    certificate = joining.own_certificate(settings, authority, role)
+    if is_local:
+        server, must_restart = database.set_up(
+            authority, addresses, role=role, user=settings.api.user
+        )
+        replace_durably(folder / joining.SERVER_CERTIFICATE, server)
+        owner = database.conninfo(OWNER)
+    owner = _owner_of(settings, owner)
     schema.migrate(owner)
     schema.add_member(
         owner,
@@ -60,7 +135,19 @@ def init(owner: str, role: str, path: Path | None) -> None:
         key_id=SiteSeal(key).key_id,
         member=settings.cluster.member,
         role=role,
+        certificate=certificate,
+        device=this_device(),
     )
+    replace_durably(folder / OWNER_FILE, owner.encode())
+    file = path or config.DEFAULT_PATH
+    if is_local:
+        click.echo(section_of(settings.cluster))
+        if write:
+            write_section(file, settings.cluster)
+        else:
+            click.echo(f"the section must be in {file}", err=True)
+    if must_restart:
+        click.echo("other boxes reach it after: systemctl restart postgresql", err=True)
     click.echo(
         f"{settings.cluster.member} is a member of the site {settings.cluster.site}:"
         " restart the service"
@@ -69,9 +156,118 @@ def init(owner: str, role: str, path: Path | None) -> None:
 
 @cluster.command()
 @owner_option
-def migrate(owner: str) -> None:
+@config_option
+def migrate(owner: str | None, path: Path | None) -> None:
     """Bring the database's tables to the schema of this version of egressd."""
+    from egressd.app import config
     from egressd.store.postgres import schema
 
-    schema.migrate(owner)
+    schema.migrate(_owner_of(config.load(path), owner))
     click.echo("the database has the newest schema")
+
+
+@cluster.command()
+@click.option("--member", default="", help="The box's name in the site. Default: its host name.")
+@click.option(
+    "--address",
+    "addresses",
+    multiple=True,
+    metavar="HOST[:PORT]",
+    help="Where the other box reaches the database; may be repeated. Default: what this box uses,"
+    " or what the database's certificate names.",
+)
+@owner_option
+@config_option
+def invite(member: str, addresses: tuple[str, ...], owner: str | None, path: Path | None) -> None:
+    """Invite another box to the site: print a token for 15 minutes, and wait for the box.
+
+    Give the token to `egressd cluster join` on the other box. It is used once. It is
+    all that a box needs to join, so pass it on over SSH.
+    """
+    from egressd.app import config, joining, site
+
+    settings = config.load(path)
+    site.require_site(settings)
+    _require_root("invite a box")
+
+    def announce(token: str) -> None:
+        click.echo("on the other box, within 15 minutes:", err=True)
+        click.echo(f"egressd cluster join {token}")
+
+    joined = joining.invite(
+        settings,
+        _owner_of(settings, owner),
+        database=joining.public_conninfo(settings, addresses),
+        member=member,
+        announce=announce,
+    )
+    click.echo(f"{joined} is a member of the site {settings.cluster.site}", err=True)
+
+
+@cluster.command()
+@click.argument("token")
+@write_option
+@click.option("--yes", is_flag=True, help="Give this box's own configuration up without asking.")
+@config_option
+def join(*, token: str, write: bool, yes: bool, path: Path | None) -> None:
+    """Make this box a member of the site that TOKEN is from.
+
+    The site's configuration replaces this box's own, which is backed up first. The section
+    [cluster] is printed, to be written into the configuration file.
+    """
+    from egressd.app import config, joining
+    from egressd.app.cluster_section import section_of, write_section
+    from egressd.app.join_token import JoinToken
+
+    settings = config.load(path)
+    _require_root("join a site")
+    read = JoinToken.read(token)
+    now = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    backup = settings.data.dir / f"before-site-{now}.backup"
+
+    def permit() -> None:
+        click.echo(
+            f"this box has a configuration of its own. That of the site {read.site} replaces it,"
+            f" and it is backed up to {backup}",
+            err=True,
+        )
+        if not yes:
+            if not sys.stdin.isatty():
+                raise Invalid("--yes must be given where there is no terminal to ask on")
+            click.confirm("Join the site?", abort=True, err=True)
+
+    made = joining.join(
+        settings,
+        read,
+        backup=backup,
+        permit=permit,
+        announce=lambda text: click.echo(text, err=True),
+    )
+    click.echo(section_of(made))
+    file = path or config.DEFAULT_PATH
+    if write:
+        write_section(file, made)
+    written = "is" if write else "must be"
+    click.echo(
+        f"{made.member} is a member of the site {made.site}. The section {written} in {file};"
+        " then: systemctl restart egressd-api",
+        err=True,
+    )
+
+
+def _require_root(action: str) -> None:
+    if os.geteuid():
+        raise Failed(action, "only root may, since keys belong to root and the service's user")
+
+
+def _owner_of(settings: Config, given: str | None) -> str:
+    """Return the owner's connection string. Raises Invalid if there is none."""
+    from egressd.app import joining
+
+    file = joining.folder_of(settings) / OWNER_FILE
+    if given is not None:
+        return given
+    try:
+        return file.read_text("utf-8")
+    except OSError:
+        raise Invalid("--owner must be given: no egressd cluster init has noted one here") from None

@@ -11,7 +11,7 @@ from sqlalchemy.pool import NullPool
 
 from egressd.model.errors import Failed, Invalid
 
-NEWEST: Final = "p0002"
+NEWEST: Final = "p0003"
 """The schema's revision that this egressd uses (a test compares it with the migrations)."""
 CONNECT_S: Final = 3
 """Seconds that a connection may take to come about, for each address of the server."""
@@ -21,6 +21,8 @@ COMMIT that waits for a synchronous standby: see `database.SiteDatabase`."""
 
 _PARAMETERS: Final[dict[str, Any]] = {
     "application_name": "egressd",
+    # libpq's own default goes on without TLS; on a socket of this machine none is used.
+    "sslmode": "verify-full",
     "connect_timeout": CONNECT_S,
     # A server that is gone without a word is noticed within seconds, in a wait for an answer
     # (tcp_user_timeout, ms) and in silence (keepalives), see libpq's documentation, 34.1.2.
@@ -103,12 +105,8 @@ def check_server(connection: Connection, place: str) -> None:
         raise Failed(action, "it is read-only")
 
 
-def standing(connection: Connection, place: str) -> Standing:
-    """Return what the database says of the role that has logged in.
-
-    Raises Failed if the schema is not there, if it is another one than this egressd uses, or
-    if the role is no member's.
-    """
+def check_schema(connection: Connection, place: str) -> str:
+    """Return the schema. Raises Failed if it is not there, or another than this egressd uses."""
     action = f"use {place}"
     there = connection.execute(text("SELECT to_regclass('schema_reader') IS NOT NULL")).scalar_one()
     if not there:
@@ -120,6 +118,17 @@ def standing(connection: Connection, place: str) -> Standing:
         raise Failed(action, f"its schema {schema} is of a newer egressd: upgrade this one")
     if schema < NEWEST:
         raise Failed(action, f"its schema {schema} is older: run egressd cluster migrate")
+    return str(schema)
+
+
+def standing(connection: Connection, place: str) -> Standing:
+    """Return what the database says of the role that has logged in.
+
+    Raises Failed if the schema is not there, if it is another one than this egressd uses, or
+    if the role is no member's.
+    """
+    action = f"use {place}"
+    schema = check_schema(connection, place)
     found = connection.execute(
         text(
             "SELECT site.name, site.id, site.key_id, member.name, member.id"

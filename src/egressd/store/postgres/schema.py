@@ -31,17 +31,27 @@ def migrate(conninfo: str) -> None:
     # Imported here: a running service never migrates, and need not keep Alembic in memory.
     from egressd.store.migrating import Migrations
 
-    with _as_owner(conninfo, "migrate the site's database") as connection:
+    with as_owner(conninfo, "migrate the site's database") as connection:
         Migrations(SCRIPTS).upgrade(connection)
 
 
-def add_member(conninfo: str, *, site: str, key_id: str, member: str, role: str) -> None:
+def add_member(
+    conninfo: str,
+    *,
+    site: str,
+    key_id: str,
+    member: str,
+    role: str,
+    certificate: str = "",
+    device: str = "",
+) -> None:
     """Make the site, the member and the role that it logs in as, as far as they are not there.
 
-    Raises Failed if they are there and belong together otherwise.
+    `certificate` and `device` replace what the member had, unless they are empty. Raises Failed if
+    site, member and role are there and belong together otherwise.
     """
     action = f"add the member {member} to the site {site}"
-    with _as_owner(conninfo, action) as connection:
+    with as_owner(conninfo, action) as connection:
         number, key = connection.execute(
             text(
                 "INSERT INTO site (name, key_id) VALUES (:name, :key)"
@@ -61,7 +71,7 @@ def add_member(conninfo: str, *, site: str, key_id: str, member: str, role: str)
             {"role": role, "site": site, "member": member},
         ).all()
         if not found:
-            _create_role(connection, role)
+            create_role(connection, role)
             connection.execute(
                 text("INSERT INTO member (site, name, role_name) VALUES (:site, :name, :role)"),
                 {"site": number, "name": member, "role": role},
@@ -69,6 +79,12 @@ def add_member(conninfo: str, *, site: str, key_id: str, member: str, role: str)
         elif [tuple(row) for row in found] != [(site, member, role)]:
             where, who, its = found[0]
             raise Failed(action, f"the role {its} is that of the member {who} of the site {where}")
+        for column, value in (("certificate", certificate), ("device", device)):
+            if value:
+                connection.execute(
+                    text(f"UPDATE member SET {column} = :value WHERE role_name = :role"),  # noqa: S608 - ours
+                    {"value": value, "role": role},
+                )
 
 
 def revoke_member(conninfo: str, *, site: str, member: str) -> None:
@@ -78,7 +94,7 @@ def revoke_member(conninfo: str, *, site: str, member: str) -> None:
     for that. Raises Failed if there is no such member.
     """
     action = f"remove the member {member} from the site {site}"
-    with _as_owner(conninfo, action) as connection:
+    with as_owner(conninfo, action) as connection:
         role = connection.execute(
             text(
                 "UPDATE member SET is_revoked = true, is_ungated = false FROM site"
@@ -89,16 +105,27 @@ def revoke_member(conninfo: str, *, site: str, member: str) -> None:
         ).scalar_one_or_none()
         if role is None:
             raise Failed(action, "there is no such member")
-        driver_of(connection).execute(sql.SQL("ALTER ROLE {} NOLOGIN").format(sql.Identifier(role)))
+        forbid_login(connection, role)
     # After the commit: a connection that is ended before could be made anew.
-    with _as_owner(conninfo, action) as connection:
-        connection.execute(
-            text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = :role"),
-            {"role": role},
-        )
+    with as_owner(conninfo, action) as connection:
+        end_connections(connection, role)
 
 
-def _create_role(connection: Connection, role: str) -> None:
+def forbid_login(connection: Connection, role: str) -> None:
+    """Take a role's right to log in."""
+    driver_of(connection).execute(sql.SQL("ALTER ROLE {} NOLOGIN").format(sql.Identifier(role)))
+
+
+def end_connections(connection: Connection, role: str) -> None:
+    """End the connections of a role."""
+    connection.execute(
+        text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = :role"),
+        {"role": role},
+    )
+
+
+def create_role(connection: Connection, role: str) -> None:
+    """Make a role that may log in as a member, unless it is there."""
     there = connection.execute(
         text("SELECT 1 FROM pg_roles WHERE rolname = :role"), {"role": role}
     ).first()
@@ -111,8 +138,8 @@ def _create_role(connection: Connection, role: str) -> None:
 
 
 @contextmanager
-def _as_owner(conninfo: str, action: str) -> Iterator[Connection]:
-    """Yield a transaction that excludes every other owner's."""
+def as_owner(conninfo: str, action: str) -> Iterator[Connection]:
+    """Yield a transaction that excludes every other owner's. Raises Failed."""
     with reported(action):
         engine = engine_on(conninfo)
         with engine.connect() as connection, connection.begin():

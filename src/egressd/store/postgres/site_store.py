@@ -7,9 +7,11 @@ answers reads and makes backups while the site's database is away; a change need
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -25,6 +27,8 @@ from egressd.store.postgres.database import SiteDatabase
 log = structlog.get_logger()
 
 _SET, _CLEAR = b"1", b"0"
+GATE_MARK: Final = "site-gated"
+"""The file in the api's folder that is set while this box lets clients through by a lease only."""
 
 
 class DurableMark:
@@ -60,6 +64,29 @@ class DurableMark:
                 os.close(descriptor)
 
 
+class AdoptionMark:
+    """Records that this box's own configuration, as a backup has it, is given up for a site's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "adopts-site"
+
+    def put(self, backup: Path) -> None:
+        """Give up the configuration that the file `backup` has. Raises Failed."""
+        with reported(f"write {self.path}"):
+            with closing(
+                sqlite3.connect(f"{backup.absolute().as_uri()}?mode=ro", uri=True)
+            ) as file:
+                generation, revision = file.execute(
+                    "SELECT generation, revision FROM meta"
+                ).fetchone()
+            replace_durably(self.path, f"{generation} {revision}".encode())
+
+    def has(self, generation: str | None, revision: int) -> bool:
+        """True if the configuration of that generation and revision is given up. Raises Failed."""
+        with reported(f"read {self.path}"):
+            return self.path.exists() and (self.path.read_text() == f"{generation} {revision}")
+
+
 class SiteStore:
     """`SiteDatabase` with `Database` as its replica, behind the methods of both. Raises Failed."""
 
@@ -67,6 +94,7 @@ class SiteStore:
         self._site = site
         self._replica = replica
         self._mark = DurableMark(replica.path.with_name("replica-behind"))
+        self._adoption = AdoptionMark(replica.path.parent)
         self._has_started = False
         self._has_state = False
         """True once the state was read from the site's database."""
@@ -230,6 +258,8 @@ class SiteStore:
             await self._site.found(own, own_generation)
             generation = own_generation
         if own.revision and generation != own_generation:
+            if self._adoption.has(own_generation, own.revision):
+                return await self._site.load(), generation
             raise Failed(
                 "use the site's database",
                 "it holds another configuration than this box: to take the site's over, back this"

@@ -1,0 +1,460 @@
+"""Two boxes become one site by the command line, and each bad input leaves both as they were.
+
+The boxes are folders of this machine, each with a machine id of its own, and reach PostgreSQL by
+TCP with TLS, in a network namespace with nothing else in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from egressd.app import config
+from egressd.app.join_token import JoinToken
+from egressd.app.site import store_of
+from egressd.app.site_authority import SiteAuthority
+from egressd.model.desired import DesiredState
+from egressd.store.database import Database
+from egressd.store.postgres.connection import NEWEST
+from tests.store.rig import EVERYTHING, rules, write
+from tests.support import postgres
+from tests.support.device import eventually
+from tests.support.needs import Need
+from tests.support.netns import Namespace
+
+pytestmark = pytest.mark.lab
+
+RUN = "from egressd.cli import main; main()"
+MACHINE = 'mount --bind "$1" /etc/machine-id; shift; exec "$@"'
+WAIT_S = 60.0
+_NUMBERS = itertools.count(1)
+
+
+class Box:
+    """A box: its folders, and its command line."""
+
+    def __init__(self, folder: Path, network: Namespace, number: int) -> None:
+        folder.mkdir()
+        self.folder = folder
+        self.file = folder / "egressd.toml"
+        self._network = network
+        self._machine = folder / "machine-id"
+        self._machine.write_text(f"{number:032x}\n")
+        self.configure()
+
+    def configure(self, more: str = "", *, lan: str = "lan0") -> None:
+        """Write its configuration file."""
+        self.file.write_text(
+            f'[api]\nuser = "root"\n[data]\ndir = "{self.folder}"\n'
+            f'[lan]\ninterfaces = ["{lan}"]\n[wan]\ninterfaces = ["wan0"]\n{more}'
+        )
+
+    def clone(self, other: Box) -> None:
+        """Take the machine id of another box."""
+        self._machine.write_text(other._machine.read_text())
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "api"
+
+    @property
+    def settings(self) -> config.Config:
+        return config.load(self.file)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start ``egressd cluster`` with arguments."""
+        entered = [
+            "nsenter",
+            f"--net={self._network.path}",
+            "unshare",
+            "-m",
+            "sh",
+            "-c",
+            MACHINE,
+            "sh",
+        ]
+        command = [sys.executable, "-c", RUN, "cluster", *arguments, "--config", str(self.file)]
+        return subprocess.Popen(
+            [*entered, str(self._machine), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str) -> str:
+        """Return what a command says. Raises AssertionError with it if it fails."""
+        running = self.start(*arguments)
+        out, error = running.communicate()
+        if running.returncode:
+            raise AssertionError(f"{out}{error}")
+        return out + error
+
+    def refused(self, *arguments: str) -> str:
+        """Return what a command says that fails."""
+        with pytest.raises(AssertionError) as error:
+            self.run(*arguments)
+        return str(error.value)
+
+    def files(self) -> dict[str, bytes]:
+        """Return each of its files."""
+        return {
+            str(file.relative_to(self.folder)): file.read_bytes()
+            for file in self.folder.rglob("*")
+            if file.is_file() and not file.name.startswith("state.db-")
+        }
+
+
+class Rig:
+    """PostgreSQL, a box that has made a site there, and one that has not."""
+
+    def __init__(self, server: postgres.Server, folder: Path, network: Namespace) -> None:
+        self.server = server
+        self.folder = folder
+        self.network = network
+        self.a = Box(folder / "a", network, next(_NUMBERS))
+
+    def init(self) -> str:
+        """Make the site, which has everything."""
+        self.a.configure('[cluster]\nmember = "a"\n')
+        local = ("--local", "--socket", str(self.server.folder), "--address", "127.0.0.1")
+        said = self.a.run("init", *local, "--site", "home", "--write")
+        asyncio.run(self._found())
+        return said
+
+    async def _found(self) -> None:
+        store = store_of(self.a.settings)
+        await store.open()
+        await store.load()
+        await store.begin(EVERYTHING, 1)
+        await store.commit()
+        await store.close()
+
+    def box(self, name: str = "b") -> Box:
+        """Return a box that has not joined."""
+        made = Box(self.folder / f"box{next(_NUMBERS)}", self.network, next(_NUMBERS))
+        made.configure(f'[cluster]\nmember = "{name}"\n')
+        return made
+
+    @contextmanager
+    def invitation(self, *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+        """Yield a token, and the command that waits for the box."""
+        inviting = self.a.start("invite", *arguments)
+        assert inviting.stdout is not None
+        try:
+            words = inviting.stdout.readline().split()
+            assert words[:3] == ["egressd", "cluster", "join"], inviting.stderr
+            yield words[3], inviting
+        finally:
+            if inviting.poll() is None:
+                inviting.send_signal(signal.SIGINT)
+            inviting.communicate()
+
+    def query(self, statement: str) -> list[list[str]]:
+        """Ask the site's database as its owner."""
+        return self.server.query(statement, database="egressd")
+
+    def at_site(self) -> tuple[list[list[str]], list[list[str]]]:
+        """Return the site's members, and the roles there are."""
+        return (
+            self.query("SELECT name, role_name, is_revoked, device FROM member ORDER BY name"),
+            self.query("SELECT rolname, rolcanlogin FROM pg_roles ORDER BY rolname"),
+        )
+
+
+@pytest.fixture(scope="module")
+def made_rig(namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    with (
+        Namespace() as namespace,
+        postgres.server(namespace.path, "listen_addresses=127.0.0.1") as server,
+    ):
+        made = Rig(server, tmp_path_factory.mktemp("rig"), namespace)
+        made.init()
+        yield made
+
+
+@pytest.fixture
+def rig(need: Need, request: pytest.FixtureRequest) -> Iterator[Rig]:
+    """A site of one box; others that joined are removed after the test."""
+    need("the package postgresql", bool(postgres.PROGRAMS))
+    need("a machine id", Path("/etc/machine-id").exists())
+    made: Rig = request.getfixturevalue("made_rig")
+    yield made
+    made.query("DELETE FROM member WHERE name <> 'a'")
+
+
+def with_token(text: str, **changes: Any) -> str:
+    """Return a token that differs from another."""
+    return msgspec.structs.replace(JoinToken.read(text), **changes).text
+
+
+async def state_of(settings: config.Config) -> DesiredState:
+    store = store_of(settings)
+    await store.open()
+    state = await store.load()
+    problems = [*store.problems()]
+    await store.close()
+    assert not problems, problems
+    return state
+
+
+def sessions(rig: Rig, role: str) -> list[list[str]]:
+    return rig.query(
+        "SELECT version, client_dn FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)"
+        f" WHERE usename = '{role}'"
+    )
+
+
+async def write_own(folder: Path) -> DesiredState:
+    database = Database(folder)
+    await database.open()
+    await write(database, rules(3), 1)
+    state = await database.load()
+    await database.close()
+    return state
+
+
+def test_two_boxes_make_a_site(rig: Rig) -> None:
+    box = rig.box()
+    own = asyncio.run(write_own(box.data))
+    with rig.invitation() as (token, inviting):
+        before = box.files()
+        assert "--yes must be given" in box.refused("join", token)
+        assert box.files() == before
+        assert "wait" in box.run("join", token, "--write", "--yes")
+        assert inviting.wait(WAIT_S) == 0
+    (backup,) = box.folder.glob("before-site-*")
+    assert asyncio.run(Database(box.data).read_backup(backup)) == own
+    assert box.settings.cluster.site == "home"
+    assert "sslmode=verify-full" in box.settings.cluster.database
+    site = asyncio.run(state_of(rig.a.settings))
+    assert site == DesiredState().with_edits(EVERYTHING, 1)
+    assert rig.network.run_async(state_of, box.settings) == site
+    (member,) = (row for row in rig.query("SELECT name, role_name FROM member") if row[0] == "b")
+    dump = (box.data / "member.pem").read_text()
+    assert rig.query(f"SELECT certificate = '{dump}' FROM member WHERE name = 'b'") == [["t"]]
+
+    async def session() -> list[list[str]]:
+        store = store_of(box.settings)
+        await store.open()
+        await store.load()
+        seen = await asyncio.to_thread(sessions, rig, member[1])
+        await store.close()
+        return seen
+
+    (((version, name),),) = [rig.network.run_async(session)]
+    assert version.startswith("TLS")
+    assert name == f"/CN={member[1]}"
+    assert "was used, was withdrawn, or has expired" in rig.box("c").refused("join", token)
+
+
+def test_an_invitation_that_is_interrupted_leaves_nothing(rig: Rig) -> None:
+    before = rig.at_site()
+    with rig.invitation() as (token, inviting):
+        assert rig.at_site() != before
+        inviting.send_signal(signal.SIGINT)
+        inviting.wait(WAIT_S)
+        assert rig.at_site() == before
+        assert "was withdrawn" in rig.box().refused("join", token)
+
+
+def refuse_alike(rig: Rig, box: Box, fault: str, token: Callable[[str], str] = str) -> None:
+    """Check that a box cannot join for a reason, and that neither side has changed."""
+    before, site = box.files(), rig.at_site()
+    with rig.invitation() as (text, _):
+        said = box.refused("join", token(text))
+        assert fault in said
+        assert "Traceback" not in said
+    assert box.files() == before
+    assert rig.at_site() == site
+
+
+def test_a_box_with_other_interfaces_is_refused(rig: Rig) -> None:
+    box = rig.box()
+    box.configure(lan="eth7")
+    refuse_alike(rig, box, "[lan] is eth7 here, and lan0 at the site")
+
+
+def test_a_box_with_a_members_name_is_refused(rig: Rig) -> None:
+    refuse_alike(rig, rig.box("a"), "the site has a member of that name")
+    assert "has a member a already" in rig.a.refused("invite", "--member", "a")
+
+
+def test_a_copy_of_a_member_is_refused(rig: Rig) -> None:
+    box = rig.box()
+    box.clone(rig.a)
+    refuse_alike(rig, box, "it has the machine id of the member a")
+    other = rig.box()
+    other.data.mkdir()
+    shutil.copy(rig.a.data / "site-key", other.data)
+    refuse_alike(rig, other, "site-key is there, as on a member of a site")
+    member = rig.box()
+    member.configure('[cluster]\ndatabase = "host=/x"\nsite = "elsewhere"\n')
+    refuse_alike(rig, member, "this box is a member of the site elsewhere")
+
+
+def test_a_database_of_another_site_is_refused(rig: Rig) -> None:
+    rig.server.query("CREATE DATABASE other TEMPLATE egressd")
+    host = "host=127.0.0.1 dbname="
+    for name, fault in (("other", "the database of another site"), ("template1", "no tables")):
+        refuse_alike(rig, rig.box(), fault, partial(with_token, database=host + name))
+    rig.server.query("DROP DATABASE other")
+
+
+@pytest.mark.parametrize(
+    ("column", "fault"),
+    [
+        ("schema_reader SET min_reader = 'p9999'", "of a newer egressd: upgrade this one"),
+        ("alembic_version SET version_num = 'p0000'", "is older: run egressd cluster migrate"),
+    ],
+)
+def test_a_database_of_another_schema_is_refused(rig: Rig, column: str, fault: str) -> None:
+    with undone(rig):
+        rig.query(f"UPDATE {column}")
+        refuse_alike(rig, rig.box(), fault)
+
+
+@contextmanager
+def undone(rig: Rig) -> Iterator[None]:
+    (least,) = rig.query("SELECT min_reader FROM schema_reader")[0]
+    try:
+        yield
+    finally:
+        rig.query(f"UPDATE schema_reader SET min_reader = '{least}'")
+        rig.query(f"UPDATE alembic_version SET version_num = '{NEWEST}'")
+
+
+def test_a_read_only_database_is_refused(rig: Rig) -> None:
+    def read_only(text: str) -> str:
+        role = JoinToken.read(text).role
+        rig.query(f"ALTER ROLE {role} SET default_transaction_read_only = on")
+        return text
+
+    refuse_alike(rig, rig.box(), "it is read-only", read_only)
+
+
+def test_a_server_with_a_wrong_certificate_is_refused(rig: Rig) -> None:
+    other = SiteAuthority.make("home").der
+    changes: dict[str, Any]
+    for fault, changes in (
+        ("certificate verify failed", {"authority": other}),
+        ("does not match host name", {"database": "host=localhost dbname=egressd"}),
+        ("the site's certificate cannot be read", {"authority": b"x"}),
+    ):
+        refuse_alike(rig, rig.box(), fault, partial(with_token, **changes))
+
+
+def test_a_token_that_has_expired_is_refused(rig: Rig) -> None:
+    site = rig.at_site()
+    with rig.invitation() as (token, inviting):
+        role = JoinToken.read(token).role
+        rig.query("UPDATE invitation SET expires_at = now()")
+        rig.query(f"ALTER ROLE {role} VALID UNTIL '2020-01-01'")
+        assert "has expired" in rig.box().refused("join", token)
+        assert inviting.wait(WAIT_S) == 1
+    assert rig.at_site() == site
+    assert "TOKEN must be what" in rig.box().refused("join", token[:-9])
+
+
+async def far_away(port: int, seconds: float) -> None:
+    """Pass connections at a port on to PostgreSQL, with each answer late."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", 5432)
+        late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        clock = asyncio.get_running_loop().time
+
+        async def forward() -> None:
+            while part := await reader.read(1 << 16):
+                far_writer.write(part)
+            far_writer.close()
+
+        async def receive() -> None:
+            while part := await far_reader.read(1 << 16):
+                late.put_nowait((clock() + seconds, part))
+            late.put_nowait((clock(), b""))
+
+        async def give() -> None:
+            while True:
+                due, part = await late.get()
+                await asyncio.sleep(due - clock())
+                if not part:
+                    break
+                writer.write(part)
+            writer.close()
+
+        await asyncio.gather(forward(), receive(), give(), return_exceptions=True)
+
+    server = await asyncio.start_server(answer, "127.0.0.1", port)
+    await server.serve_forever()
+
+
+def test_a_database_that_is_too_far_away_is_refused(rig: Rig) -> None:
+    delay = rig.network.start_async(far_away, 7000, 1.1)
+    database = "host=127.0.0.1 port=7000 dbname=egressd"
+    refuse_alike(
+        rig,
+        rig.box(),
+        "it is too far away: a round trip takes 1.1 s, and a member needs less than 1 s",
+        partial(with_token, database=database),
+    )
+    delay.kill()
+
+
+@contextmanager
+def pooler(rig: Rig) -> Iterator[None]:
+    """Run PgBouncer in transaction mode before the site's database, with its certificate."""
+    account = pwd.getpwnam(postgres.USER)
+    folder = rig.server.folder  # which PostgreSQL's user can read
+    settings = folder / "pgbouncer.ini"
+    certificates = rig.server.folder / "data"
+    lines = {
+        "listen_addr": "127.0.0.1",
+        "listen_port": "6432",
+        "unix_socket_dir": "",
+        "pool_mode": "transaction",
+        "auth_type": "any",
+        "ignore_startup_parameters": "extra_float_digits,options",
+        "client_tls_sslmode": "require",
+        "client_tls_cert_file": certificates / "egressd-server.pem",
+        "client_tls_key_file": certificates / "egressd-server-key.pem",
+    }
+    settings.write_text(
+        f"[databases]\negressd = host={rig.server.folder} dbname=egressd user={postgres.OWNER}\n"
+        "[pgbouncer]\n" + "".join(f"{key} = {value}\n" for key, value in lines.items())
+    )
+    ids = (f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups")
+    argv = ["nsenter", f"--net={rig.network.path}", "setpriv", *ids, "pgbouncer", settings]
+    with (folder / "pooler-log").open("w") as log:
+        running = subprocess.Popen([*map(str, argv)], stdout=log, stderr=log, cwd="/")
+    try:
+        eventually(lambda: "process up" in (folder / "pooler-log").read_text(), WAIT_S)
+        yield
+    finally:
+        running.terminate()
+        running.wait()
+
+
+def test_a_pooler_in_between_is_refused(rig: Rig, need: Need) -> None:
+    need("the package pgbouncer", shutil.which("pgbouncer") is not None)
+    with pooler(rig):
+        database = "host=127.0.0.1 port=6432 dbname=egressd"
+        refuse_alike(
+            rig,
+            rig.box(),
+            "a pooler is in between: connect to PostgreSQL itself",
+            partial(with_token, database=database),
+        )
