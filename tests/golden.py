@@ -10,12 +10,13 @@ from typing import Final
 
 from egressd.planner import nft
 from egressd.store.preparation import NEWEST
-from tests.support import newest_schema, nft_reference
+from tests.support import newest_schema, nft_reference, pairs
 from tests.support.configurations import CONFIGURATIONS, LEASED
 from tests.support.disassembly import fast_path
 
 RULESETS: Final = Path(__file__).parent / "planner" / "golden"
 PROGRAMS: Final = Path(__file__).parent / "netd" / "golden"
+PAIRS: Final = Path(__file__).parent / "netd" / "cluster" / "golden"
 
 
 def files() -> dict[Path, str]:
@@ -26,6 +27,7 @@ def files() -> dict[Path, str]:
     return {
         **rulesets,
         **programs,
+        **{PAIRS / name: text for name, text in pairs.texts().items()},
         nft_reference.DOCUMENT: nft_reference.document(),
         NEWEST: newest_schema.text(),
     }

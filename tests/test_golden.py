@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.golden import PROGRAMS, RULESETS, files
+from tests.golden import PAIRS, PROGRAMS, RULESETS, files
 
 ROOT = Path(__file__).parents[1]
 FILES = {str(path.relative_to(ROOT)): text for path, text in files().items()}
@@ -22,5 +22,7 @@ def test_a_golden_file_equals_the_generated_text(name: str) -> None:
 
 
 def test_each_golden_file_is_generated() -> None:
-    there = {str(path.relative_to(ROOT)) for of in (RULESETS, PROGRAMS) for path in of.iterdir()}
+    there = {
+        str(path.relative_to(ROOT)) for of in (RULESETS, PROGRAMS, PAIRS) for path in of.iterdir()
+    }
     assert there <= FILES.keys()

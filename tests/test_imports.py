@@ -32,6 +32,10 @@ WINGS: dict[str, tuple[set[str], str]] = {
     "kernel": (set(), "an adapter does one thing, and knows neither plans nor other programs"),
     "engine": ({"system", "kernel"}, "workers know neither rules nor lines"),
     "lines": ({"system", "kernel"}, "a line is dialled regardless of its clients"),
+    "cluster": (
+        {"system", "kernel"},
+        "addresses and flows move regardless of rules, nodes and lines",
+    ),
     "ports": ({"engine"}, "it has the types of netd's parts, of the engine's the data too"),
     "dataplane": (
         {"kernel", "engine", "ports"},

@@ -1,0 +1,105 @@
+"""keepalived, which moves the shared addresses to the active box (VRRPv3, RFC 5798).
+
+One instance holds the addresses of LAN and WANs: they move together or not at all. Adverts are sent
+to the peer alone. The addresses stay on the interfaces themselves (``use_vmac`` would put them onto
+others, which no rule of the plan names), and clients hear of the move by gratuitous ARP.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from egressd.model.pair import Pair, PairRole
+
+CONFIGURATION: Final = "keepalived.conf"
+TRACK: Final = "lease.track"
+"""The file by which netd lets the box become active. See `track`."""
+FIFO: Final = "roles"
+"""The pipe that keepalived writes each change of role to."""
+
+INSTANCE: Final = "egressd"
+
+_PRIORITY: Final = 100
+"""The same on both boxes. 255 would ignore ``nopreempt``."""
+_FORBIDDEN: Final = -254
+"""The value of a track file that brings an instance into FAULT (keepalived.conf(5)). A lower
+priority would not do: with ``nopreempt``, the peer does not take over from it."""
+
+_ROLES: Final[dict[str, PairRole]] = {"MASTER": "active", "BACKUP": "standby", "FAULT": "fault"}
+
+
+def configuration(pair: Pair, folder: Path) -> str:
+    """Return keepalived's configuration, with its other files in `folder`."""
+    addresses = "".join(
+        f"    {address.with_prefixlen} dev {name}\n" for name, address in pair.shared.items()
+    )
+    return f"""\
+global_defs {{
+  router_id {INSTANCE}
+  vrrp_version 3
+  vrrp_check_unicast_src
+  vrrp_garp_master_repeat 3
+  vrrp_garp_master_delay 1
+  vrrp_garp_master_refresh 10
+  vrrp_notify_fifo "{folder / FIFO}"
+  enable_script_security
+}}
+vrrp_track_file lease {{
+  file "{folder / TRACK}"
+  weight 1
+}}
+vrrp_instance {INSTANCE} {{
+  state BACKUP
+  interface {pair.lan.interface}
+  virtual_router_id {pair.router_id}
+  priority {_PRIORITY}
+  advert_int {pair.advert_ms / 1000:g}
+  nopreempt
+  unicast_src_ip {pair.lan.own}
+  unicast_peer {{
+    {pair.lan.peer}
+  }}
+  track_interface {{
+    {pair.lan.interface}
+  }}
+  track_file {{
+    lease weight 1
+  }}
+  virtual_ipaddress {{
+{addresses}  }}
+}}
+"""
+
+
+def track(*, may_be_active: bool) -> str:
+    """Return the text of the track file."""
+    return f"{0 if may_be_active else _FORBIDDEN}\n"
+
+
+def command(folder: Path) -> list[str]:
+    """Return the command that runs keepalived in the foreground."""
+    return [
+        "/usr/sbin/keepalived",
+        "--dont-fork",
+        "--log-console",
+        "--vrrp",
+        "--use-file",
+        str(folder / CONFIGURATION),
+        "--pid",
+        str(folder / "keepalived.pid"),
+        "--vrrp_pid",
+        str(folder / "vrrp.pid"),
+    ]
+
+
+def role_of(line: str) -> PairRole | None:
+    """Return the role that a line of the pipe reports; None for other lines.
+
+    A line is ``INSTANCE "egressd" MASTER 100``. At its own end keepalived writes STOP, after which
+    the box cannot become active.
+    """
+    match line.split():
+        case ["INSTANCE", name, state, *_] if name.strip('"') == INSTANCE:
+            return "fault" if state == "STOP" else _ROLES.get(state)
+    return None
