@@ -133,7 +133,7 @@ async def test_metrics_of_each_line_target_and_interface(fresh_device: Device) -
         ("10.0.0.7", "Interface:gone0"),
     ):
         await device.answer("POST", "/rules", {"ip": ip, "target_node": target})
-    body = {"type": "l2tp", "server": "a.example", "username": "u", "password": "p"}
+    body: dict[str, Any] = {"type": "l2tp", "server": "a.example", "username": "u", "password": "p"}
     for name in ("l2tp_1", "l2tp_2", "l2tp_3"):
         await device.answer("POST", "/vpn-lines", body | {"name": name})
     body |= {"port": 1702, "secret": "s", "interface": "wan1", "comment": ""}

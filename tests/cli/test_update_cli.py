@@ -82,7 +82,7 @@ def test_a_file_must_be_a_package_of_egressd(tmp_path: Path) -> None:
     file.write_bytes(b"!<arch>\nhalf of it")
     with pytest.raises(Invalid, match="--unsigned"):
         update._from_file(file, unsigned=False)
-    with pytest.raises(Failed, match="dpkg-deb"):
+    with pytest.raises(Invalid, match="is no whole Debian package: dpkg-deb"):
         update._from_file(file, unsigned=True)
 
 
