@@ -77,6 +77,9 @@ class Box:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start ``egressd cluster`` with arguments."""
         entered = [
+            # A shell that runs the tests in the background has them ignore SIGINT (POSIX sh, 2.11).
+            "env",
+            "--default-signal=INT",
             "nsenter",
             f"--net={self._network.path}",
             "unshare",
@@ -161,7 +164,10 @@ class Rig:
         finally:
             if inviting.poll() is None:
                 inviting.send_signal(signal.SIGINT)
-            inviting.communicate()
+            try:
+                inviting.communicate(timeout=WAIT_S)
+            finally:
+                inviting.kill()
 
     def query(self, statement: str) -> list[list[str]]:
         """Ask the site's database as its owner."""
