@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from egressd.netd.kernel import uapi
@@ -68,15 +68,8 @@ def dump(kernel: NetlinkSocket, family: bytes, name: str) -> Iterator[RawElement
 
 def get(kernel: NetlinkSocket, family: bytes, name: str, key: bytes) -> RawElement | None:
     """Return one element; None if it doesn't exist. Raises NetlinkError."""
-    wanted = nest(uapi.NFTA_SET_ELEM_LIST_ELEMENTS, nest(uapi.NFTA_LIST_ELEM, _key(key)))
-    try:
-        (body,) = kernel.request(_GET_ELEMENT, _set(family, name) + wanted)
-    except NetlinkError as error:
-        if error.errno != errno.ENOENT:
-            raise
-        return None
-    (element,) = _elements(body)
-    return RawElement(*_picker().pick(element))
+    element = _found(kernel, family, name, key)
+    return None if element is None else RawElement(*_picker().pick(element))
 
 
 def swap(
@@ -95,13 +88,7 @@ def swap(
     gone = [nest(uapi.NFTA_LIST_ELEM, _key(key)) for key in stale]
     new = [nest(uapi.NFTA_LIST_ELEM, _key(key), _data(value)) for key, value in fresh.items()]
     changes = ((_DELETE_ELEMENT, 0, gone), (_NEW_ELEMENT, uapi.NLM_F_CREATE, new))
-    requests = [
-        (kind, flags, _set(family, name) + nest(uapi.NFTA_SET_ELEM_LIST_ELEMENTS, *elements))
-        for kind, flags, elements in changes
-        if elements
-    ]
-    if requests:
-        kernel.transact(uapi.NFNL_SUBSYS_NFTABLES, requests)
+    _transact(kernel, family, name, changes)
 
 
 def replace_timed(
@@ -130,27 +117,46 @@ def replace_timed(
         (_DELETE_ELEMENT, 0, old),
         (_NEW_ELEMENT, uapi.NLM_F_CREATE, new),
     )
-    requests = [
-        (kind, flags, _set(family, name) + nest(uapi.NFTA_SET_ELEM_LIST_ELEMENTS, *elements))
-        for kind, flags, elements in changes
-        if elements
-    ]
-    kernel.transact(uapi.NFNL_SUBSYS_NFTABLES, requests)
+    _transact(kernel, family, name, changes)
 
 
 def expires_in_ms(kernel: NetlinkSocket, family: bytes, name: str, key: bytes) -> int:
     """Return the milliseconds until an element expires; 0 if it does not exist, or never does.
     Raises NetlinkError.
     """
+    element = _found(kernel, family, name, key)
+    if element is None:
+        return 0
+    return int.from_bytes(attributes(element, 0).get(uapi.NFTA_SET_ELEM_EXPIRATION, b""), "big")
+
+
+def _found(kernel: NetlinkSocket, family: bytes, name: str, key: bytes) -> bytes | None:
+    """Return one element as the kernel writes it; None if it does not exist."""
     wanted = nest(uapi.NFTA_SET_ELEM_LIST_ELEMENTS, nest(uapi.NFTA_LIST_ELEM, _key(key)))
     try:
         (body,) = kernel.request(_GET_ELEMENT, _set(family, name) + wanted)
     except NetlinkError as error:
         if error.errno != errno.ENOENT:
             raise
-        return 0
+        return None
     (element,) = _elements(body)
-    return int.from_bytes(attributes(element, 0).get(uapi.NFTA_SET_ELEM_EXPIRATION, b""), "big")
+    return element
+
+
+def _transact(
+    kernel: NetlinkSocket,
+    family: bytes,
+    name: str,
+    changes: Iterable[tuple[int, int, Sequence[bytes]]],
+) -> None:
+    """Make changes of a set, each a message's kind, its flags and elements, in one transaction."""
+    requests = [
+        (kind, flags, _set(family, name) + nest(uapi.NFTA_SET_ELEM_LIST_ELEMENTS, *elements))
+        for kind, flags, elements in changes
+        if elements
+    ]
+    if requests:
+        kernel.transact(uapi.NFNL_SUBSYS_NFTABLES, requests)
 
 
 def _elements(body: bytes) -> Iterator[bytes]:
