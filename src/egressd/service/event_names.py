@@ -12,7 +12,7 @@ from egressd.model.messages import Event
 from egressd.model.names import GROUP_PREFIX
 from egressd.model.wording import Sentence
 
-_KEY: Final = re.compile(r"\b(node|group):(\d+)\b")
+_KEY: Final = re.compile(r"\b(?:node|group):\d+\b")
 """The pattern of keys that `planner.compile` makes."""
 
 
@@ -22,12 +22,7 @@ def named(event: Event, state: DesiredState) -> Event:
     """
 
     def name(found: re.Match[str]) -> str:
-        kind, number = found[1], int(found[2])
-        if kind == "node":
-            node = state.nodes.get(number)
-            return found[0] if node is None else node.name
-        groups = (n for n, i in state.numbers.items() if i == number and n.startswith(GROUP_PREFIX))
-        return next(groups, found[0])
+        return instance_name(found[0], state)
 
     def words(value: object) -> object:
         match value:
@@ -50,10 +45,14 @@ def named(event: Event, state: DesiredState) -> Event:
 
 def instance_name(key: str, state: DesiredState) -> str:
     """Return the operator's name for what an engine instance serves; its key if there is none."""
-    kind, _, number = key.partition(":")
-    if not number.isdecimal():
+    kind, _, digits = key.partition(":")
+    if not digits.isdecimal():
         return key
-    node = state.nodes.get(int(number)) if kind == "node" else None
-    service = state.services.get(int(number)) if kind == "service" else None
+    number = int(digits)
+    if kind == "group":
+        groups = (n for n, i in state.numbers.items() if i == number and n.startswith(GROUP_PREFIX))
+        return next(groups, key)
+    node = state.nodes.get(number) if kind == "node" else None
+    service = state.services.get(number) if kind == "service" else None
     found = node or service
     return key if found is None else found.name
