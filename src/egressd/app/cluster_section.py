@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import tomllib
 from dataclasses import replace
 from pathlib import Path
-from tempfile import mkstemp
 from typing import Final
 
 from egressd.app import config
 from egressd.app.config import Cluster
 from egressd.model.errors import Failed, Invalid
-from egressd.store.files import move_durably
+from egressd.store.files import rewrite_durably
 
 _HEADER: Final = re.compile(r"\s*\[.*\]\s*(#.*)?\Z")
 _OURS: Final = re.compile(r"\s*\[\s*cluster\s*\]\s*(#.*)?\Z")
@@ -67,22 +65,8 @@ def write_section(path: Path, cluster: Cluster | None) -> None:
     with the file as it was.
     """
     file = path.resolve()
-    action = f"write {file}"
     try:
-        status = file.stat() if file.exists() else None
-        made = with_section("" if status is None else file.read_text("utf-8"), cluster)
-        descriptor, name = mkstemp(dir=file.parent, prefix=f"{file.name}.")
-        try:
-            with open(descriptor, "w", encoding="utf-8") as fresh:
-                if status is not None:
-                    os.fchown(descriptor, status.st_uid, status.st_gid)
-                os.fchmod(descriptor, _NEW_MODE if status is None else status.st_mode & 0o7777)
-                fresh.write(made)
-                fresh.flush()
-                os.fsync(descriptor)
-            move_durably(Path(name), file)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        made = with_section(file.read_text("utf-8") if file.exists() else "", cluster)
+        rewrite_durably(file, made.encode(), new_mode=_NEW_MODE)
     except OSError as error:
-        raise Failed(action, str(error)) from error
+        raise Failed(f"write {file}", str(error)) from error

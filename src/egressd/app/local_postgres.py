@@ -18,7 +18,7 @@ from psycopg import sql
 from egressd.app.site_authority import SiteAuthority
 from egressd.model.errors import Failed
 from egressd.store.connection import reported
-from egressd.store.files import move_durably, replace_durably
+from egressd.store.files import replace_durably, rewrite_durably
 from egressd.store.postgres.invitations import GUESTS
 from egressd.store.postgres.schema import GROUP
 
@@ -35,6 +35,8 @@ _RELOAD_S: Final = 10.0
 _LOOK_S: Final = 0.1
 _OLDEST: Final = 150000
 """The oldest version that is supported, as PostgreSQL numbers it."""
+_MODE: Final = 0o640
+"""The mode of Debian's ``pg_hba.conf``."""
 _BEGIN, _END = "# BEGIN egressd cluster init", "# END egressd cluster init"
 _MAP: Final = "egressd"
 """The name of the map from users of this machine to roles."""
@@ -96,7 +98,7 @@ class LocalPostgres:
         before = self._rewrite(hba, _hba_lines())
         wrong = self._query("SELECT line_number, error FROM pg_hba_file_rules WHERE error <> ''")
         if wrong:
-            self._replace(hba, before)
+            _replace(hba, before)
             raise Failed(_ACTION, f"line {wrong[0][0]} of {hba}: {wrong[0][1]}")
         listened = settings["listen_addresses"]
         named = [each.strip() for each in listened.split(",") if each.strip()]
@@ -181,17 +183,13 @@ class LocalPostgres:
                 kept.append(line)
             is_ours = is_ours and line.strip() != _END
         # The first line that fits decides (PostgreSQL's documentation, 21.1).
-        self._replace(file, "\n".join([_BEGIN, *lines, _END, ""]) + "".join(kept))
+        _replace(file, "\n".join([_BEGIN, *lines, _END, ""]) + "".join(kept))
         return before
 
-    def _replace(self, file: Path, text: str) -> None:
-        with reported(f"write {file}"):
-            status = file.stat()
-            fresh = file.with_name(f"{file.name}.egressd")
-            replace_durably(fresh, text.encode())
-            os.chown(fresh, status.st_uid, status.st_gid)
-            fresh.chmod(status.st_mode & 0o7777)
-            move_durably(fresh, file)
+
+def _replace(file: Path, text: str) -> None:
+    with reported(f"write {file}"):
+        rewrite_durably(file, text.encode(), new_mode=_MODE)
 
 
 def _hba_lines() -> list[str]:

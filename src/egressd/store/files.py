@@ -45,11 +45,35 @@ def create_private(path: Path) -> int:
 def replace_durably(path: Path, content: bytes) -> None:
     """Put `content` at `path`: write, fsync, rename, fsync the folder. Raises OSError."""
     fresh = path.with_name(path.name + ".new")
-    with open(create_private(fresh), "wb") as file:
+    _fill(create_private(fresh), content)
+    move_durably(fresh, path)
+
+
+def rewrite_durably(path: Path, content: bytes, *, new_mode: int) -> None:
+    """Put `content` at `path` as `replace_durably` does, in a file of another program or of an
+    operator: it keeps its owner and mode. `new_mode` is that of one that was not there. Raises
+    OSError, with nothing left behind.
+    """
+    status = path.stat() if path.exists() else None
+    fresh = path.with_name(path.name + ".new")
+    descriptor = create_private(fresh)
+    try:
+        if status is not None:
+            os.fchown(descriptor, status.st_uid, status.st_gid)
+        os.fchmod(descriptor, new_mode if status is None else status.st_mode & 0o7777)
+        _fill(descriptor, content)
+        move_durably(fresh, path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def _fill(descriptor: int, content: bytes) -> None:
+    """Write a new file, durably, and close its descriptor."""
+    with open(descriptor, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    move_durably(fresh, path)
 
 
 def move_durably(source: Path, target: Path) -> None:
