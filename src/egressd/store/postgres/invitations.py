@@ -26,7 +26,14 @@ from egressd.store.postgres.connection import (
     driver_of,
     engine_on,
 )
-from egressd.store.postgres.schema import as_owner, create_role, end_connections, forbid_login
+from egressd.store.postgres.schema import (
+    as_owner,
+    create_role,
+    end_connections,
+    forbid_login,
+    has_role,
+    revoke,
+)
 
 GUESTS: Final = "egressd_guest"
 """The role that every guest's role belongs to."""
@@ -308,14 +315,7 @@ def _withdraw(connection: Connection, role: str) -> None:
     _drop(connection, role)
     if ended is None or ended.member is None or ended.outcome == JOINED:
         return
-    made = connection.execute(
-        text(
-            "UPDATE member SET is_revoked = true, is_ungated = false WHERE id = :id"
-            " RETURNING role_name"
-        ),
-        {"id": ended.member},
-    ).scalar_one()
-    forbid_login(connection, made)
+    made = revoke(connection, ended.member)
     gone = connection.execute(
         text(
             "DELETE FROM member WHERE id = :id"
@@ -330,8 +330,7 @@ def _withdraw(connection: Connection, role: str) -> None:
 
 def _drop(connection: Connection, role: str) -> None:
     """Remove a role that has nothing in the database."""
-    there = text("SELECT FROM pg_roles WHERE rolname = :role")
-    if connection.execute(there, {"role": role}).first() is None:
+    if not has_role(connection, role):
         return
     forbid_login(connection, role)
     end_connections(connection, role)

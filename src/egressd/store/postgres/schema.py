@@ -95,20 +95,40 @@ def revoke_member(conninfo: str, *, site: str, member: str) -> None:
     """
     action = f"remove the member {member} from the site {site}"
     with as_owner(conninfo, action) as connection:
-        role = connection.execute(
+        number = connection.execute(
             text(
-                "UPDATE member SET is_revoked = true, is_ungated = false FROM site"
-                " WHERE site.id = member.site AND site.name = :site AND member.name = :member"
-                " RETURNING role_name"
+                "SELECT member.id FROM member JOIN site ON site.id = member.site"
+                " WHERE site.name = :site AND member.name = :member"
             ),
             {"site": site, "member": member},
         ).scalar_one_or_none()
-        if role is None:
+        if number is None:
             raise Failed(action, "there is no such member")
-        forbid_login(connection, role)
+        role = revoke(connection, number)
     # After the commit: a connection that is ended before could be made anew.
     with as_owner(conninfo, action) as connection:
         end_connections(connection, role)
+
+
+def revoke(connection: Connection, member: int) -> str:
+    """Take a member's right to its site, and return its role, whose connections stay."""
+    role = connection.execute(
+        text(
+            "UPDATE member SET is_revoked = true, is_ungated = false WHERE id = :id"
+            " RETURNING role_name"
+        ),
+        {"id": member},
+    ).scalar_one()
+    forbid_login(connection, role)
+    return str(role)
+
+
+def has_role(connection: Connection, role: str) -> bool:
+    """True if the server has the role."""
+    found = connection.execute(
+        text("SELECT FROM pg_roles WHERE rolname = :role"), {"role": role}
+    ).first()
+    return found is not None
 
 
 def forbid_login(connection: Connection, role: str) -> None:
@@ -126,12 +146,9 @@ def end_connections(connection: Connection, role: str) -> None:
 
 def create_role(connection: Connection, role: str) -> None:
     """Make a role that may log in as a member, unless it is there."""
-    there = connection.execute(
-        text("SELECT 1 FROM pg_roles WHERE rolname = :role"), {"role": role}
-    ).first()
     name, group = sql.Identifier(role), sql.Identifier(GROUP)
     statements = [sql.SQL("GRANT {} TO {}").format(group, name)]
-    if there is None:
+    if not has_role(connection, role):
         statements.insert(0, sql.SQL("CREATE ROLE {} LOGIN").format(name))
     for statement in statements:
         driver_of(connection).execute(statement)
