@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -177,7 +177,6 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         ),
         timed_backups=backups.seen,
         own_findings=partial(machine_check.of_configuration, settings, is_running=True),
-        is_leased=lambda: member is not None and member.is_leased,
         site=member,
     )
     token = ApiToken(settings.api_data)
@@ -217,16 +216,15 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         trial_calls.open()
     cases.services.backups.tidy()
     await console.open()
-    background = [
-        _attended(netd.run(), "netd client ended", end),
-        _attended(_follow(resolvers, cases, store), "resolver watch ended", end),
-        _attended(backups.follow(news.notify), "backup watch ended", end),
-        *(
-            _attended(each.run(cases.ledger), "site membership ended", end)
-            for each in (member,)
-            if each is not None
-        ),
-    ]
+    background = _all_attended(
+        {
+            "netd client ended": netd.run(),
+            "resolver watch ended": _follow(resolvers, cases, store),
+            "backup watch ended": backups.follow(news.notify),
+            "site membership ended": None if member is None else member.run(cases.ledger),
+        },
+        end,
+    )
     listeners = _listeners(sockets, settings.api_data)
     log.info("api ready", listen=str(settings.api.listen), revision=cases.ledger.revision)
     _started(settings)
@@ -262,6 +260,13 @@ def _listeners(sockets: list[socket.socket], folder: Path) -> list[server.ApiLis
         log.error("HTTPS is disabled", error=str(error))
         encrypted = server.ApiListener(secure, is_shut=True)
     return [server.ApiListener(plain), server.ApiListener(local_socket.listen(folder)), encrypted]
+
+
+def _all_attended(
+    works: Mapping[str, Coroutine[Any, Any, None] | None], end: Callable[[], None]
+) -> list[asyncio.Task[None]]:
+    """Run each of `works` that there is, by the loss that its end is, as `_attended` does."""
+    return [_attended(work, loss, end) for loss, work in works.items() if work is not None]
 
 
 def _attended(

@@ -63,12 +63,12 @@ class UseCases:
         own_problems: Callable[[], Iterable[Sentence]],
         timed_backups: Callable[[], TimedBackups | None],
         own_findings: Callable[[], Sequence[MachineFinding]],
-        is_leased: Callable[[], bool] = lambda: False,
         site: SitePort | None = None,
     ) -> None:
-        """`is_leased`: True while the device is one of several members of a site. Once that
-        changes, `Ledger.resync` is due.
-        """
+        """`site`: this device as a member of a site; None for a device of its own."""
+
+        def is_leased() -> bool:
+            return site is not None and site.is_leased
 
         def has_line_dns() -> bool:
             return licensing.grants().line_dns

@@ -117,6 +117,13 @@ class SitePort(Protocol):
     """This box as a member of a site, for the ledger."""
 
     @property
+    def is_leased(self) -> bool:
+        """True if the plan is to be one that needs a lease. Once that changes, `Ledger.resync` is
+        due.
+        """
+        ...
+
+    @property
     def has_lease(self) -> bool:
         """True if clients may be let through, as far as the site decides."""
         ...
