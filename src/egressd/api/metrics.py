@@ -87,8 +87,8 @@ class DeviceMetrics:
         self._targets_failing.set(seen.counts.failing_targets)
         self._problems.set(len(seen.problems))
         self._sources_refused.set(len({each.source for each in seen.reached if each.source}))
-        further = "".join((*_optional_samples(seen), *_refused_samples(seen.refused))).encode()
-        return generate_latest(self._registry) + further + (of_rules or b"")
+        refused = "".join(_refused_samples(seen.refused)).encode()
+        return generate_latest(self._registry) + refused + (of_rules or b"")
 
     async def _of_rules(self) -> bytes | None:
         """The samples of rules; None without netd, as of a target that is down."""
@@ -97,24 +97,6 @@ class DeviceMetrics:
         except EgressdError:
             return None
         return "".join(_rule_samples(counted)).encode()
-
-
-def _optional_samples(seen: Overview) -> Iterator[str]:
-    """The gauges in Prometheus' text form that are absent while their figure is unknown, or while
-    no timed backups are set up: a zero in its place would raise alerts.
-    """
-    if seen.tracked_max:
-        name = "egressd_connection_table_limit"
-        yield f"# HELP {name} Entries that the kernel's connection table may have\n"
-        yield f"# TYPE {name} gauge\n{name} {seen.tracked_max}\n"
-    if seen.timed_backups is not None:
-        made = seen.timed_backups.last_success
-        name = "egressd_timed_backup_failing"
-        yield f"# HELP {name} Whether timed backups fail, or are not made\n"
-        yield f"# TYPE {name} gauge\n{name} {int(bool(seen.timed_backups.problem))}\n"
-        name = "egressd_timed_backup_last_success_timestamp_seconds"
-        yield f"# HELP {name} Unix time of the last timed backup that was made; 0 for none\n"
-        yield f"# TYPE {name} gauge\n{name} {utc_seconds(made) if made else 0}\n"
 
 
 def _refused_samples(refused: Mapping[str, int]) -> Iterator[str]:
@@ -148,7 +130,7 @@ def _rule_samples(counted: Mapping[str, RuleCount]) -> Iterator[str]:
 
 
 class SeenParts(Collector):
-    """The parts of the device that an overview has seen, each a series by its name.
+    """Series of an overview that come and go: the parts of the device by name, and other figures.
 
     The library writes these: names are operators' text, and it escapes them.
     """
@@ -185,6 +167,24 @@ def _seen_families(seen: Overview, *, is_netd_there: bool) -> Iterator[Metric]:
         exchanged.add_metric((each.name, each.role, "received"), each.received)
         exchanged.add_metric((each.name, each.role, "sent"), each.sent)
     yield exchanged
+    # These are absent while they are not known: a zero in their place would raise alerts.
+    if seen.tracked_max:
+        yield GaugeMetricFamily(
+            "egressd_connection_table_limit",
+            "Entries that the kernel's connection table may have",
+            value=seen.tracked_max,
+        )
+    if (timed := seen.timed_backups) is not None:
+        yield GaugeMetricFamily(
+            "egressd_timed_backup_failing",
+            "Whether timed backups fail, or are not made",
+            value=int(bool(timed.problem)),
+        )
+        yield GaugeMetricFamily(
+            "egressd_timed_backup_last_success_timestamp_seconds",
+            "Unix time of the last timed backup that was made; 0 for none",
+            value=utc_seconds(timed.last_success) if timed.last_success else 0,
+        )
 
 
 def _by_name(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
