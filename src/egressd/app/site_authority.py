@@ -2,6 +2,7 @@
 
 PostgreSQL takes a member's certificate in place of a password: its common name is the member's
 role (PostgreSQL's documentation, 21.12). Members know the database by its host names and addresses.
+A member is shut out by its role, not by its certificate, which is valid for ten years.
 """
 
 from __future__ import annotations
@@ -10,22 +11,18 @@ import datetime
 from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from egressd.app.x509_parts import begun, named, pem_of
 from egressd.model.errors import Failed, Invalid
 from egressd.store.files import replace_durably
 
-VALID_DAYS: Final = 3650
-"""Days that certificates are valid. A member is shut out by its role, not by its certificate."""
 CERTIFICATE, KEY = "site-ca.pem", "site-ca-key.pem"
 """File names in the authority's folder."""
-_VALID_FROM = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-"""The start of a certificate's validity, even by a clock that has not received the time."""
 
 
 class SiteAuthority:
@@ -40,7 +37,7 @@ class SiteAuthority:
         """Return a new authority."""
         key = ec.generate_private_key(ec.SECP256R1())
         # X.509 has room for 64 characters.
-        name = _name(f"egressd {site}"[:64])
+        name = named(f"egressd {site}"[:64])
         built = (
             _builder(name, name, key.public_key(), key.public_key())
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -60,7 +57,7 @@ class SiteAuthority:
             if site and not (folder / CERTIFICATE).exists():
                 made = cls.make(site)
                 # The certificate is last: a half-made authority is made again.
-                replace_durably(folder / KEY, _pem_of(made._key))
+                replace_durably(folder / KEY, pem_of(made._key))
                 replace_durably(folder / CERTIFICATE, made.pem)
             certificate = x509.load_pem_x509_certificate((folder / CERTIFICATE).read_bytes())
             key = serialization.load_pem_private_key((folder / KEY).read_bytes(), None)
@@ -90,11 +87,11 @@ class SiteAuthority:
         key = ec.generate_private_key(ec.SECP256R1())
         known = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
         built = (
-            self._builder(_name("egressd database"), key.public_key(), is_server=True)
+            self._builder(named("egressd database"), key.public_key(), is_server=True)
             .add_extension(known, critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        return built.public_bytes(serialization.Encoding.PEM), _pem_of(key)
+        return built.public_bytes(serialization.Encoding.PEM), pem_of(key)
 
     def member(self, request: str, role: str) -> str:
         """Return the certificate, in PEM, of the member that makes a request, for its role.
@@ -110,7 +107,7 @@ class SiteAuthority:
         key = asked.public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey):
             raise Invalid("the request's key must be on an elliptic curve")
-        built = self._builder(_name(role), key, is_server=False).sign(self._key, hashes.SHA256())
+        built = self._builder(named(role), key, is_server=False).sign(self._key, hashes.SHA256())
         return built.public_bytes(serialization.Encoding.PEM).decode()
 
     def _builder(
@@ -131,7 +128,7 @@ def new_request() -> tuple[bytes, str]:
     # The site's authority names the certificate.
     asked = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
     request = asked.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-    return _pem_of(key), request.decode()
+    return pem_of(key), request.decode()
 
 
 def pem_of_der(der: bytes) -> bytes:
@@ -180,15 +177,8 @@ def _builder(
     key: ec.EllipticCurvePublicKey,
     issuers_key: ec.EllipticCurvePublicKey,
 ) -> x509.CertificateBuilder:
-    now = max(datetime.datetime.now(datetime.UTC), _VALID_FROM)
     return (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(_VALID_FROM)
-        .not_valid_after(now + datetime.timedelta(days=VALID_DAYS))
+        begun(name, issuer, key, datetime.datetime.now(datetime.UTC))
         # Strict verifiers, such as Python's own from 3.13 on, want both.
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         .add_extension(
@@ -209,12 +199,3 @@ def _usage(*, is_authority: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
-
-
-def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
-
-
-def _pem_of(key: ec.EllipticCurvePrivateKey) -> bytes:
-    form = serialization.PrivateFormat.PKCS8
-    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
