@@ -1,4 +1,4 @@
-"""The present surroundings of the device: its own addresses, and the networks of its LANs."""
+"""The present surroundings of the device: its addresses, its LANs and WANs, and their networks."""
 
 from __future__ import annotations
 
@@ -27,3 +27,12 @@ def look_around(roles: InterfaceRoles, domains: Iterable[str]) -> ServerSurround
     return ServerSurroundings(
         own=frozenset(own), networks=(*networks, *networks6), domains=tuple(domains)
     )
+
+
+def roles_of(roles: InterfaceRoles) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of this box's LANs and WANs, each in order. Raises Failed."""
+    try:
+        topology = discover(network.facts(), roles)
+    except OSError as error:
+        raise Failed("see this device's interfaces", str(error)) from error
+    return tuple(sorted(topology.lans)), tuple(sorted(topology.wans))

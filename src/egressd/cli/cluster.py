@@ -88,7 +88,7 @@ def init(
     """
     from dataclasses import replace
 
-    from egressd.app import accounts, config, joining, site
+    from egressd.app import accounts, config, member_files, site
     from egressd.app.cluster_section import section_of, write_section
     from egressd.app.local_postgres import OWNER, SOCKETS, LocalPostgres
     from egressd.app.site_authority import SiteAuthority
@@ -116,16 +116,16 @@ def init(
     must_restart = False
     user = accounts.account(settings.api.user)
     prepare_directory(settings.api_data, (user.pw_uid, user.pw_gid))
-    folder = joining.folder_of(settings)
+    folder = member_files.folder_of(settings)
     prepare_directory(folder)
     key = site.ensure_site_key(settings)
     authority = SiteAuthority.of_folder(folder, settings.cluster.site)
-    certificate = joining.own_certificate(settings, authority, role)
+    certificate = member_files.own_certificate(settings, authority, role)
     if is_local:
         server, must_restart = database.set_up(
             authority, addresses, role=role, user=settings.api.user
         )
-        replace_durably(folder / joining.SERVER_CERTIFICATE, server)
+        replace_durably(folder / member_files.SERVER_CERTIFICATE, server)
         owner = database.conninfo(OWNER)
     owner = _owner_of(settings, owner)
     schema.migrate(owner)
@@ -184,7 +184,7 @@ def invite(member: str, addresses: tuple[str, ...], owner: str | None, path: Pat
     Give the token to `egressd cluster join` on the other box. It is used once. It is
     all that a box needs to join, so pass it on over SSH.
     """
-    from egressd.app import config, joining, site
+    from egressd.app import config, inviting, site
 
     settings = config.load(path)
     site.require_site(settings)
@@ -194,10 +194,10 @@ def invite(member: str, addresses: tuple[str, ...], owner: str | None, path: Pat
         click.echo("on the other box, within 15 minutes:", err=True)
         click.echo(f"egressd cluster join {token}")
 
-    joined = joining.invite(
+    joined = inviting.invite(
         settings,
         _owner_of(settings, owner),
-        database=joining.public_conninfo(settings, addresses),
+        database=inviting.public_conninfo(settings, addresses),
         member=member,
         announce=announce,
     )
@@ -262,9 +262,9 @@ def _require_root(action: str) -> None:
 
 def _owner_of(settings: Config, given: str | None) -> str:
     """Return the owner's connection string. Raises Invalid if there is none."""
-    from egressd.app import joining
+    from egressd.app import member_files
 
-    file = joining.folder_of(settings) / OWNER_FILE
+    file = member_files.folder_of(settings) / OWNER_FILE
     if given is not None:
         return given
     try:
