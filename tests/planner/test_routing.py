@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
+import pytest
+from msgspec.structs import replace
+
 from egressd.model.device import InterfaceRoles
 from egressd.model.facts import Facts, ForeignRule, Interface, Route
 from egressd.model.plan import Egress
@@ -104,6 +107,42 @@ def test_in_one_arm_use_the_only_address_leaves_by_its_own_gateway() -> None:
 
 def test_a_missing_wan_has_no_rule() -> None:
     assert "198.51.100.7" not in tables_by_source(routing(facts(without="wan2")))
+
+
+AUTOMATIC = InterfaceRoles(lan=("lan0",))
+
+
+@pytest.mark.parametrize(
+    ("roles", "name"),
+    [(ROLES, "other0"), (AUTOMATIC, "other0"), (AUTOMATIC, "wan2")],
+    ids=["configured-renamed", "renamed", "without-default-route"],
+)
+def test_packets_of_a_former_wan_leave_by_its_interface_only(
+    roles: InterfaceRoles, name: str
+) -> None:
+    """Past fault: the kernel's resets from a renamed WAN's address left by another WAN."""
+    machine = facts(without="wan2")
+    near, behind = IPv4Network("198.51.100.0/24"), IPv4Network("10.8.0.0/16")
+    machine = replace(
+        machine,
+        interfaces={**machine.interfaces, name: interface(name, "198.51.100.7/24")},
+        routes=(
+            *(route for route in machine.routes if route.interface != "wan2"),
+            Route(destination=near, interface=name),
+            Route(destination=behind, interface=name, gateway=IPv4Address("198.51.100.9")),
+        ),
+    )
+    topology = discover(facts(), roles)
+    for _ in range(2):
+        topology = discover(machine, roles, topology)
+    found = desired({}, facts=machine, topology=topology, roles=roles, engine_uid=ENGINE_UID)
+    table = tables_by_source(found)["198.51.100.7"]
+    assert {str(r) for r in found.routes if r.table == table and r.destination.version == 4} == {
+        f"{near} dev {name} table {table}",
+        f"{behind} via 198.51.100.9 dev {name} table {table}",
+        f"unreachable default table {table} metric 4294967295",
+    }
+    assert name in topology.seen_wans
 
 
 def ways(found: Routing, destination: str) -> set[str]:

@@ -120,4 +120,5 @@ def watched(lab: Lab, targets: Mapping[int, str]) -> Iterator[Watch]:
             for sender in watch.senders.values():
                 sender.stop()
         assert sum(sender.sent for sender in watch.senders.values()) > 10, "nothing was sent"
-        assert watch.leaks() == []
+        leaks = watch.leaks()
+        assert not leaks, "\n".join(leaks)

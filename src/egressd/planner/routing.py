@@ -39,7 +39,16 @@ from egressd.planner.registry import (
     TABLE_TPROXY,
     egress_table,
 )
-from egressd.planner.topology import Topology, connected, inbound, interface_mark, uplink, uplinks6
+from egressd.planner.topology import (
+    Topology,
+    connected,
+    former,
+    inbound,
+    interface_mark,
+    routed,
+    uplink,
+    uplinks6,
+)
 
 _ANYWHERE = IPv4Network("0.0.0.0/0")
 _ANYWHERE6 = IPv6Network("::/0")
@@ -91,7 +100,8 @@ def desired(
         inner.append(RouteEntry(table=TABLE_LAN, destination=network, device=name, gateway=gateway))
     routes += inner
     answers = inbound(topology)
-    rules += _source_rules({**egresses, **answers}, topology)
+    left = {name: egress for name, egress in former(topology).items() if name not in egresses}
+    rules += _source_rules({**left, **egresses, **answers}, topology)
     tables = [(PRIORITY_EGRESS, *item) for item in egresses.items()]
     tables += [(PRIORITY_ANSWER, *item) for item in answers.items()]
     for priority, name, egress in tables:
@@ -116,7 +126,14 @@ def desired(
                 table=table,
             )
         )
-    for egress_name, egress in answers.items():
+    for name, egress in left.items():
+        table = egress_table(egress.number)
+        routes += _beneath([_ANYWHERE], table)
+        routes += [
+            RouteEntry(table=table, destination=r.destination, device=name, gateway=r.gateway)
+            for r in routed(name, facts)
+        ]
+    for egress_name, egress in {**left, **answers}.items():
         routes += _ways6(egress_name, egress_table(egress.number), facts)
     routes += _inner6(facts, topology)
     for name, egress in egresses.items():
@@ -194,7 +211,8 @@ def _beneath(networks: Iterable[IPv4Network | IPv6Network], table: int) -> list[
 
 def _source_rules(egresses: Mapping[str, Egress], topology: Topology) -> Iterator[PolicyRule]:
     """Yield the rules that keep this machine's own packets (answers, resets, ICMP errors, packets
-    of lines' daemons) on the interface that has their source address, independent of nftables.
+    of lines' daemons) on the interface that has their source address, independent of nftables. An
+    interface that was a WAN keeps its packets, too.
 
     Its table ends with ``unreachable``: they leave by that interface or not at all.
     """

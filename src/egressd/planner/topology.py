@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 import msgspec
 
 from egressd.model.device import InterfaceRoles
-from egressd.model.facts import Facts, Interface, Route6
+from egressd.model.facts import Facts, Interface, Route, Route6
 from egressd.model.plan import Egress
 from egressd.planner.registry import (
     HELPER_INTERFACES,
@@ -61,7 +61,8 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     parent's."""
     wans: tuple[str, ...] = ()
     seen_wans: tuple[str, ...] = ()
-    """All WANs ever seen, in the order of their numbers: see `inbound`."""
+    """All WANs ever seen, in the order of their numbers (see `inbound`), those under another name
+    too."""
     local: tuple[str, ...] = ()
     """Interfaces of networks that are neither LAN nor WAN: containers, virtual machines, clients of
     a VPN server. egressd leaves hosts without a rule there alone."""
@@ -210,6 +211,8 @@ def discover(facts: Facts, roles: InterfaceRoles, before: Topology | None = None
     known_roles = {*lans, *wans, *before.seen_wans}
     widest = max((present[name].mtu for name in lans if name in present), default=0)
     own = (a.ip for i in present.values() if not i.is_loopback for a in i.addresses)
+    outer_addresses = tuple(_outer_addresses(present, lans, wans))
+    renamed = _renamed(outer_addresses, before)
     return Topology(
         lans=lans,
         lan_networks=tuple(networks),
@@ -220,7 +223,7 @@ def discover(facts: Facts, roles: InterfaceRoles, before: Topology | None = None
             if lower in lans and lower != upper
         ),
         wans=wans,
-        seen_wans=_seen(before.seen_wans, wans),
+        seen_wans=_seen(before.seen_wans, (*wans, *renamed)),
         local=local,
         local_networks=tuple(_local_networks(local, facts, [network for _, network in networks])),
         multicast=roles.multicast,
@@ -242,7 +245,7 @@ def discover(facts: Facts, roles: InterfaceRoles, before: Topology | None = None
         routers6=tuple((n, each) for n, each in roles.gateways6.items() if n in lans and n in wans),
         narrow=tuple(name for name, i in present.items() if i.mtu < widest and name not in lans),
         router_addresses=tuple(dict.fromkeys(own)),
-        outer_addresses=tuple(_outer_addresses(present, lans, wans)),
+        outer_addresses=outer_addresses,
     )
 
 
@@ -265,6 +268,13 @@ def uplink(name: str, facts: Facts, roles: InterfaceRoles) -> Uplink:
         if candidates:
             gateway = min(candidates, key=lambda r: r.metric).gateway
     return Uplink(interface=name, gateway=gateway, has_route=gateway is not None)
+
+
+def routed(name: str, facts: Facts) -> Iterator[Route]:
+    """Yield the main table's routes by interface `name`, except default routes."""
+    for route in facts.routes:
+        if route.interface == name and route.destination != _DEFAULT:
+            yield route
 
 
 def connected(name: str, facts: Facts) -> tuple[IPv4Network, ...]:
@@ -314,9 +324,24 @@ def inbound(topology: Topology) -> dict[str, Egress]:
     It keeps its number independent of other WANs and of rules that name it, because connections
     bear it.
     """
+    numbered = _numbered(topology)
+    return {name: numbered[name] for name in topology.wans}
+
+
+def former(topology: Topology) -> dict[str, Egress]:
+    """Return for each interface that was a WAN and has an address, but is none now, the egress of
+    packets from its addresses.
+
+    The WAN was renamed, or lost its default route. Far ends continue to send to its addresses, and
+    the main table would answer by another WAN.
+    """
+    addressed = {name for name, _ in topology.outer_addresses} - {*topology.wans}
+    return {name: egress for name, egress in _numbered(topology).items() if name in addressed}
+
+
+def _numbered(topology: Topology) -> dict[str, Egress]:
     seen = _seen(topology.seen_wans, topology.wans)
-    numbers = {name: inbound_number(place) for place, name in enumerate(seen)}
-    return {name: Egress(number=numbers[name]) for name in topology.wans}
+    return {name: Egress(number=inbound_number(place)) for place, name in enumerate(seen)}
 
 
 def _seen(before: tuple[str, ...], wans: tuple[str, ...]) -> tuple[str, ...]:
@@ -379,6 +404,14 @@ def _outer_addresses(
             if address not in taken:
                 taken.add(address)
                 yield interface.name, address
+
+
+def _renamed(
+    outer: Iterable[tuple[str, IPv4Address | IPv6Address]], before: Topology
+) -> tuple[str, ...]:
+    """Return the interfaces with an address that a WAN had before."""
+    had = {address for name, address in before.outer_addresses if name in before.seen_wans}
+    return tuple(dict.fromkeys(name for name, address in outer if address in had))
 
 
 def _own(interface: Interface) -> tuple[IPv4Address | IPv6Address, ...]:
