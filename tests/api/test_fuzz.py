@@ -75,7 +75,7 @@ schema = schemathesis.openapi.from_asgi("/ops/openapi.json", device.app).exclude
 
 
 @schema.parametrize()
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 def test_the_api_behaves_as_its_document_describes(case: Case[Any]) -> None:
     # Each case meets the same device, so that no case is refused because of an earlier one.
     asyncio.run(device.become(SEED))
@@ -99,6 +99,5 @@ TestSequences = Caller.TestCase
 TestSequences.settings = settings(
     max_examples=5,
     stateful_step_count=8,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from egressd.formats.amounts import port_ranges
@@ -69,7 +69,6 @@ def test_every_protocol_has_a_reader() -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@settings(deadline=None)
 @given(data=st.data(), name=names)
 def test_other_programs_read_the_same_node_from_an_exported_link(
     protocol: str, data: st.DataObject, name: str

@@ -9,7 +9,7 @@ from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from egressd.formats import rows as rows_module
@@ -99,7 +99,6 @@ def test_base64_inside_base64_is_not_decoded() -> None:
     assert reason.startswith("in line 1 of what it encodes: type must be one of")
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(FEED.split("\n")[:3]), min_size=1, max_size=6), st.data())
 def test_links_may_be_separated_by_anything(links: list[str], data: st.DataObject) -> None:
     parts = st.sampled_from(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from egressd.formats.config_json import read_config
@@ -42,7 +42,6 @@ def imported(text: str) -> list[NodeDraft]:
 
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@settings(deadline=None)
 @given(data=st.data())
 def test_clash_entries_are_read_back(protocol: str, writer: str, data: st.DataObject) -> None:
     configs = data.draw(st.lists(CONFIGS[protocol], min_size=1, max_size=2))
@@ -55,7 +54,6 @@ def test_clash_entries_are_read_back(protocol: str, writer: str, data: st.DataOb
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@settings(deadline=None)
 @given(data=st.data())
 def test_sing_box_outbounds_are_read_back(protocol: str, data: st.DataObject) -> None:
     config: dict[str, Any] = data.draw(CONFIGS[protocol])

@@ -18,7 +18,7 @@ from egressd.planner.compile import compile_plan
 from tests.support.random_edits import LOCALLY, RESOLVERS, Author, steps
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.lists(steps, min_size=1, max_size=4), max_size=6),
     st.sampled_from((RESOLVERS, LOCALLY)),
@@ -57,7 +57,7 @@ def test_a_member_of_a_site_is_leased_before_and_after_each_change() -> None:
 
 
 @given(st.lists(steps, max_size=8))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_indexes_after_edits_equal_those_of_a_state_loaded_whole(change: list[Any]) -> None:
     author = Author(DesiredState())
     for verb, positional, keyword in change:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from egressd.formats.config_json import read_config
@@ -134,7 +134,6 @@ def test_every_field_is_generated(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@settings(deadline=None)
 @given(data=st.data())
 @pytest.mark.slow
 def test_exactly_the_reported_fields_leave_the_engine_options_unchanged(

@@ -275,7 +275,7 @@ free_text = st.text(max_size=24).filter(lambda text: not has_control_characters(
 awkward = free_text | st.text(alphabet="%;=\\/?#[]{}:@ aé0F", max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     protocol=st.sampled_from(["vmess", "vless", "trojan"]),
     network=st.sampled_from(["ws", "httpupgrade", "grpc"]),
@@ -297,7 +297,7 @@ def test_accepted_transports_start(
         assert engine_problem(options_of(build(node(protocol, config)))) == ""
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     path=awkward,
     host=st.sampled_from(["", "a.example", "2001:db8::1"]),

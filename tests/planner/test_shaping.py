@@ -6,7 +6,7 @@ import re
 from ipaddress import IPv4Address, IPv4Network
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from egressd.model.plan import Limit
@@ -81,7 +81,6 @@ def verdict(sets: Elements, direction: Direction, address: IPv4Address) -> str:
     return "free"
 
 
-@settings(deadline=None)
 @given(limit_tables())
 def test_the_most_specific_rule_applies(limits: dict[str, Limit]) -> None:
     classes = classes_of(limits)
@@ -98,7 +97,6 @@ def test_the_most_specific_rule_applies(limits: dict[str, Limit]) -> None:
             assert verdict(sets, direction, address) == expected
 
 
-@settings(deadline=None)
 @given(limit_tables(), limit_tables())
 def test_an_update_turns_one_table_into_the_other(
     before: dict[str, Limit], after: dict[str, Limit]

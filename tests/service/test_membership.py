@@ -337,7 +337,7 @@ class Sites(RuleBasedStateMachine):
 
 
 TestSites = Sites.TestCase
-TestSites.settings = settings(max_examples=200, stateful_step_count=25, deadline=None)
+TestSites.settings = settings(max_examples=200, stateful_step_count=25)
 
 
 def test_silence_is_longer_than_a_lease_by_any_clock() -> None:

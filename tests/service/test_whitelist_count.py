@@ -23,7 +23,7 @@ LISTED, OTHERS = ("", "192.0.2.1", "DIRECT"), ("", "192.0.2.2", "DIRECT")
 """Whitelists: domains, addresses, target."""
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.lists(steps, min_size=1, max_size=4), max_size=6))
 def test_p1_listed_traffic_that_changes_has_another_epoch(changes: list[list[Any]]) -> None:
     state = DesiredState()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv4Network
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from egressd.netd.kernel.address_ranges import RangeMap, Ranges
@@ -16,7 +16,6 @@ spans = st.tuples(st.integers(0, 300), st.integers(0, 300)).map(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(spans, max_size=6))
 def test_an_address_is_contained_if_in_one_of_the_ranges(
     parts: list[tuple[IPv4Address, IPv4Address]],
@@ -66,7 +65,6 @@ def test_clipping_keeps_the_parts_inside_the_ranges() -> None:
     assert list(Ranges([]).clip(["0.0.0.0/0", "10.1.0.7"])) == []
 
 
-@settings(deadline=None)
 @given(st.lists(spans, max_size=4), st.lists(spans, max_size=4))
 def test_clipping_gives_the_intersection(
     parts: list[tuple[IPv4Address, IPv4Address]], others: list[tuple[IPv4Address, IPv4Address]]
@@ -92,7 +90,6 @@ def pieces(ends: dict[int, int]) -> dict[str, int]:
     return table
 
 
-@settings(deadline=None)
 @given(cuts, cuts)
 def test_maps_return_values_of_ranges_and_their_differences(
     before: dict[int, int], after: dict[int, int]

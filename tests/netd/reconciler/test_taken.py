@@ -39,7 +39,7 @@ def taken(plan: Plan) -> Plan:
     return asked.plan
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.lists(steps, min_size=1, max_size=4), max_size=4),
     st.sampled_from((RESOLVERS, LOCALLY)),
@@ -68,7 +68,7 @@ def test_every_kind_of_node_is_accepted(protocol: str, config: dict[str, Any]) -
     assert taken(plan) == plan
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     accepted=st.sampled_from(ACCEPTED),
     field=st.sampled_from(("password", "username", "sni", "obfs-password", "alpn")),
