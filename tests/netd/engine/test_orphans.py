@@ -68,6 +68,32 @@ async def test_known_workers_and_those_of_other_namespaces_are_not_ended(
             assert elsewhere.run(orphans.end, launch.is_worker) == []
 
 
+END = """
+from egressd.netd.engine import launch
+from egressd.netd.system import orphans
+print(*orphans.end(launch.is_worker))
+"""
+
+
+def ended_without_the_right_to_trace() -> list[str]:
+    """End workers as netd's unit does; return their pids."""
+    argv = ["setpriv", "--bounding-set=-sys_ptrace", sys.executable, "-c", END]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
+
+
+@pytest.mark.usefixtures("inside")
+async def test_workers_elsewhere_are_spared_without_the_right_to_trace(run_dir: Path) -> None:
+    """Past fault: without it netd compared control groups. It ended workers of other namespaces in
+    its own group, and none of its own namespace in a group of their own, as systemd gives them.
+    """
+    pid = await leave(run_dir)
+    with Namespace() as elsewhere:
+        assert elsewhere.run(ended_without_the_right_to_trace) == []
+    assert is_alive(pid)
+    assert str(pid) in ended_without_the_right_to_trace()
+    assert not is_alive(pid)
+
+
 def test_a_process_with_the_arguments_of_a_worker_is_not_ended(
     tmp_path: Path, namespace: Namespace
 ) -> None:

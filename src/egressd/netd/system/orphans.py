@@ -12,12 +12,13 @@ import os
 import select
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 _END_MS: Final = 5000
 """Milliseconds that a process has after SIGKILL to end and free its ports."""
+_SELF: Final = Path("/proc/self")
+_OF_NAMESPACE: Final = "net/dev"
 
 
 def end(is_stray: Callable[[Path], bool]) -> list[int]:
@@ -36,15 +37,12 @@ def _found(is_stray: Callable[[Path], bool]) -> Iterator[int]:
 
 
 def _is_here(process: Path) -> bool:
+    # Each namespace has its own files there (proc_pid_net(5)). To see them takes no right to trace
+    # the process (ptrace(2)), as to see ns/net does; netd's unit lacks that right.
     try:
-        return (process / "ns/net").stat().st_ino == Path("/proc/self/ns/net").stat().st_ino
-    except PermissionError:
-        # netd's unit may not see the namespaces of other users (ptrace(2)), and has its own cgroup.
-        with suppress(OSError):
-            return (process / "cgroup").read_bytes() == Path("/proc/self/cgroup").read_bytes()
+        return (process / _OF_NAMESPACE).stat().st_ino == (_SELF / _OF_NAMESPACE).stat().st_ino
     except OSError:
-        pass
-    return False
+        return False
 
 
 def _kill(pid: int, is_stray: Callable[[Path], bool]) -> bool:
