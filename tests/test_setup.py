@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import IO
 
 import pytest
 
@@ -204,3 +206,46 @@ def test_without_a_root_file_system_ci_fails_and_others_skip(
     told = capsys.readouterr().err.splitlines()[-1]
     assert told.startswith(f"other-release: {'failed' if ci else 'skipped'}, with no root: ")
     assert [*tmp_path.iterdir()] == []
+
+
+def test_unit_tests_of_the_other_release_run_beside_its_other_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = load("other-release")
+    both = threading.Barrier(2)
+
+    def enter(root: Path, command: str, *, output: IO[str]) -> int:
+        if command in (other.STEPS["unit"], other.STEPS["demo"]):
+            both.wait()
+        output.write(f"ran {command}\n")
+        return 0
+
+    monkeypatch.setattr(other, "enter", enter)
+    assert other.run_steps(tmp_path, ["unit", "demo", "leaks"], tmp_path) == 0
+    printed = capsys.readouterr()
+    for step in ("unit", "demo", "leaks"):
+        assert f"ran {other.STEPS[step]}\n" in printed.out
+        assert f"{step} on {tmp_path.name}: passed" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("ended", "status"),
+    [
+        ({}, 0),
+        ({"leaks": 1}, 1),
+        ({"tests/lab/test_roles.py": 1}, 1),
+        ({"demo": 1}, 2),
+        ({"unit": 1, "demo": 1}, 2),
+        ({"unit": 4}, 2),
+        ({"unit": -9, "leaks": 1}, 2),
+    ],
+)
+def test_failed_tests_of_the_other_release_have_a_status_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: dict[str, int], status: int
+) -> None:
+    """CI repeats failed tests, and neither other checks nor tests that did not come to an end."""
+    other = load("other-release")
+    by_command = {other.command_of(step): code for step, code in ended.items()}
+    monkeypatch.setattr(other, "enter", lambda _, command, output: by_command.get(command, 0))
+    steps = ["unit", "demo", "leaks", "tests/lab/test_roles.py"]
+    assert other.run_steps(tmp_path, steps, tmp_path) == status
