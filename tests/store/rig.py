@@ -11,6 +11,7 @@ from pathlib import Path
 
 from egressd.model.desired import Edit
 from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
+from egressd.store import schema
 from egressd.store.database import Database
 from egressd.store.postgres.database import SiteDatabase
 from egressd.store.postgres.schema import add_member, migrate
@@ -22,6 +23,12 @@ from tests.support.postgres import MEMBER, OWNER, Server
 OpenDatabase = Callable[[Path], AbstractAsyncContextManager[Database]]
 EditsOf = Callable[[int], list[Edit]]
 
+_RESTORED = (
+    "change",
+    "edit_batch",
+    *(table.name for table in schema.metadata.sorted_tables if table not in schema.PRIVATE),
+)
+"""The tables with the state of a site and its log; none refers to an earlier one."""
 SECRETS = ("node-password", "line-password", "line-secret", "proxy-password")
 """The secrets in `EVERYTHING`."""
 NODE = Node(
@@ -144,6 +151,27 @@ class Site:
         owner = self.server.conninfo(OWNER)
         add_member(owner, site=self.name, key_id=self.seal.key_id, member="b", role=other.role)
         return other
+
+    def save(self) -> None:
+        """Keep a copy of the site's state and its log, for `restore`."""
+        self.server.query("DROP SCHEMA IF EXISTS saved CASCADE; CREATE SCHEMA saved")
+        for table in _RESTORED:
+            self.server.query(f"CREATE TABLE saved.{table} AS {self._rows(table)}")
+
+    def restore(self) -> None:
+        """Bring the site back to what `save` has kept, as an older copy of the database would."""
+        statements = [
+            *(f"DELETE FROM {table} WHERE site = {self._id}" for table in _RESTORED),
+            *(f"INSERT INTO {table} TABLE saved.{table}" for table in reversed(_RESTORED)),
+        ]
+        self.server.query(f"BEGIN; {'; '.join(statements)}; COMMIT")
+
+    @property
+    def _id(self) -> str:
+        return f"(SELECT id FROM site WHERE name = '{self.name}')"
+
+    def _rows(self, table: str) -> str:
+        return f"SELECT * FROM {table} WHERE site = {self._id}"
 
     def link(self, conninfo: str = "") -> SiteLink:
         """Return the member's link to the others, not connected."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,7 +11,7 @@ import pytest
 
 from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed
-from egressd.model.site import MemberSeen, SiteReading
+from egressd.model.site import MemberSeen, SiteReading, StatePoint
 from egressd.store import edit_log
 from egressd.store.postgres.database import SiteDatabase
 from egressd.store.postgres.schema import revoke_member
@@ -32,6 +33,12 @@ async def pair(site: Site) -> AsyncIterator[tuple[SiteDatabase, SiteLink, SiteLi
         await each.close()
 
 
+def point(database: SiteDatabase) -> StatePoint:
+    """Return the state that `database` has read or written last."""
+    assert database.point is not None
+    return database.point
+
+
 def named(reading: SiteReading, name: str) -> MemberSeen:
     (seen,) = [seen for seen in reading.members if seen.name == name]
     return seen
@@ -39,11 +46,12 @@ def named(reading: SiteReading, name: str) -> MemberSeen:
 
 async def test_a_member_beats_once_it_has_joined(site: Site) -> None:
     async with pair(site) as (database, mine, others):
-        assert not (await mine.beat(0, "")).is_beaten
+        first = point(database)
+        assert not (await mine.beat(first, "")).is_beaten
         await write(database, rules(1), 1)
-        assert await mine.join(0, "") == 1
+        assert await mine.join(first, "") == 1
         before = named(await others.read(), "a")
-        assert (await mine.beat(1, "active")).is_beaten
+        assert (await mine.beat(point(database), "active")).is_beaten
         reading = await others.read()
         after = named(reading, "a")
         assert (reading.head, reading.me) == (1, named(reading, "b").id)
@@ -57,44 +65,76 @@ async def test_a_member_beats_once_it_has_joined(site: Site) -> None:
 
 
 async def test_a_silent_member_is_fenced_unless_it_has_beaten(site: Site) -> None:
-    async with pair(site) as (_, mine, others):
-        await mine.join(0, "")
+    async with pair(site) as (database, mine, others):
+        await mine.join(point(database), "")
         seen = named(await others.read(), "a")
-        await mine.beat(0, "")
+        await mine.beat(point(database), "")
         await others.fence_quiet(seen.id, seen.n or 0)
-        assert (await mine.beat(0, "")).is_beaten
+        assert (await mine.beat(point(database), "")).is_beaten
         seen = named(await others.read(), "a")
         await others.fence_quiet(seen.id, seen.n or 0)
         assert named(await others.read(), "a").is_fenced
-        assert not (await mine.beat(0, "")).is_beaten
-        await mine.join(0, "")
-        assert (await mine.beat(0, "")).is_beaten
+        assert not (await mine.beat(point(database), "")).is_beaten
+        await mine.join(point(database), "")
+        assert (await mine.beat(point(database), "")).is_beaten
 
 
 async def test_a_late_member_is_fenced_unless_it_has_the_change(site: Site) -> None:
-    async with pair(site) as (_, mine, others):
-        await mine.join(3, "")
+    async with pair(site) as (database, mine, others):
+        await write(database, rules(1), 1)
+        await mine.join(point(database), "")
         seen = named(await others.read(), "a")
-        await others.fence_late(seen.id, 3)
-        assert (await mine.beat(3, "")).is_beaten
-        await others.fence_late(seen.id, 4)
-        assert not (await mine.beat(3, "")).is_beaten
+        await others.fence_late(seen.id, 1)
+        assert (await mine.beat(point(database), "")).is_beaten
+        await others.fence_late(seen.id, 2)
+        assert not (await mine.beat(point(database), "")).is_beaten
+
+
+async def test_a_member_of_another_history_neither_joins_nor_beats(site: Site) -> None:
+    async with pair(site) as (database, mine, others):
+        await write(database, rules(1), 1)
+        site.save()
+        await write(database, rules(1, start=2), 2)
+        old = point(database)
+        await mine.join(old, "")
+        assert named(await others.read(), "a").applied == 2
+        site.restore()
+        other = site.database()
+        await other.open()
+        await other.load()
+        for start in (3, 4):
+            reading = await mine.beat(old, "")
+            assert (reading.is_beaten, reading.is_in_log) == (False, False)
+            assert named(reading, "a").applied == -1
+            with pytest.raises(Failed, match="its history is another one"):
+                await mine.join(old, "")
+            await write(other, rules(1, start=start), start - 1)
+        await others.fence_late(reading.me, 3)
+        assert named(await others.read(), "a").is_fenced
+        await mine.join(point(other), "")
+        assert (await mine.beat(point(other), "")).is_beaten
+        await other.close()
 
 
 async def test_an_acknowledgement_never_falls(site: Site) -> None:
-    async with pair(site) as (_, mine, others):
-        await mine.join(1, "")
-        await mine.acknowledge(5, ())
-        await mine.beat(2, "")
-        await mine.acknowledge(4, ("late",))
+    async with pair(site) as (database, mine, others):
+        points = [point(database)]
+        for revision in (1, 2):
+            await write(database, rules(1, start=revision), revision)
+            points.append(point(database))
+        await mine.join(points[0], "")
+        await mine.acknowledge(points[2], ())
+        await mine.beat(points[0], "")
+        await mine.acknowledge(points[1], ("late",))
         seen = named(await others.read(), "a")
-        assert (seen.applied, seen.blocked) == (5, ())
+        assert (seen.applied, seen.blocked) == (2, ())
 
 
 async def test_a_join_waits_for_a_change_that_is_under_way(site: Site) -> None:
     async with pair(site) as (database, mine, others):
+        first = point(database)
         await database.begin(rules(1), 1)
-        joining = asyncio.create_task(others.join(0, ""))
+        joining = asyncio.create_task(others.join(first, ""))
         waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
         while not await asyncio.to_thread(site.server.query, waiting):
             assert not joining.done()
@@ -105,27 +145,27 @@ async def test_a_join_waits_for_a_change_that_is_under_way(site: Site) -> None:
 
 
 async def test_after_a_crash_of_the_server_a_member_joins_anew(site: Site) -> None:
-    async with pair(site) as (_, mine, others):
-        await mine.join(0, "")
+    async with pair(site) as (database, mine, others):
+        await mine.join(point(database), "")
         await asyncio.to_thread(site.server.kill)
         await asyncio.to_thread(site.server.start)
         with pytest.raises(Failed):
-            await mine.beat(0, "")
-        assert not (await mine.beat(0, "")).is_beaten
+            await mine.beat(point(database), "")
+        assert not (await mine.beat(point(database), "")).is_beaten
         assert named(await others.read(), "a").n is None
-        await mine.join(0, "")
-        assert (await mine.beat(0, "")).is_beaten
+        await mine.join(point(database), "")
+        assert (await mine.beat(point(database), "")).is_beaten
 
 
 async def test_a_member_notices_another_box_in_its_place(site: Site) -> None:
-    async with pair(site) as (_, mine, _others):
-        await mine.join(0, "")
+    async with pair(site) as (database, mine, _others):
+        await mine.join(point(database), "")
         clone = site.link()
-        await clone.join(0, "")
+        await clone.join(point(database), "")
         for _ in range(2):
             with pytest.raises(Failed, match="another box is this member"):
-                await mine.beat(0, "")
-        assert (await clone.beat(0, "")).is_beaten
+                await mine.beat(point(database), "")
+        assert (await clone.beat(point(database), "")).is_beaten
         await clone.close()
 
 
@@ -149,5 +189,5 @@ async def test_only_a_single_member_opens_its_gate(site: Site) -> None:
 async def test_a_site_without_a_state_is_not_joined(site: Site) -> None:
     link = site.link()
     with pytest.raises(Failed, match="no state yet"):
-        await link.join(0, "")
+        await link.join(StatePoint(0, str(uuid.uuid4())), "")
     await link.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from egressd.model.desired import DesiredState, Edit
@@ -12,7 +13,9 @@ from egressd.model.errors import Failed
 from egressd.model.nouns import Settings
 from egressd.store import edit_log
 from egressd.store.postgres.database import SiteDatabase
+from egressd.store.postgres.schema import migrate
 from tests.store.rig import EVERYTHING, SECRETS, OpenDatabase, Site, rules, write
+from tests.support.postgres import OWNER
 
 pytestmark = pytest.mark.slow
 
@@ -49,13 +52,18 @@ def test_edits_are_read_back_from_their_bytes() -> None:
 async def test_each_change_is_in_the_log(site: Site) -> None:
     database, other = await founded(site), site.second().database()
     await other.open()
+    assert await other.entries_after(0) is None  # it has not read the state that they lead from
+    state = await other.load()
     await write(database, EVERYTHING, 1)
+    state = followed(state, await other.entries_after(0))
     await write(other, rules(2, start=10), 2)
+    state = state.with_edits(rules(2, start=10), 2)
+    entries = await database.entries_after(1)
+    assert [entry.revision for entry in entries or ()] == [2]
     await write(database, [Edit("nodes", 7, None)], 3)
+    state = followed(state, await other.entries_after(2))
     for reader in (database, other):
-        state = await reader.load()
-        assert followed(EMPTY, await reader.entries_after(0)) == state
-        assert [entry.revision for entry in await reader.entries_after(1) or ()] == [2, 3]
+        assert await reader.load() == state
         assert await reader.entries_after(3) == []
         await reader.close()
 
@@ -65,42 +73,116 @@ async def test_a_rolled_back_change_is_in_no_log(site: Site) -> None:
     await database.begin(rules(1), 1)
     await database.rollback()
     assert await database.entries_after(0) == []
+    await write(database, rules(1), 1)
     await database.close()
+
+
+async def reader_of(site: Site) -> SiteDatabase:
+    """Return a database that has read the site's state of now."""
+    reader = site.database()
+    await reader.open()
+    await reader.load()
+    return reader
 
 
 async def test_a_log_that_was_pruned_is_not_followed(site: Site) -> None:
     database, link = await founded(site), site.link()
+    readers = [await reader_of(site)]
     for revision in (1, 2, 3):
         await write(database, rules(1, start=revision), revision)
-    await link.join(2, "")
+        readers.append(await reader_of(site))
+    assert readers[2].point is not None
+    await link.join(readers[2].point, "")
     await link.prune()
-    assert await database.entries_after(0) is None
-    assert await database.entries_after(1) is None
-    assert [entry.revision for entry in await database.entries_after(2) or ()] == [3]
-    assert site.server.query("SELECT count(*) FROM edit_batch", site.role) == [["1"]]
+    for revision in (0, 1):
+        assert await readers[revision].entries_after(revision) is None
+    assert [entry.revision for entry in await readers[2].entries_after(2) or ()] == [3]
+    assert site.server.query("SELECT count(*) FROM edit_batch", site.role) == [["2"]]
+    late = readers[1]  # its next load finds the changes that the log has lost
+    assert await late.load() == await database.load()
     site.server.query("UPDATE change SET at = now() - interval '31 days'")
     await link.prune()
-    assert await database.entries_after(2) is None
+    assert site.server.query("SELECT revision FROM change", site.role) == [["3"]]
+    await write(database, rules(1, start=4), 4)
+    assert [entry.revision for entry in await late.entries_after(3) or ()] == [4]
     await link.close()
-    await database.close()
+    for each in (database, *readers):
+        await each.close()
 
 
 async def test_the_log_is_kept_for_a_member_that_is_away(site: Site) -> None:
     database, link = await founded(site), site.link()
+    reader = await reader_of(site)
     site.second()
     await write(database, rules(1), 1)
-    await link.join(1, "")
+    assert database.point is not None
+    await link.join(database.point, "")
     await link.prune()
-    assert len(await database.entries_after(0) or ()) == 1
+    assert len(await reader.entries_after(0) or ()) == 1
     await link.close()
-    await database.close()
+    for each in (database, reader):
+        await each.close()
 
 
-async def test_the_log_of_an_older_copy_is_not_followed(site: Site) -> None:
+async def test_another_history_is_neither_followed_nor_written_to(site: Site) -> None:
     database = await founded(site)
     await write(database, rules(1), 1)
-    assert await database.entries_after(2) is None
+    site.save()
+    await write(database, rules(1, start=2), 2)
+    site.restore()
+    with pytest.raises(Failed, match="its history is another one"):  # it is at an older revision
+        await database.entries_after(2)
+    other = await reader_of(site)
+    await write(other, rules(1, start=3), 2)
+    for read in (lambda: database.entries_after(2), database.load):
+        with pytest.raises(Failed, match="its history is another one"):  # at the same one
+            await read()
+    with pytest.raises(Failed, match="its history is another one"):
+        await write(database, rules(1, start=4), 3)
+    await write(other, rules(1, start=5), 3)
+    assert set((await other.load()).rules) == {1, 3, 5}
+    for each in (database, other):
+        await each.close()
+
+
+async def test_a_state_is_read_as_it_was_at_one_moment(site: Site) -> None:
+    """A change is made between the first table that is read and the last one."""
+    database = await founded(site)
+    await write(database, rules(1), 1)
+    before = await database.load()
+    other = site.database()
+    await other.open()
+    lock = psycopg.connect(site.server.conninfo(OWNER))
+    lock.execute("LOCK TABLE whitelist")
+    reading = asyncio.create_task(other.load())
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    while not await asyncio.to_thread(site.server.query, waiting):
+        assert not reading.done()
+    await write(database, [*rules(1), *rules(1, start=2)], 2)
+    lock.close()
+    assert await reading == before
+    assert other.point is not None
+    assert other.point.revision == 1
+    for each in (database, other):
+        await each.close()
+
+
+async def test_a_schema_without_histories_gets_one(site: Site) -> None:
+    """The log of an earlier version may lack the last change."""
+    database = await founded(site)
+    await write(database, rules(1), 1)
     await database.close()
+    site.server.query(
+        "DELETE FROM change; ALTER TABLE beat DROP COLUMN batch;"
+        " UPDATE alembic_version SET version_num = 'p0003'"
+    )
+    await asyncio.to_thread(migrate, site.server.conninfo(OWNER))
+    readers = [await reader_of(site) for _ in range(2)]
+    state = await readers[0].load()
+    await write(readers[1], rules(1, start=2), 2)
+    assert followed(state, await readers[0].entries_after(1)) == await readers[1].load()
+    for each in readers:
+        await each.close()
 
 
 async def test_the_log_has_no_secret_in_clear(site: Site) -> None:
@@ -114,17 +196,19 @@ async def test_the_log_has_no_secret_in_clear(site: Site) -> None:
 
 async def test_an_entry_that_was_moved_or_is_newer_is_refused(site: Site) -> None:
     database = await founded(site)
+    reader = await reader_of(site)
     await write(database, rules(1), 1)
     await write(database, rules(1, start=2), 2)
     site.server.query("UPDATE edit_batch SET format = 99")
     with pytest.raises(Failed, match="of a newer egressd"):
-        await database.entries_after(0)
+        await reader.entries_after(0)
     site.server.query(
         "UPDATE edit_batch SET format = 1, edits = (SELECT edits FROM edit_batch LIMIT 1)"
     )
     with pytest.raises(Failed, match="was not sealed with the site's key"):
-        await database.entries_after(0)
-    await database.close()
+        await reader.entries_after(0)
+    for each in (database, reader):
+        await each.close()
 
 
 async def test_the_replica_follows(site: Site, tmp_path: Path, opened: OpenDatabase) -> None:
@@ -149,8 +233,9 @@ async def test_a_hint_follows_each_change(site: Site) -> None:
     assert await anext(hints) == 0
     await write(database, rules(1), 1)
     assert await anext(hints) == 1
-    await link.join(0, "")
-    await link.acknowledge(1, ("tokyo",))
+    assert database.point is not None
+    await link.join(database.point, "")
+    await link.acknowledge(database.point, ("tokyo",))
     assert await anext(hints) == 0
     (seen,) = [seen for seen in (await link.read()).members if seen.name == "b"]
     assert (seen.applied, seen.blocked) == (1, ("tokyo",))

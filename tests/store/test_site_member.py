@@ -24,7 +24,7 @@ from egressd.service.membership import MARGIN_S, TTL_S
 from egressd.service.site_member import SiteMember
 from egressd.store.postgres.schema import revoke_member
 from egressd.store.postgres.site_store import DurableMark
-from tests.store.rig import Site
+from tests.store.rig import Site, rules, write
 from tests.support.netd_double import NetdDouble
 from tests.support.postgres import OWNER
 from tests.support.use_cases import RESOLVERS
@@ -36,14 +36,17 @@ class Member:
     """One member: its store, its ledger, and the lease that its kernel would have."""
 
     def __init__(self, site: Site, folder: Path) -> None:
-        folder.mkdir(parents=True)
+        self.box = site
+        folder.mkdir(parents=True, exist_ok=True)
         self.netd = NetdDouble()
         self.store = site.store(folder)
         self.link = site.link()
         self.until_ms = 0
         mark = DurableMark(folder / "site-gated")
         mark.open()
-        self.site = SiteMember(self.link, clock=clock, renew=self._renew, mark=mark)
+        self.site = SiteMember(
+            self.link, clock=clock, renew=self._renew, mark=mark, point=lambda: self.store.point
+        )
         self.ledger = Ledger(
             self.store,
             self.netd,
@@ -54,6 +57,7 @@ class Member:
             site=self.site,
         )
         self.running: asyncio.Task[None] | None = None
+        self.is_closed = False
 
     def _compiled(self, state: DesiredState) -> Plan:
         return compile_plan(state, RESOLVERS, is_leased=self.site.is_leased)
@@ -79,6 +83,9 @@ class Member:
         await asyncio.wait({self.running})
 
     async def close(self) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
         if self.running is not None:
             await self.die()
         await self.ledger.close()
@@ -235,6 +242,71 @@ async def test_a_target_that_is_blocked_at_another_member_is_named(
         assert notes == ("on the member b of the site n cannot be in force",)
         assert not b.netd.was_strict
         assert b.netd.plan == a.netd.plan
+
+
+async def other_history(site: Site, key: int) -> None:
+    """Bring the site back to its saved state, and make another change there."""
+    site.restore()
+    database = site.database()
+    await database.open()
+    state = await database.load()
+    await write(database, rules(1, start=key), state.revision + 1)
+    await database.close()
+
+
+async def test_members_of_a_restored_site_do_not_write_on(site: Site, tmp_path: Path) -> None:
+    """The members' state and the database's have the same revision after different changes."""
+    async with pair(site, tmp_path) as (a, b):
+        await a.put(1)
+        site.save()
+        await b.put(2)
+        await other_history(site, 77)
+        with pytest.raises(Failed, match="its history is another one"):
+            await a.put(3)
+        for member in (a, b):
+            await until(lambda member=member: not member.is_open)  # type: ignore[misc]
+            with pytest.raises(Failed, match="its history is another one"):
+                await member.put(4)
+            assert "its history is another one" in member.site.problems()[0]
+        assert {1, 2} <= set(b.ledger.state.rules)
+        assert site.server.query("SELECT count(*) FROM rules", site.role) == [["2"]]
+
+
+async def test_a_change_whose_database_was_restored_is_unconfirmed(
+    site: Site, tmp_path: Path
+) -> None:
+    async with pair(site, tmp_path) as (a, b):
+        site.save()
+        await a.put(1)
+        await b.die()
+        waiting = asyncio.create_task(a.put(2))
+        await until(lambda: 2 in a.ledger.state.rules)
+        await other_history(site, 77)
+        with pytest.raises(Unconfirmed, match="does not have the change"):
+            await waiting
+
+
+async def test_a_replica_alone_gets_no_lease(site: Site, tmp_path: Path) -> None:
+    """A member starts while the database is away, and finds another configuration in it."""
+    async with pair(site, tmp_path) as (a, b):
+        await a.put(1)
+        site.save()
+        await a.put(2)
+        await b.close()
+        await a.close()
+    await other_history(site, 77)
+    site.server.stop()
+    b = Member(b.box, tmp_path / "b")
+    try:
+        await b.start()
+        assert set(b.ledger.state.rules) == {1, 2}
+        site.server.start()
+        await until(lambda: b.is_open)
+        assert set(b.ledger.state.rules) == {1, 77}
+        assert b.netd.plan.hosts.keys() == {"10.0.0.1", "10.0.0.77"}
+    finally:
+        site.server.start()
+        await b.close()
 
 
 async def test_a_removed_members_site_is_open_again(site: Site, tmp_path: Path) -> None:

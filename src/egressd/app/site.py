@@ -64,20 +64,23 @@ def store_of(settings: Config) -> Configuration:
     return SiteStore(site, database)
 
 
-def member_of(settings: Config, renew: Callable[[int], Awaitable[None]]) -> SiteMember | None:
-    """Return this box as a member of its site; None for a box of its own. `renew` prolongs the
-    lease in the kernel. Raises Failed.
+def member_of(
+    settings: Config, store: Configuration, renew: Callable[[int], Awaitable[None]]
+) -> SiteMember | None:
+    """Return this box as a member of its site; None for a box of its own. `store` is what
+    `store_of` returned; `renew` prolongs the lease in the kernel. Raises Failed.
     """
     if not settings.cluster.database:
         return None
     from egressd.service.site_member import SiteMember
     from egressd.store.postgres.site_link import SiteLink
-    from egressd.store.postgres.site_store import GATE_MARK, DurableMark
+    from egressd.store.postgres.site_store import GATE_MARK, DurableMark, SiteStore
 
+    assert isinstance(store, SiteStore)
     mark = DurableMark(settings.api_data / GATE_MARK)
     mark.open()
     link = SiteLink(settings.cluster.database, version=__version__)
-    return SiteMember(link, clock=_boot_time, renew=renew, mark=mark)
+    return SiteMember(link, clock=_boot_time, renew=renew, mark=mark, point=lambda: store.point)
 
 
 def _boot_time() -> float:

@@ -16,6 +16,18 @@ class LogEntry(msgspec.Struct, frozen=True):
     edits: Sequence[Edit]
 
 
+class StatePoint(msgspec.Struct, frozen=True):
+    """A point in the history of a site's state.
+
+    Two copies of a database may have the same revision after different changes; they have no batch
+    in common from there on.
+    """
+
+    revision: int
+    batch: str
+    """The UUID of the log's entry for the revision."""
+
+
 class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
     """A member of the site, as the database has it at one moment."""
 
@@ -28,8 +40,8 @@ class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
     """Its version of egressd; empty before its first start."""
     n: int | None = None
     """Another number with each beat; None if there is none since the database's last start."""
-    applied: int = 0
-    """The revision in force in its kernel."""
+    applied: int = -1
+    """The revision in force in its kernel; -1 if none of the database's history is."""
     is_fenced: bool = False
     """True if its beats prolong no lease, until it has joined again."""
     role: str = ""
@@ -43,5 +55,7 @@ class SiteReading(msgspec.Struct, frozen=True, kw_only=True):
     me: int
     head: int
     members: tuple[MemberSeen, ...]
+    is_in_log: bool = False
+    """True if the state in force here is one of the database's history."""
     is_beaten: bool = False
     """True if this member's own beat was taken: then it may prolong its lease."""

@@ -155,6 +155,8 @@ class Ledger:
             if state != self.state:
                 self._state, self._in_force = state, False
                 await self._put_in_force()
+            elif self._in_force:
+                self._report()  # what was read may be more certain than what the replica had
 
     async def follow(self, revision: int) -> None:
         """Put the changes of the site's other members in force, unless the state is at `revision`
@@ -208,6 +210,7 @@ class Ledger:
         self, build: Callable[[DesiredState], Proposal[T]], is_large: bool, is_restore: bool
     ) -> Outcome[T]:
         async with self._lock:
+            before = self.revision
             self._is_restoring = is_restore
             try:
                 outcome = await self._made(build, is_large)
@@ -217,7 +220,7 @@ class Ledger:
         if self._site is None:
             return outcome
         # Without the lock: another member may wait for this one to follow its change.
-        notes = await self._site.everywhere(revision)
+        notes = await self._site.everywhere(revision, is_new=revision != before)
         return Outcome(outcome.value, (*outcome.notes, *notes))
 
     async def _made(

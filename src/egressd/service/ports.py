@@ -15,7 +15,7 @@ from egressd.model.findings import MachineFinding
 from egressd.model.instances import NodePath
 from egressd.model.messages import Delay, LineStatus, Located, Probe, RuleCount, Status
 from egressd.model.plan import Change, Plan
-from egressd.model.site import LogEntry, SiteReading
+from egressd.model.site import LogEntry, SiteReading, StatePoint
 from egressd.model.wording import Sentence
 
 
@@ -48,22 +48,22 @@ class Store(Protocol):
 class MemberLink(Protocol):
     """A member's link to the others of its site. Each method raises Failed."""
 
-    async def read(self) -> SiteReading:
-        """Return what is known of all members now."""
+    async def read(self, point: StatePoint | None = None) -> SiteReading:
+        """Return what is known of all members now, with `point` in force here."""
         ...
 
-    async def beat(self, applied: int, role: str) -> SiteReading:
-        """Say that this member lives and has `applied` in force; return what `read` does."""
+    async def beat(self, point: StatePoint, role: str) -> SiteReading:
+        """Say that this member lives and has `point` in force; return what `read` does."""
         ...
 
-    async def join(self, applied: int, role: str) -> int:
+    async def join(self, point: StatePoint, role: str) -> int:
         """Become a member that every change waits for which is stored later. Return the revision of
-        the last one that does not.
+        the last one that does not. Raises Failed if the site's history is not that of `point`.
         """
         ...
 
-    async def acknowledge(self, applied: int, blocked: tuple[str, ...]) -> None:
-        """Say that `applied` is in force here, but for targets that are `blocked`."""
+    async def acknowledge(self, point: StatePoint, blocked: tuple[str, ...]) -> None:
+        """Say that `point` is in force here, but for targets that are `blocked`."""
         ...
 
     async def fence_quiet(self, member: int, n: int) -> None:
@@ -136,9 +136,10 @@ class SitePort(Protocol):
         """Note that `revision` is stored and in force here, but for the targets `blocked`."""
         ...
 
-    async def everywhere(self, revision: int) -> tuple[Sentence, ...]:
+    async def everywhere(self, revision: int, *, is_new: bool) -> tuple[Sentence, ...]:
         """Return once every other member has `revision` in force or lets no client through, with
-        sentences for the operator. Raises Unconfirmed if that cannot be found out.
+        sentences for the operator. Raises Unconfirmed if that cannot be found out; or Failed, if
+        not `is_new`: then the change has stored nothing.
         """
         ...
 

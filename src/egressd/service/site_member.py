@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import structlog
 
 from egressd.model.errors import EgressdError, Failed, Unconfirmed
-from egressd.model.site import MemberSeen, SiteReading
+from egressd.model.site import MemberSeen, SiteReading, StatePoint
 from egressd.model.wording import Sentence, say
 from egressd.service.membership import BEAT_S, MARGIN_S, TTL_S, Membership
 from egressd.service.ports import GateMark, MemberLink
@@ -47,13 +47,21 @@ class Follower(Protocol):
         """Put the site's changes in force, unless the state is at `revision` already."""
         ...
 
+    async def reread(self) -> None:
+        """Read the site's whole state, and put it in force."""
+        ...
+
     async def resync(self) -> None:
         """Put the whole plan in force."""
         ...
 
 
 class SiteMember:
-    """One member of a site. `run` must run for it to have a lease."""
+    """One member of a site. `run` must run for it to have a lease.
+
+    `point` returns the site's state that was read or written last; None if none was since the
+    start.
+    """
 
     def __init__(
         self,
@@ -62,6 +70,7 @@ class SiteMember:
         clock: Callable[[], float],
         renew: Callable[[int], Awaitable[None]],
         mark: GateMark,
+        point: Callable[[], StatePoint | None],
         membership: Membership | None = None,
     ) -> None:
         self._link = link
@@ -69,7 +78,9 @@ class SiteMember:
         self._renew = renew
         self._mark = mark
         self._membership = membership or Membership()
-        self._applied = 0
+        self._point = point
+        self._applied: StatePoint | None = None
+        """The site's state that is in force here; None before the site's database was read."""
         self._blocked: tuple[str, ...] = ()
         self._head = 0
         self._is_gated = mark.is_set()
@@ -81,10 +92,12 @@ class SiteMember:
         """Set, and replaced, at each hint."""
         self._beat_now = asyncio.Event()
         self._follow_now = asyncio.Event()
+        self._must_look = False
+        """True if the log is to be read whatever its head is."""
         self._acknowledge_now = asyncio.Event()
         self._members: tuple[MemberSeen, ...] = ()
         self._me = 0
-        self._fault = ""
+        self._fault = self._follow_fault = ""
 
     # --- For the ledger. -----------------------------------------------------------------
 
@@ -102,8 +115,7 @@ class SiteMember:
         """Raise Failed if no change may be made: this box may not know the site's state."""
         action = "change the configuration"
         if not self.has_lease or (self._membership.has_others and not self._is_gated):
-            why = self._fault or "it is not in step yet"
-            raise Failed(action, f"this box has no lease in its site: {why}")
+            raise Failed(action, f"this box has no lease in its site: {self._why}")
         if silent := self._membership.silent_without_gate(self._clock()):
             names = ", ".join(seen.name for seen in silent)
             raise Failed(
@@ -112,26 +124,38 @@ class SiteMember:
 
     def applied(self, revision: int, blocked: tuple[str, ...] = ()) -> None:
         """Note that `revision` is stored and in force here, but for the targets `blocked`."""
-        self._applied, self._blocked = revision, blocked
+        point = self._point()
+        self._applied = point if point is not None and point.revision == revision else None
+        self._blocked = blocked
         self._acknowledge_now.set()
 
-    async def everywhere(self, revision: int) -> tuple[Sentence, ...]:
+    async def everywhere(self, revision: int, *, is_new: bool) -> tuple[Sentence, ...]:
         """Return once every other member has `revision` in force or lets no client through, with
         sentences about the members that were shut out and the targets that are blocked.
 
-        Raises Unconfirmed if that cannot be found out.
+        Raises Unconfirmed if that cannot be found out; or Failed, once there is no lease, if not
+        `is_new`: then nothing was stored.
         """
-        began = self._clock()
+        if not is_new and not self._is_gated:
+            return ()  # without this member's word no other one can have changed anything
+        began, point = self._clock(), self._point()
         while True:
             heard = self._heard
             fault = "members do not answer, and cannot be shut out"
             try:
-                if self._is_settled(revision, await self._read()):
+                reading = await self._read(point)
+                if not reading.is_in_log:
+                    raise Unconfirmed(
+                        "wait for the other members", "the database does not have the change now"
+                    )
+                if self._is_settled(revision, reading):
                     return self._notes(revision)
                 await self._fence(revision, is_late=self._clock() - began >= ACKNOWLEDGE_S)
             except Failed as error:
                 fault = str(error)
                 self._membership.lost_sight()
+            if not is_new:
+                self.check()
             if self._clock() - began > _LIMIT_S:
                 raise Unconfirmed("wait for the other members", fault)
             with suppress(TimeoutError):
@@ -173,11 +197,21 @@ class SiteMember:
     def problems(self) -> tuple[Sentence, ...]:
         """Return sentences about this member and the others, for the operator."""
         if not self.has_lease:
-            return (say("site-without-lease", reason=self._fault or "it is not in step yet"),)
+            return (say("site-without-lease", reason=self._why),)
         now = self._clock()
-        standing = self._membership.standing(self._applied, now)
+        standing = self._membership.standing(self._revision, now)
         shut = [say("site-member-away", name=seen.name) for seen in standing.shut]
         return tuple(shut)
+
+    @property
+    def _why(self) -> str:
+        """The reason why there is no lease."""
+        return self._fault or self._follow_fault or "it is not in step yet"
+
+    @property
+    def _revision(self) -> int:
+        """The revision of the site's state that is in force here; -1 if none is."""
+        return -1 if self._applied is None else self._applied.revision
 
     @property
     def members(self) -> tuple[MemberSeen, ...]:
@@ -227,11 +261,23 @@ class SiteMember:
 
     async def _beat(self, ledger: Follower) -> None:
         sent_at, applied = self._clock(), self._applied
+        if applied is None:
+            # What the replica has may be another configuration than the site's.
+            reading = await self._read(None)
+            self._membership.saw(reading, self._clock())
+            await self._keep_gate()
+            self._follow_now.set()
+            return
         reading = await self._link.beat(applied, "")
         self._note(reading)
-        self._membership.beaten(reading, applied=applied, sent_at=sent_at, now=self._clock())
+        self._membership.beaten(
+            reading, applied=applied.revision, sent_at=sent_at, now=self._clock()
+        )
         await self._keep_gate()
-        if not self._membership.has_joined:
+        if not reading.is_in_log:
+            self._must_look = True
+            self._follow_now.set()
+        elif not self._membership.has_joined:
             await self._join(ledger)
         elif self._membership.has_lease(self._clock()):
             with suppress(EgressdError):  # netd is away, and its kernel counts on
@@ -240,10 +286,11 @@ class SiteMember:
 
     async def _join(self, ledger: Follower) -> None:
         """Take part in all later changes, once the state is nearly the site's."""
-        if not ledger.is_in_force or self._head - self._applied > _NEAR:
+        applied = self._applied
+        if applied is None or not ledger.is_in_force or self._head - applied.revision > _NEAR:
             self._follow_now.set()
             return
-        self._membership.joined(await self._link.join(self._applied, ""))
+        self._membership.joined(await self._link.join(applied, ""))
         self._follow_now.set()
         self._beat_now.set()
 
@@ -284,11 +331,21 @@ class SiteMember:
             try:
                 if self._is_gate_in_force is None:
                     await self._put_gate_in_force(ledger)
-                await ledger.follow(self._head)
+                await self._follow(ledger)
+                self._follow_fault = ""
             except EgressdError as error:
-                log.warning("this box does not follow its site", error=str(error))
+                if self._follow_fault != str(error):
+                    self._follow_fault = str(error)
+                    log.warning("this box does not follow its site", error=self._follow_fault)
                 await asyncio.sleep(_AGAIN_S)
                 self._follow_now.set()
+
+    async def _follow(self, ledger: Follower) -> None:
+        if self._point() is None:
+            await ledger.reread()
+            return
+        must_look, self._must_look = self._must_look, False
+        await ledger.follow(max(self._head, self._revision + 1) if must_look else self._head)
 
     async def _put_gate_in_force(self, ledger: Follower) -> None:
         is_gated = self._is_gated
@@ -304,7 +361,7 @@ class SiteMember:
         while True:
             await self._acknowledge_now.wait()
             self._acknowledge_now.clear()
-            if self._membership.has_others:
+            if self._applied is not None and self._membership.has_others:
                 with suppress(EgressdError):  # the next beat says the same
                     await self._link.acknowledge(self._applied, self._blocked)
             if not self._membership.has_lease(self._clock()):
@@ -316,15 +373,15 @@ class SiteMember:
             with suppress(EgressdError):  # the next time
                 await self._link.prune()
 
-    async def _read(self) -> SiteReading:
-        reading = await self._link.read()
+    async def _read(self, point: StatePoint | None) -> SiteReading:
+        reading = await self._link.read(point)
         self._note(reading)
         return reading
 
     def _note(self, reading: SiteReading) -> None:
         self._me, self._members = reading.me, reading.members
         self._head = max(self._head, reading.head)
-        if reading.head > self._applied:
+        if reading.head > self._revision:
             self._follow_now.set()
 
     def _wake_waiting(self) -> None:

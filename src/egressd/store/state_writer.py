@@ -116,7 +116,7 @@ class StateWriter(ABC):
     def _found(self, state: DesiredState, generation: str) -> None:
         try:
             with reported(f"write to {self._place}"), self._connection.begin():
-                rows.found_state(self._connection, state, generation, self._seal)
+                self._write_whole(self._connection, state, generation)
         except Failed:
             self._start_over()
             raise
@@ -149,6 +149,9 @@ class StateWriter(ABC):
         if transaction is None:
             raise Failed("commit to the database", "no transaction is open")
         self._confirm(transaction)
+
+    def _write_whole(self, connection: Connection, state: DesiredState, generation: str) -> None:
+        rows.found_state(connection, state, generation, self._seal)
 
     def _write(self, connection: Connection, edits: Sequence[Edit], revision: int) -> None:
         rows.write_edits(connection, edits, revision, self._seal)

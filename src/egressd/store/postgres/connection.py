@@ -11,13 +11,18 @@ from sqlalchemy.pool import NullPool
 
 from egressd.model.errors import Failed, Invalid
 
-NEWEST: Final = "p0003"
+NEWEST: Final = "p0004"
 """The schema's revision that this egressd uses (a test compares it with the migrations)."""
 CONNECT_S: Final = 3
 """Seconds that a connection may take to come about, for each address of the server."""
 STATEMENT_MS: Final = 10_000
 """Milliseconds that a statement may take, a wait for another writer included. It does not bound a
 COMMIT that waits for a synchronous standby: see `database.SiteDatabase`."""
+OTHER_HISTORY: Final = (
+    "its history is another one than this box's: it was restored to an older state, or a standby"
+    " took over that lacks changes"
+)
+"""The cause of a failure: the database lacks a change that this box has in force."""
 
 _PARAMETERS: Final[dict[str, Any]] = {
     "application_name": "egressd",

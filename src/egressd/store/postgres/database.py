@@ -15,12 +15,13 @@ import psycopg
 from sqlalchemy import Connection, RootTransaction, Row, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from egressd.model.desired import Edit
+from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed, Unconfirmed
-from egressd.model.site import LogEntry
-from egressd.store import edit_log
+from egressd.model.site import LogEntry, StatePoint
+from egressd.store import edit_log, rows
 from egressd.store.connection import reported
 from egressd.store.postgres.connection import (
+    OTHER_HISTORY,
     channel_of,
     check_server,
     driver_of,
@@ -43,6 +44,13 @@ _LOG: Final = text(
     "  INSERT INTO edit_batch (id, format, edits) VALUES (:batch, :format, :edits) RETURNING id)"
     " INSERT INTO change (revision, batch, member) SELECT :revision, id, :member FROM batch"
 )
+_LOG_AFTER: Final = text(
+    f"{_LOG.text} WHERE EXISTS ("
+    "SELECT FROM change WHERE change.revision = :before AND change.batch = :batch_before)"
+)
+_ENTRY: Final = text("SELECT batch FROM change WHERE revision = :revision")
+_SNAPSHOT: Final = text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+"""As a transaction's first statement, it has all others see the same state."""
 _TELL: Final = text("SELECT pg_notify(:channel, :payload), pg_current_xact_id()::text")
 _READ_LOG: Final = text(
     "SELECT revision, batch, format, edits"
@@ -78,13 +86,16 @@ class SiteDatabase(StateWriter):
         self._inquiry_s = inquiry_s
         self._number = 0
         """The open transaction's id, by which its end is found out if the answer is lost."""
-        self._revision = 0
-        """The revision that the open transaction writes."""
+        self._written: StatePoint | None = None
+        """The state that the open transaction writes."""
+        self.point: StatePoint | None = None
+        """The state that was read or written last; None before the first one."""
         self._member_id = self._site_id = 0
 
     async def entries_after(self, revision: int) -> list[LogEntry] | None:
         """Return the log from `revision` + 1 on, in order. Return None if it does not reach back so
-        far: then the whole state is to be loaded. Raises Failed.
+        far, or if that is not the state that was read or written last: then the whole state is to
+        be loaded. Raises Failed, also if the database has another history.
         """
         return await self._do(lambda: self._entries_after(revision))
 
@@ -132,29 +143,83 @@ class SiteDatabase(StateWriter):
             self._open()
         return super()._connection
 
+    def _load(self) -> DesiredState:
+        with reported(f"read {self._place}"), self._connection.begin():
+            self._connection.execute(_SNAPSHOT)
+            if self.point is not None:
+                self._check_history(self.point)
+            state = rows.read_state(self._connection, self._seal)
+            batch = self._batch_at(state.revision)
+            if batch is None:
+                raise Failed(f"read {self._place}", "its log lacks the last change")
+        self.point = StatePoint(state.revision, batch)
+        return state
+
+    def _batch_at(self, revision: int) -> str | None:
+        """Return the batch of a revision, or None if the log does not have it."""
+        found = self._connection.execute(_ENTRY, {"revision": revision}).scalar_one_or_none()
+        return None if found is None else str(found)
+
+    def _check_history(self, point: StatePoint) -> str | None:
+        """Return the batch of the point's revision, or None if the log does not reach back so far.
+
+        Raises Failed if the database's history is not the point's.
+        """
+        batch = self._batch_at(point.revision)
+        head = self._connection.execute(select(meta.c.revision)).scalar_one()
+        if head < point.revision or batch not in (None, point.batch):
+            raise Failed(f"use {self._place}", OTHER_HISTORY)
+        return batch
+
+    def _found(self, state: DesiredState, generation: str) -> None:
+        super()._found(state, generation)
+        self.point = self._written
+
+    def _write_whole(self, connection: Connection, state: DesiredState, generation: str) -> None:
+        super()._write_whole(connection, state, generation)
+        # For the batch's id: no state is before this one that it would lead from.
+        self._log((), state.revision)
+
     def _write(self, connection: Connection, edits: Sequence[Edit], revision: int) -> None:
         super()._write(connection, edits, revision)
-        self._revision = revision
-        batch = uuid.uuid4()
-        sealed = self._seal.close_bytes(edit_log.pack(edits), _place_of(batch))
-        values = {"batch": batch, "format": edit_log.FORMAT, "edits": sealed}
-        connection.execute(_LOG, {**values, "revision": revision, "member": self._member_id})
+        self._log(edits, revision, after=self.point)
         told = {"channel": channel_of(self._site_id), "payload": str(revision)}
         _, number = connection.execute(_TELL, told).one()
         self._number = int(number)
 
+    def _log(
+        self, edits: Sequence[Edit], revision: int, *, after: StatePoint | None = None
+    ) -> None:
+        """Add an entry to the log. Raises Failed unless it follows `after`, if that is given."""
+        batch = uuid.uuid4()
+        sealed = self._seal.close_bytes(edit_log.pack(edits), _place_of(batch))
+        values = {"batch": batch, "format": edit_log.FORMAT, "edits": sealed}
+        values |= {"revision": revision, "member": self._member_id}
+        if after is None:
+            self._connection.execute(_LOG, values)
+        else:
+            values |= {"before": revision - 1, "batch_before": after.batch}
+            if self._connection.execute(_LOG_AFTER, values).rowcount != 1:
+                raise Failed(f"write to {self._place}", OTHER_HISTORY)
+        self._written = StatePoint(revision, str(batch))
+
     def _entries_after(self, revision: int) -> list[LogEntry] | None:
+        point = self.point
+        if point is None or point.revision != revision:
+            return None
         with reported(f"read {self._place}"), self._connection.begin():
-            head = self._connection.execute(select(meta.c.revision)).scalar_one()
-            found = self._connection.execute(_READ_LOG, {"revision": revision}).all()
-            last = found[-1].revision if found else revision
-            # Others may have added some since `head` was read. If `head` is an older one than
-            # `revision`, the database is an older copy, and `load` says so.
-            if [row.revision for row in found] != [*range(revision + 1, last + 1)] or (
-                not revision <= head <= last
-            ):
+            self._connection.execute(_SNAPSHOT)
+            if self._check_history(point) is None:
                 return None
-            return [LogEntry(row.revision, self._edits_in(row)) for row in found]
+            found = self._connection.execute(_READ_LOG, {"revision": revision}).all()
+            entries = [LogEntry(row.revision, self._edits_in(row)) for row in found]
+        if [entry.revision for entry in entries] != [
+            *range(revision + 1, revision + 1 + len(entries))
+        ]:
+            return None
+        if entries:
+            self.point = StatePoint(entries[-1].revision, str(found[-1].batch))
+        return entries
 
     def _edits_in(self, row: Row[Any]) -> list[Edit]:
         if row.format > edit_log.FORMAT:
@@ -168,11 +233,12 @@ class SiteDatabase(StateWriter):
         except (SQLAlchemyError, psycopg.Error) as error:
             self._start_over()
             self._find_out(str(error).strip())
-            return
+            warnings = []
         if warnings:
             # The wait for the standby was ended: this server alone has it
             # (PostgreSQL's syncrep.c, SyncRepWaitForLSN).
             raise Unconfirmed(f"commit to {self._place}", "; ".join(warnings))
+        self.point = self._written
 
     @contextmanager
     def _watched(self) -> Iterator[list[str]]:
@@ -199,7 +265,8 @@ class SiteDatabase(StateWriter):
 
         Raises Failed if it is not, and Unconfirmed if that cannot be found out.
         """
-        action = f"commit to {self._place}"
+        action, written = f"commit to {self._place}", self._written
+        assert written is not None
         deadline = time.monotonic() + self._inquiry_s
         query = text("SELECT pg_xact_status(CAST(:number AS xid8))")
         while time.monotonic() < deadline:
@@ -207,8 +274,7 @@ class SiteDatabase(StateWriter):
                 status = self._connection.execute(query, {"number": str(self._number)}).scalar_one()
                 if status == "committed":
                     # A standby that took over without the transaction may give its id to another.
-                    revision = self._connection.execute(select(meta.c.revision)).scalar_one()
-                    if revision >= self._revision:
+                    if self._batch_at(written.revision) == written.batch:
                         return
                     break
                 if status == "aborted":

@@ -20,9 +20,9 @@ from psycopg.rows import namedtuple_row
 from psycopg.types.json import Json
 
 from egressd.model.errors import Failed
-from egressd.model.site import MemberSeen, SiteReading
+from egressd.model.site import MemberSeen, SiteReading, StatePoint
 from egressd.store import edit_log
-from egressd.store.postgres.connection import channel_of, whole_conninfo
+from egressd.store.postgres.connection import OTHER_HISTORY, channel_of, whole_conninfo
 
 STATEMENT_MS: Final = 2000
 """Milliseconds that a statement may take, half of a lease: a later answer is of no use."""
@@ -31,28 +31,35 @@ KEPT_DAYS: Final = 30
 _N_MAX: Final = 1 << 60
 """The bound of a member's first number, which is random: no two are the same."""
 
+_IN_LOG: Final = "EXISTS (SELECT FROM change WHERE change.revision = {} AND change.batch = {})"
+_MINE_IN_LOG: Final = _IN_LOG.format("%(applied)s", "%(batch)s")
 _ME: Final = "(SELECT id FROM member WHERE role_name = session_user)"
 _READ: Final = (
     " SELECT member.id, name, role_name = session_user AS is_me, is_revoked, is_ungated, version,"
-    " n, coalesce(applied, 0) AS applied, coalesce(is_fenced, false) AS is_fenced,"
+    " n, coalesce(is_fenced, false) AS is_fenced,"
     " coalesce(role, '') AS role, coalesce(blocked, '[]') AS blocked,"
+    # What a member had in force of another history is of no use.
+    f" CASE WHEN {_IN_LOG.format('beat.applied', 'beat.batch')} THEN applied ELSE -1 END"
+    " AS applied,"
+    f" {_MINE_IN_LOG} AS is_in_log,"
     " coalesce((SELECT revision FROM meta), 0) AS head, {} AS is_beaten"
     " FROM member LEFT JOIN beat ON beat.member = member.id ORDER BY member.id"
 )
 _LOOK: Final = _READ.format("false")
 _BEAT: Final = (
     "WITH mine AS (UPDATE beat SET"
-    " n = n + 1, applied = greatest(applied, %(applied)s), role = %(role)s"
-    f" WHERE member = {_ME} AND n = %(n)s AND NOT is_fenced RETURNING n)"
+    " n = n + 1, applied = greatest(applied, %(applied)s), role = %(role)s,"
+    " batch = CASE WHEN applied <= %(applied)s THEN %(batch)s ELSE batch END"
+    f" WHERE member = {_ME} AND n = %(n)s AND NOT is_fenced AND {_MINE_IN_LOG} RETURNING n)"
 ) + _READ.format("EXISTS (SELECT FROM mine)")
 # The lock orders this with every change: a later one finds this member in `beat`, and waits for it;
 # an earlier one is in the revision that is returned.
-_HEAD: Final = "SELECT revision FROM meta FOR SHARE"
+_HEAD: Final = f"SELECT revision, {_MINE_IN_LOG} AS is_in_log FROM meta FOR SHARE"
 _JOIN: Final = (
-    "INSERT INTO beat (member, n, applied, is_fenced, role)"
-    f" VALUES ({_ME}, %(n)s, %(applied)s, false, %(role)s)"
+    "INSERT INTO beat (member, n, applied, batch, is_fenced, role)"
+    f" VALUES ({_ME}, %(n)s, %(applied)s, %(batch)s, false, %(role)s)"
     " ON CONFLICT (site, member) DO UPDATE SET n = excluded.n, applied = excluded.applied,"
-    " is_fenced = false, role = excluded.role, blocked = '[]'"
+    " batch = excluded.batch, is_fenced = false, role = excluded.role, blocked = '[]'"
 )
 _INTRODUCE: Final = (
     "UPDATE member SET version = %(version)s, format_max = %(format)s"
@@ -60,10 +67,12 @@ _INTRODUCE: Final = (
 )
 _FENCE_QUIET: Final = "UPDATE beat SET is_fenced = true WHERE member = %(member)s AND n = %(n)s"
 _FENCE_LATE: Final = (
-    "UPDATE beat SET is_fenced = true WHERE member = %(member)s AND applied < %(revision)s"
+    "UPDATE beat SET is_fenced = true WHERE member = %(member)s AND (applied < %(revision)s"
+    f" OR NOT {_IN_LOG.format('beat.applied', 'beat.batch')})"
 )
 _ACKNOWLEDGE: Final = (
-    "WITH mine AS (UPDATE beat SET applied = %(applied)s, blocked = %(blocked)s"
+    "WITH mine AS (UPDATE beat SET"
+    " applied = %(applied)s, batch = %(batch)s, blocked = %(blocked)s"
     f" WHERE member = {_ME} AND applied <= %(applied)s RETURNING site)"
     " SELECT pg_notify('egressd_' || site, 'applied') FROM mine"
 )
@@ -74,9 +83,11 @@ _OPEN_GATE: Final = (
 _CLOSE_GATE: Final = "UPDATE member SET is_ungated = false WHERE role_name = session_user"
 _PRUNE: Final = (
     "WITH gone AS ("
-    "  DELETE FROM change WHERE at < now() - make_interval(days => %(days)s) OR revision <= ("
+    # The entry before the ones that are kept stays: it says to which history they belong.
+    "  DELETE FROM change WHERE revision < greatest(("
+    "    SELECT max(revision) FROM change WHERE at < now() - make_interval(days => %(days)s)), ("
     "    SELECT min(coalesce(applied, 0)) FROM member LEFT JOIN beat ON beat.member = member.id"
-    "    WHERE NOT is_revoked)"
+    "    WHERE NOT is_revoked))"
     "  RETURNING batch)"
     " DELETE FROM edit_batch WHERE id IN (SELECT batch FROM gone)"
 )
@@ -99,35 +110,41 @@ class SiteLink:
         async with self._lock:
             await self._drop()
 
-    async def read(self) -> SiteReading:
-        """Return what the database says of all members now."""
-        return await self._reading(_LOOK, {})
+    async def read(self, point: StatePoint | None = None) -> SiteReading:
+        """Return what the database says of all members now, with `point` in force here."""
+        return await self._reading(_LOOK, _values(point))
 
-    async def beat(self, applied: int, role: str) -> SiteReading:
-        """Say that this member lives and has `applied` in force; return what `read` does.
+    async def beat(self, point: StatePoint, role: str) -> SiteReading:
+        """Say that this member lives and has `point` in force; return what `read` does.
 
-        The beat is not taken from a member that is fenced, or has not joined since the server's
-        last crash.
+        The beat is not taken from a member that is fenced, that has not joined since the server's
+        last crash, or whose `point` is not in the log.
         """
         n, self._n = self._n, 0  # an answer that is lost may have been a beat
-        reading = await self._reading(_BEAT, {"applied": applied, "role": role, "n": n})
+        reading = await self._reading(_BEAT, {**_values(point), "role": role, "n": n})
         mine = next(seen for seen in reading.members if seen.id == reading.me)
-        if n and not reading.is_beaten and mine.n is not None and not mine.is_fenced:
+        is_taken = reading.is_beaten or not reading.is_in_log
+        if n and not is_taken and mine.n is not None and not mine.is_fenced:
             self._n = n
             raise Failed("be a member of the site", "another box is this member: its role is used")
         self._n = n + 1 if reading.is_beaten else 0
         return reading
 
-    async def join(self, applied: int, role: str) -> int:
+    async def join(self, point: StatePoint, role: str) -> int:
         """Become a member that changes wait for. Return the revision that is to be in force here
         before clients are let through.
+
+        Raises Failed unless `point`, which is in force here, is in the database's log: then the
+        changes from there on lead to the site's state.
         """
         n = 1 + secrets.randbelow(_N_MAX)
         async with self._connected() as connection, connection.transaction():
-            found = await (await connection.execute(_HEAD)).fetchone()
+            found = await (await connection.execute(_HEAD, _values(point))).fetchone()
             if found is None:
                 raise Failed("join the site", "it has no state yet")
-            await connection.execute(_JOIN, {"n": n, "applied": applied, "role": role})
+            if not found.is_in_log or found.revision < point.revision:
+                raise Failed("join the site", OTHER_HISTORY)
+            await connection.execute(_JOIN, {**_values(point), "n": n, "role": role})
             introduced = {"version": self._version, "format": edit_log.FORMAT}
             await connection.execute(_INTRODUCE, introduced)
         self._n = n
@@ -141,9 +158,9 @@ class SiteLink:
         """Take the lease from a member that has not `revision` in force, unless it has by now."""
         await self._execute(_FENCE_LATE, {"member": member, "revision": revision})
 
-    async def acknowledge(self, applied: int, blocked: tuple[str, ...]) -> None:
-        """Say that `applied` is in force here, with targets that are not."""
-        await self._execute(_ACKNOWLEDGE, {"applied": applied, "blocked": Json(blocked)})
+    async def acknowledge(self, point: StatePoint, blocked: tuple[str, ...]) -> None:
+        """Say that `point` is in force here, with targets that are not."""
+        await self._execute(_ACKNOWLEDGE, {**_values(point), "blocked": Json(blocked)})
 
     async def open_gate(self) -> bool:
         """Say, durably, that this member's kernel lets clients through without a lease. Return
@@ -189,6 +206,7 @@ class SiteLink:
         return SiteReading(
             me=mine.id,
             head=mine.head,
+            is_in_log=mine.is_in_log,
             is_beaten=mine.is_beaten,
             members=tuple(
                 MemberSeen(
@@ -242,3 +260,10 @@ class SiteLink:
         if dropped is not None:
             with suppress(psycopg.Error):
                 await dropped.close()
+
+
+def _values(point: StatePoint | None) -> dict[str, Any]:
+    return {
+        "applied": -1 if point is None else point.revision,
+        "batch": None if point is None else point.batch,
+    }

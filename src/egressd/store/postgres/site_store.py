@@ -17,7 +17,7 @@ import structlog
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed, WriteConflict
-from egressd.model.site import LogEntry
+from egressd.model.site import LogEntry, StatePoint
 from egressd.model.wording import Sentence, say
 from egressd.store.connection import reported
 from egressd.store.database import Database
@@ -104,6 +104,11 @@ class SiteStore:
         """The fault that keeps the replica from the site's state; empty if it has it."""
         self._edits: Sequence[Edit] = ()
         self._revision = 0
+
+    @property
+    def point(self) -> StatePoint | None:
+        """The site's state that was read or written last; None if none was since the start."""
+        return self._site.point if self._has_state else None
 
     def problems(self) -> tuple[Sentence, ...]:
         """Return sentences about a database that is away, and a replica that is behind."""

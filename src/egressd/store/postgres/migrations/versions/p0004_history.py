@@ -1,0 +1,37 @@
+"""The history of a site's state: members say which one they follow.
+
+Two copies of a database, one of them restored to an older state, count the same revisions. A batch
+of the log has an id that no other has, so that the batch of a revision names its whole history.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "p0004"
+down_revision = "p0003"
+
+
+def upgrade() -> None:
+    """Add the batch that a member has in force, and see that the log has that of each head."""
+    # An older egressd would write to another history than its own, and delete the log's head.
+    op.execute(f"UPDATE schema_reader SET min_reader = '{revision}'")  # noqa: S608 - ours
+    op.add_column("beat", sa.Column("batch", sa.Uuid))
+    # No member reads these edits: nothing of the log that is older is there.
+    op.execute(
+        """
+        WITH bare AS (
+            SELECT site, revision, gen_random_uuid() AS batch FROM meta WHERE NOT EXISTS (
+                SELECT FROM change
+                WHERE change.site = meta.site AND change.revision = meta.revision
+            )
+        ), batches AS (
+            INSERT INTO edit_batch (site, id, format, edits)
+            SELECT site, batch, 0, '' FROM bare
+        )
+        INSERT INTO change (site, revision, batch, member)
+        SELECT site, revision, batch, (SELECT min(id) FROM member WHERE member.site = bare.site)
+        FROM bare
+        """
+    )
