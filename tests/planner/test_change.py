@@ -53,7 +53,7 @@ def test_a_member_of_a_site_is_leased_before_and_after_each_change() -> None:
     assert (plan.is_leased, compile_plan(before, RESOLVERS).is_leased) == (True, False)
     plan.apply(plan_change(before, after, [stop], RESOLVERS, is_leased=True))
     assert plan == compile_plan(after, RESOLVERS, is_leased=True)
-    assert plan.policy.is_gated
+    assert plan.policy.is_leased
 
 
 @given(st.lists(steps, max_size=8))

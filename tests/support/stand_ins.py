@@ -46,7 +46,7 @@ class UnexpectedKernel:
     locate = members = renew_lease = _unexpected
 
     def lease_ms(self, plan: Plan) -> int | None:
-        return 0 if plan.policy.is_gated else None
+        return 0 if plan.policy.is_leased else None
 
 
 class UnexpectedLimits:

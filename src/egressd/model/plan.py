@@ -131,17 +131,13 @@ class GlobalPolicy(_Entry, frozen=True, kw_only=True):
     """True if no client has a rule, regardless of the tables: each is treated as `unmanaged` is."""
     is_leased: bool = False
     """True in a site of several members: the kernel lets clients through only as long as the lease
-    says that netd was given last, and none before the first one."""
+    says that netd was given last, and none before the first one. So the other members know that it
+    lets no client through without one, also while it is opened."""
 
     @property
     def is_ruled(self) -> bool:
         """True if the tables of clients apply."""
         return not (self.stopped or self.opened)
-
-    @property
-    def is_gated(self) -> bool:
-        """True if clients need the lease: an operator who opens the device decides without it."""
-        return self.is_leased and not self.opened
 
 
 class Plan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

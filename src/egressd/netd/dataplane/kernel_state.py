@@ -274,7 +274,7 @@ class KernelState:
     async def load(self, plan: Plan, ports: Mapping[str, int]) -> None:
         """Load the whole table anew, in one transaction. Raises Failed; nothing changes then."""
         wanted = self._wanted(plan, ports)
-        is_gated = plan.policy.is_gated
+        is_gated = plan.policy.is_leased
         text = script.load(wanted, self.bounds, is_gated=is_gated, had_gate=self._has_gate)
         self._has_gate |= is_gated
         failure = None
@@ -366,11 +366,11 @@ class KernelState:
         It depends on nothing that a plan changes, so it need not wait for one that is being put in
         force. Raises Invalid, Failed.
         """
-        await self._lease.renew(until_ms, is_gated=self._has_gate and plan.policy.is_gated)
+        await self._lease.renew(until_ms, is_gated=self._has_gate and plan.policy.is_leased)
 
     def lease_ms(self, plan: Plan) -> int | None:
         """Return the milliseconds that clients are let through for; None if they need no lease."""
-        return self._lease.left_ms if plan.policy.is_gated else None
+        return self._lease.left_ms if plan.policy.is_leased else None
 
     async def _put_lease(self) -> None:
         """Write the lease to a table that may just have got its gate."""

@@ -139,7 +139,7 @@ class FastPath:
         """Lead the plan's clients by the present egresses. Without `all_clients`, clients are
         examined again only if the LANs have changed.
         """
-        self._gate(is_gated=plan.policy.is_gated)
+        self._gate(is_gated=plan.policy.is_leased)
         self._is_in_sync = False
         wanted = fast_egresses(plan, facts, topology, roles)
         indexes = {egress.interface for egress in wanted.values()}
