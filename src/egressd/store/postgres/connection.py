@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import psycopg
-from psycopg import conninfo
+from psycopg import conninfo, sql
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
@@ -18,6 +18,9 @@ CONNECT_S: Final = 3
 STATEMENT_MS: Final = 10_000
 """Milliseconds that a statement may take, a wait for another writer included. It does not bound a
 COMMIT that waits for a synchronous standby: see `database.SiteDatabase`."""
+IDLE_MS: Final = 90_000
+"""Milliseconds that a transaction may be open without a statement: more than a change may take that
+waits for netd."""
 OTHER_HISTORY: Final = (
     "its history is another one than this box's: it was restored to an older state, or a standby"
     " took over that lacks changes"
@@ -38,6 +41,20 @@ _PARAMETERS: Final[dict[str, Any]] = {
     # Of several hosts, take the one that can be written to.
     "target_session_attrs": "read-write",
 }
+
+
+_SESSION: Final = {
+    # The server notices, too, that this end is gone without a word: until it does, a transaction
+    # that was open keeps its locks, and no other member can write. On a socket of the machine
+    # these have no effect.
+    "tcp_keepalives_idle": "2",
+    "tcp_keepalives_interval": "1",
+    "tcp_keepalives_count": "2",
+    "tcp_user_timeout": "4000",
+    # A frozen process keeps its connection. A change waits in a transaction for netd's answer.
+    "idle_in_transaction_session_timeout": str(IDLE_MS),
+}
+"""Settings of each session at the server."""
 
 
 class Standing(NamedTuple):
@@ -71,7 +88,7 @@ def engine_on(given: str) -> Engine:
     def connect() -> psycopg.Connection[Any]:
         connection = psycopg.connect(whole)
         try:
-            connection.execute(f"SET statement_timeout = {STATEMENT_MS}")
+            connection.execute(session_settings(STATEMENT_MS))
             connection.commit()
         except BaseException:
             connection.close()
@@ -84,6 +101,15 @@ def engine_on(given: str) -> Engine:
         poolclass=NullPool,
         hide_parameters=True,
         isolation_level="READ COMMITTED",
+    )
+
+
+def session_settings(statement_ms: int, **more: str) -> sql.Composed:
+    """Return the statements that set what each session has, and how long a statement may take."""
+    settings = {**_SESSION, "statement_timeout": str(statement_ms), **more}
+    return sql.SQL("; ").join(
+        sql.SQL("SET {} = {}").format(sql.Identifier(name), sql.Literal(value))
+        for name, value in settings.items()
     )
 
 

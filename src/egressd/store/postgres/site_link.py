@@ -22,7 +22,12 @@ from psycopg.types.json import Json
 from egressd.model.errors import Failed
 from egressd.model.site import MemberSeen, SiteReading, StatePoint
 from egressd.store import edit_log
-from egressd.store.postgres.connection import OTHER_HISTORY, channel_of, whole_conninfo
+from egressd.store.postgres.connection import (
+    OTHER_HISTORY,
+    channel_of,
+    session_settings,
+    whole_conninfo,
+)
 
 STATEMENT_MS: Final = 2000
 """Milliseconds that a statement may take, half of a lease: a later answer is of no use."""
@@ -248,8 +253,7 @@ class SiteLink:
             self._conninfo, autocommit=True, row_factory=namedtuple_row
         )
         try:
-            await connection.execute(f"SET statement_timeout = {STATEMENT_MS}")
-            await connection.execute("SET synchronous_commit = off")
+            await connection.execute(session_settings(STATEMENT_MS, synchronous_commit="off"))
         except BaseException:
             await connection.close()
             raise
