@@ -267,6 +267,15 @@ def test_two_boxes_make_a_site(rig: Rig) -> None:
     assert "was used, was withdrawn, or has expired" in rig.box("c").refused("join", token)
 
 
+def test_no_other_role_connects_to_the_database(rig: Rig) -> None:
+    rig.server.query("CREATE ROLE stranger LOGIN")
+    try:
+        with pytest.raises(AssertionError, match="permission denied for database"):
+            rig.server.query("NOTIFY egressd_1", "stranger", "egressd")
+    finally:
+        rig.server.query("DROP ROLE stranger")
+
+
 def test_an_invitation_that_is_interrupted_leaves_nothing(rig: Rig) -> None:
     before = rig.at_site()
     with rig.invitation() as (token, inviting):

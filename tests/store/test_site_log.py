@@ -227,6 +227,24 @@ async def test_the_replica_follows(site: Site, tmp_path: Path, opened: OpenDatab
         assert await replica.load() == state.with_edits(rules(1, start=20), 3)
 
 
+async def test_a_notification_of_anything_is_no_more_than_a_hint(site: Site) -> None:
+    link = site.link()
+    hints = link.hints()
+    assert await anext(hints) == 0
+    number = site.server.query("SELECT egressd_site()", site.role)[0][0]
+    for payload, hint in (
+        ("9" * 5000, 0),  # more digits than Python converts
+        ("٣", 0),
+        ("-1", 0),
+        ("", 0),
+        ("9" * 19, 10**19 - 1),
+        ("3", 3),
+    ):
+        site.server.query(f"SELECT pg_notify('egressd_{number}', '{payload}')")
+        assert await anext(hints) == hint
+    await link.close()
+
+
 async def test_a_hint_follows_each_change(site: Site) -> None:
     database, link = await founded(site), site.second().link()
     hints = link.hints()

@@ -244,6 +244,21 @@ async def test_a_target_that_is_blocked_at_another_member_is_named(
         assert b.netd.plan == a.netd.plan
 
 
+async def test_a_false_hint_keeps_no_member_from_its_lease(site: Site, tmp_path: Path) -> None:
+    async with pair(site, tmp_path) as (a, b):
+        number = site.server.query("SELECT egressd_site()", site.role)[0][0]
+        for payload in ("9" * 19, "9" * 5000, "x"):
+            site.server.query(f"SELECT pg_notify('egressd_{number}', '{payload}')")
+            await a.put(1, f"Interface:wan{len(payload)}")
+        await b.die()
+        await until(lambda: not b.is_open)
+        b.running = asyncio.create_task(b.site.run(b.ledger))
+        site.server.query(f"SELECT pg_notify('egressd_{number}', '{'9' * 19}')")
+        await until(lambda: b.is_open)
+        assert await a.put(2) == ()
+        assert b.ledger.state == a.ledger.state
+
+
 async def other_history(site: Site, key: int) -> None:
     """Bring the site back to its saved state, and make another change there."""
     site.restore()

@@ -317,10 +317,10 @@ class SiteMember:
         while True:
             with suppress(EgressdError):  # the beats report it
                 async for revision in self._link.hints():
-                    if revision:
-                        self._head = max(self._head, revision)
+                    if revision > self._revision:
+                        self._must_look = True
                         self._follow_now.set()
-                    else:
+                    elif not revision:
                         self._wake_waiting()
             await asyncio.sleep(_AGAIN_S)
 

@@ -33,6 +33,8 @@ STATEMENT_MS: Final = 2000
 """Milliseconds that a statement may take, half of a lease: a later answer is of no use."""
 KEPT_DAYS: Final = 30
 """Days that the log keeps an entry that a member has not applied."""
+_DIGITS_MAX: Final = 19
+"""The digits of the largest BIGINT."""
 _N_MAX: Final = 1 << 60
 """The bound of a member's first number, which is random: no two are the same."""
 
@@ -186,6 +188,8 @@ class SiteLink:
     async def hints(self) -> AsyncIterator[int]:
         """Yield the revision of each change soon after it, and 0 after an acknowledgement. The
         first one, 0, says that none is missed from then on.
+
+        Any role that may connect to the database can send them, so they are no more than hints.
         """
         try:
             connection = await self._connect()
@@ -195,7 +199,7 @@ class SiteLink:
                 await connection.execute(sql.SQL("LISTEN {}").format(channel))
                 yield 0
                 async for hint in connection.notifies():
-                    yield int(hint.payload) if hint.payload.isdecimal() else 0
+                    yield _revision_in(hint.payload)
             finally:
                 await connection.close()
         except psycopg.Error as error:
@@ -264,6 +268,12 @@ class SiteLink:
         if dropped is not None:
             with suppress(psycopg.Error):
                 await dropped.close()
+
+
+def _revision_in(payload: str) -> int:
+    """Return the revision that a notification names; 0 if it names none."""
+    is_revision = len(payload) <= _DIGITS_MAX and payload.isascii() and payload.isdecimal()
+    return int(payload) if is_revision else 0
 
 
 def _values(point: StatePoint | None) -> dict[str, Any]:

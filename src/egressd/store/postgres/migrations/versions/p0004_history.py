@@ -14,7 +14,9 @@ down_revision = "p0003"
 
 
 def upgrade() -> None:
-    """Add the batch that a member has in force, and see that the log has that of each head."""
+    """Add the batch that a member has in force, see that the log has that of each head, and let no
+    other role connect.
+    """
     # An older egressd would write to another history than its own, and delete the log's head.
     op.execute(f"UPDATE schema_reader SET min_reader = '{revision}'")  # noqa: S608 - ours
     op.add_column("beat", sa.Column("batch", sa.Uuid))
@@ -33,5 +35,22 @@ def upgrade() -> None:
         INSERT INTO change (site, revision, batch, member)
         SELECT site, revision, batch, (SELECT min(id) FROM member WHERE member.site = bare.site)
         FROM bare
+        """
+    )
+    # Each role that can connect can send notifications, and see who is connected. A database that
+    # `egressd cluster init --local` has made is for nothing else.
+    op.execute(
+        """
+        DO $$ BEGIN
+            IF (SELECT datdba::regrole::text FROM pg_database WHERE datname = current_database())
+                = 'egressd_owner'
+            THEN
+                EXECUTE format('REVOKE CONNECT ON DATABASE %I FROM PUBLIC', current_database());
+                EXECUTE format(
+                    'GRANT CONNECT ON DATABASE %I TO egressd_member, egressd_guest',
+                    current_database()
+                );
+            END IF;
+        END $$
         """
     )
