@@ -8,7 +8,10 @@ import os
 import re
 import signal
 import socket
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,7 @@ from egressd.netd.engine import launch
 from egressd.netd.engine.document import Document
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import SERVICES, Running
+from egressd.netd.system.patience import WaitLimits
 from egressd.planner.registry import ENGINE_PORTS
 from tests.support.engine import (
     ACCOUNT,
@@ -381,7 +385,8 @@ async def test_proxy_services_have_a_separate_worker(run_dir: Path) -> None:
 async def test_a_worker_that_hangs_is_not_adopted(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("egressd.netd.engine.process._ADOPT_S", 1.0)
+    patience = WaitLimits(silence_s=1.0, work_s=1.0)
+    monkeypatch.setattr("egressd.netd.engine.process._ADOPT", patience)
 
     first = Pool(run_dir, ACCOUNT, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
     await first.open()
@@ -561,11 +566,113 @@ async def test_ports_still_mapped_to_a_lost_instance_are_not_reused(run_dir: Pat
             assert len(mapped) == 2 * turn + 2
 
 
-async def test_a_slow_starting_worker_gets_more_time_at_each_attempt(
+# --- Slow machines. -----------------------------------------------------------------------------
+
+
+@contextmanager
+def slowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Stop each worker that starts nine tenths of the time, from its first moment on."""
+    pids: list[int] = []
+    ended = threading.Event()
+    spawn = launch.spawn
+
+    def spawn_slowed(path: Path, account: launch.Account, *, trial: bool) -> int:
+        pids.append(spawn(path, account, trial=trial))
+        return pids[-1]
+
+    def slow_down() -> None:
+        while not ended.wait(0.005):
+            send(signal.SIGSTOP)
+            ended.wait(0.045)
+            send(signal.SIGCONT)
+
+    def send(number: signal.Signals) -> None:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    monkeypatch.setattr(launch, "spawn", spawn_slowed)
+    thread = threading.Thread(target=slow_down)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+async def test_a_worker_that_starts_slowly_is_waited_for(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("egressd.netd.engine.slot.START_S", 0.02)
+    """Past fault: a worker had 15 s to start, whether it made progress or hung."""
+    patience = WaitLimits(silence_s=1.0, work_s=30.0)
+    monkeypatch.setattr("egressd.netd.engine.process._START", patience)
+    began = time.monotonic()
+    with slowed(monkeypatch):
+        async with opened(run_dir) as pool:
+            assert time.monotonic() - began > patience.silence_s
+            assert pool.problems() == ()
+            assert await accepts((await pool.start(target("node:1"))).port)
 
+
+async def test_a_worker_without_progress_is_given_up(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "egressd.netd.engine.process._START", WaitLimits(silence_s=0.5, work_s=30.0)
+    )
+    spawn, frozen = launch.spawn, list[int]()
+
+    def spawn_frozen(path: Path, account: launch.Account, *, trial: bool) -> int:
+        pid = spawn(path, account, trial=trial)
+        os.kill(pid, signal.SIGSTOP)
+        frozen.append(pid)
+        return pid
+
+    monkeypatch.setattr(launch, "spawn", spawn_frozen)
+    pool = Pool(run_dir, ACCOUNT, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
+    await pool.open()
+    assert "it was not ready after" in pool.problems()[0]
+    assert not is_alive(frozen[0])
+    await pool.close()
+
+
+async def test_a_start_waits_for_a_worker_that_is_being_started(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("egressd.netd.engine.slot._FIRST_S", 0.01)
+    monkeypatch.setattr("egressd.netd.engine.workers._WAIT_S", 0.01)
+    pool = Pool(run_dir, ACCOUNT, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
+    with slowed(monkeypatch):
+        opening = asyncio.create_task(pool.open())
+        await eventually((run_dir / "worker-1.log").exists)
+        started = await pool.start(target("node:1"))
+        assert await accepts(started.port)
+        await opening
+        await pool.close()
+
+
+async def test_an_instance_that_a_slow_worker_starts_is_waited_for(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The patience is that with a worker that uses no processor time: while it does, the start is
+    under way, or other starts are.
+    """
     async with opened(run_dir) as pool:
-        await eventually(lambda: bool(pool.pids()), 30)
-        assert await accepts((await pool.start(target("node:1"))).port)
+        patience = WaitLimits(silence_s=0.02, work_s=20.0, longest_s=100.0)
+        monkeypatch.setattr("egressd.netd.engine.pool._START", patience)
+        starts = (pool.start(target(f"node:{n}")) for n in range(64))
+        assert len(await asyncio.gather(*starts)) == 64
+
+
+async def test_a_start_in_a_worker_without_progress_is_declined(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(run_dir) as pool:
+        patience = WaitLimits(silence_s=0.2, work_s=20.0, longest_s=100.0)
+        monkeypatch.setattr("egressd.netd.engine.pool._START", patience)
+        (pid,) = pool.pids()
+        os.kill(pid, signal.SIGSTOP)
+        await eventually(lambda: is_stopped(pid))
+        with pytest.raises(Failed, match="it did not start within 0 s"):
+            await pool.start(target("node:1"))

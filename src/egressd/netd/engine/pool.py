@@ -40,6 +40,7 @@ from egressd.netd.engine.trial import Trials
 from egressd.netd.engine.urls import parse_url
 from egressd.netd.engine.workers import Workers
 from egressd.netd.kernel import udp_ports
+from egressd.netd.system.patience import GivenUp, WaitLimits, of_process
 from egressd.netd.system.port_range import PortRange
 from egressd.planner.registry import ENGINE_PORTS
 
@@ -50,7 +51,9 @@ SIZE: Final = 4
 longer the more its worker runs (10 ms at 100, over 100 ms at 1,000), and a worker that dies takes
 only its own instances along."""
 
-_START_S: Final = 20.0
+_START: Final = WaitLimits(silence_s=20.0, work_s=20.0, longest_s=100.0)
+"""Limits of the start of an instance, which takes up to 0.2 s. Its worker may serve clients
+meanwhile, which looks like progress: so the time has a limit, too."""
 _STOP_S: Final = 10.0
 _PORT_TRIES: Final = 100
 """Number of ports taken by other programs after which a start fails."""
@@ -251,15 +254,15 @@ class Pool:
         order = Start(key=key, digest=name, port=port, config=config)
         asked = asyncio.ensure_future(worker.ask(order))
         try:
-            async with asyncio.timeout(_START_S):
-                answer = await asyncio.shield(asked)
-        except TimeoutError:
+            await _START.outlast(asked, partial(of_process, worker.pid))
+        except GivenUp as given_up:
             asked.add_done_callback(partial(self._undo_late, worker))
-            late = WorkerRefusal(reason=say("start-too-slow", seconds=f"{_START_S:.0f}"))
+            late = WorkerRefusal(reason=say("start-too-slow", seconds=f"{given_up.waited_s:.0f}"))
             raise _Declined(late) from None
         except asyncio.CancelledError:
             asked.add_done_callback(partial(self._undo_late, worker))
             raise
+        answer = asked.result()
         if isinstance(answer, WorkerRefusal):
             raise _Declined(answer)
         assert isinstance(answer, Started)

@@ -12,6 +12,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -31,13 +32,16 @@ from egressd.netd.engine.protocol import (
     WorkerQuestion,
 )
 from egressd.netd.system import framing
+from egressd.netd.system.patience import GivenUp, WaitLimits, of_main_thread
 from egressd.netd.system.processes import how_it_ended, peer_of
 
 T = TypeVar("T")
 
-START_S: Final = 15.0
-"""Seconds until a start fails; a worker answers after 0.3 s on an idle machine."""
-_ADOPT_S: Final = 5.0
+_START: Final = WaitLimits(silence_s=15.0, work_s=30.0)
+"""Limits of the start of a worker. On an idle machine it answers after 0.5 s, half of which it
+computes."""
+_ADOPT: Final = WaitLimits(silence_s=5.0, work_s=5.0)
+"""Limits of the adoption of a worker. It serves clients, so its end cuts connections."""
 _PING_EVERY_S: Final = 1.0
 _PING_WAIT_S: Final = 2.0
 _DEATH_S: Final = 1.0
@@ -75,24 +79,20 @@ class WorkerProcess:
     # --- Start and adoption. ----------------------------------------------------------------
 
     @classmethod
-    async def start(
-        cls, path: Path, account: Account, *, trial: bool = False, patience_s: float = START_S
-    ) -> WorkerProcess:
+    async def start(cls, path: Path, account: Account, *, trial: bool = False) -> WorkerProcess:
         """Start a worker that listens on `path`; a process that serves it now is killed.
 
-        Raises Lost, with the last line of its log, if the new one does not come up within
-        `patience_s`.
+        Raises Lost, with the last line of its log, if the new one ends or makes no progress.
         """
         if (living := launch.holder(path)) is not None:
             await cls(path, *living, account).kill()
         pid = launch.spawn(path, account, trial=trial)
         worker = cls(path, pid, os.pidfd_open(pid), account)
         try:
-            async with asyncio.timeout(patience_s):
-                await worker._connect()
-        except TimeoutError:
+            await worker._connect_within(_START)
+        except GivenUp as given_up:
             await worker.kill()
-            raise Lost(f"it was not ready within {patience_s:.0f} s") from None
+            raise Lost(f"it was not ready after {given_up.waited_s:.0f} s") from None
         except BaseException:
             await worker.kill()
             raise
@@ -102,21 +102,30 @@ class WorkerProcess:
     async def adopt(cls, path: Path, account: Account) -> WorkerProcess | None:
         """Return the worker that lives at `path`, if there is a usable one.
 
-        A worker that does not answer, or uses another protocol version, is killed.
+        A worker that makes no progress, or uses another protocol version, is killed.
         """
         if (living := launch.holder(path)) is None:
             return None
         worker = cls(path, *living, account)
         try:
-            async with asyncio.timeout(_ADOPT_S):
-                await worker._connect()
-        except (OSError, Lost):
+            await worker._connect_within(_ADOPT)
+        except (OSError, Lost, GivenUp):
             await worker.kill()
             return None
         except BaseException:
             worker.release()
             raise
         return worker
+
+    async def _connect_within(self, limits: WaitLimits) -> None:
+        """Raises GivenUp, and what `_connect` raises."""
+        connecting = asyncio.ensure_future(self._connect())
+        try:
+            # Its first thread loads the modules, and answers; the engine's serve clients.
+            await limits.outlast(connecting, partial(of_main_thread, self.pid))
+        finally:
+            connecting.cancel()
+        connecting.result()
 
     async def _connect(self) -> None:
         while True:

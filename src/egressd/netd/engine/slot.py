@@ -14,7 +14,7 @@ import structlog
 
 from egressd.model.wording import NONE, as_sentence, say
 from egressd.netd.engine.launch import Account
-from egressd.netd.engine.process import START_S, Lost, WorkerProcess
+from egressd.netd.engine.process import Lost, WorkerProcess
 from egressd.netd.engine.protocol import STARTS_AT_ONCE, Live
 from egressd.netd.engine.slots import SlotView
 
@@ -31,7 +31,6 @@ _REPLACED_S: Final = 2.0
 """Seconds that a lost worker's successor is waited for: it answers after 0.5 s."""
 _BACKOFF_FIRST_S: Final = 0.1
 _BACKOFF_MAX_S: Final = 30.0
-_PATIENCE_MAX_S: Final = 240.0
 _HEALTHY_S: Final = 60.0
 """Seconds of a worker's life after which its slot's back-off starts anew."""
 
@@ -92,8 +91,10 @@ class Slot:
         """Time by the loop's clock until which its next worker is waited for."""
         self._changed = asyncio.Event()
         self._gate = asyncio.Semaphore(STARTS_AT_ONCE)
-        self._patience_s = START_S
         self._tried = asyncio.Event()
+        self._idle = asyncio.Event()
+        """Set while no worker is being started."""
+        self._idle.set()
         self._going: WorkerProcess | None = None
         """The worker before, which was killed and may not be gone yet."""
         self._keeper: asyncio.Task[None] | None = None
@@ -181,6 +182,10 @@ class Slot:
         """Wait until the first worker is up, or has failed to come up."""
         await self._tried.wait()
 
+    async def attempted(self) -> None:
+        """Wait until the start of a worker that is under way has ended, if there is one."""
+        await self._idle.wait()
+
     async def close(self) -> None:
         """End its worker, and wait until that is gone."""
         self.retire()
@@ -236,17 +241,16 @@ class Slot:
                 self.add(live)
 
     async def _fill(self) -> None:
+        self._idle.clear()
         try:
-            self.worker = await WorkerProcess.start(
-                self._path, self._account, patience_s=self._patience_s
-            )
+            self.worker = await WorkerProcess.start(self._path, self._account)
             self.problem = NONE
         except (Lost, OSError) as error:
-            # On a very slow machine a fixed patience might never be enough.
             self._awaited_until = 0.0
-            self._patience_s = min(2 * self._patience_s, _PATIENCE_MAX_S)
             self.problem = say("worker-does-not-start", reason=str(error))
             log.error("engine worker did not start", worker=self.index, why=str(error))
+        finally:
+            self._idle.set()
 
     async def _outlive(self, worker: WorkerProcess) -> None:
         """Wait for the worker's end, report it, and wait until the process is gone."""

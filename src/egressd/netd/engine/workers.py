@@ -28,7 +28,7 @@ log = structlog.get_logger()
 _NAME: Final = "worker-"
 """Start of the names of a worker's files, before the index of its slot."""
 _WAIT_S: Final = 10.0
-"""Seconds that a start waits for a worker when none is alive."""
+"""Seconds that a start waits for a worker when none is alive, and none is being started."""
 _IDLE_S: Final = 60.0
 """Seconds between looks for empty workers. One that was empty at the last look, too, ends."""
 
@@ -150,6 +150,9 @@ class Workers:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
+            await asyncio.gather(*(slot.attempted() for slot in self._slots.values()))
+            if (slot := self._choose(document)) is not None:
+                return slot
             why = "; ".join(self.problems()) or "no engine worker runs"
             raise Failed(action, why) from None
         return slot
