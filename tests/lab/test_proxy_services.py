@@ -256,7 +256,7 @@ def test_a_service_whose_port_is_in_use_is_reported_and_recovers(lab: Lab) -> No
         assert problem.startswith("the proxy service s43750 does not run: ")
         assert problem.endswith("address already in use")
     eventually(lambda: curl(lab.client(1).host, 43750) == exits(lab)["wan1"], 40)
-    assert lab.api.ask("GET", "/ops/overview").body["problems"] == []
+    eventually(lambda: lab.api.ask("GET", "/ops/overview").body["problems"] == [], 40)
 
 
 def test_a_wrong_password_is_refused(lab: Lab) -> None:
