@@ -25,6 +25,16 @@ from tests.support.needs import Need
 from tests.support.netns import Namespace
 from tests.support.packages import SUITES, repository_in
 
+# A failed assertion in a helper shows its values, as one in a test does. `tests.support`, which is
+# imported above, has a registration of its own.
+pytest.register_assert_rewrite(
+    *(
+        f"tests.{folder.name}"
+        for folder in Path(__file__).parent.iterdir()
+        if folder.is_dir() and folder.name != "support"
+    )
+)
+
 # A busy machine is no fault, so an example has no deadline.
 settings.register_profile("default", deadline=None)
 settings.load_profile("default")

@@ -38,3 +38,12 @@ Readers of what egressd writes:
 - `nft_reference`: the reference of the nftables tables.
 - `documents`: the project's documents.
 """
+
+from pathlib import Path
+
+import pytest
+
+# Before any of them is imported, so that a failed assertion in them shows its values.
+pytest.register_assert_rewrite(
+    *(f"{__name__}.{path.stem}" for path in Path(__file__).parent.glob("[!_]*"))
+)
