@@ -43,6 +43,12 @@ _PROGRAMS: Final = {
 }
 """Program -> the Debian package that contains it."""
 
+EMULATED_CPU: Final = "max,-erms,-fsrm,-la57,-smap,-smep,-pku"
+"""QEMU's processor without KVM: it has the features of the latest processors, except those that
+cost an emulator time. These are loops of one instruction for each byte (ERMS, FSRM), a fifth level
+of page tables, and protections that are checked at each access to memory.
+"""
+
 NINE_P: Final = "version=9p2000.L,trans=virtio,access=any,msize=524288"
 
 _INIT: Final = """\
@@ -60,9 +66,9 @@ mount -t tmpfs tmp /mnt/tmp
 mkdir -p /mnt/run/netns /mnt{shared} /mnt{root}
 mount -o bind /mnt/mnt /mnt{root}
 mount -t 9p -o rw,{ninep} shared /mnt{shared}
-chroot /mnt sh {shared}/inside > /mnt{shared}/output 2>&1
-echo o > /proc/sysrq-trigger
-sleep 60
+# Not in a child: the kernel starts modprobe in the root of its first process.
+exec chroot /mnt sh -c 'sh {shared}/inside > {shared}/output 2>&1; echo o > /proc/sysrq-trigger
+    sleep 60'
 """
 
 _INSIDE: Final = """\
@@ -172,7 +178,18 @@ def _processor(*, is_leaping: bool) -> list[str]:
         return ["-accel", "kvm", "-cpu", "host", "-smp", "2"]
     count = f"shift=0,sleep={'off' if is_leaping else 'on'}"
     emulated = ("-accel", "tcg,thread=single", "-icount", count, "-rtc", "clock=vm")
-    return [*emulated, "-cpu", "max", "-smp", "1"]
+    return [*emulated, "-cpu", EMULATED_CPU, "-smp", "1"]
+
+
+def kernel_parameters() -> str:
+    """Return the parameters that the kernels of all machines have.
+
+    Separate page tables for kernel and programs would make each system call of an emulated machine
+    very slow. QEMU keeps translated code by its address, so programs and libraries are at the same
+    addresses each time; and the kernel clears and copies pages by unrolled loops.
+    """
+    emulated = " norandmaps clearcpuid=rep_good" if is_emulated() else ""
+    return f"console=ttyS0 quiet loglevel=1 panic=-1 mitigations=off{emulated}"
 
 
 def folders(shared: Path) -> list[str]:
@@ -204,7 +221,6 @@ def _command(image: Path, shared: Path, *, is_leaping: bool) -> list[str]:
         *("-serial", "stdio", "-no-reboot"),
         *folders(shared),
         *("-kernel", str(image), "-initrd", str(shared / "initramfs")),
-        # Separate page tables for kernel and programs would make each system call very slow.
         "-append",
-        f"console=ttyS0 quiet loglevel=1 panic=-1 mitigations=off init={shared}/init",
+        f"{kernel_parameters()} init={shared}/init",
     ]

@@ -136,7 +136,7 @@ class Emulated(Box):
 
     def _command(self) -> list[str]:
         is_slow = boot.is_emulated()
-        processor = ("tcg,thread=multi", "max") if is_slow else ("kvm", "host")
+        processor = ("tcg,thread=multi", boot.EMULATED_CPU) if is_slow else ("kvm", "host")
         return [
             *(("nice", "-n", "10") if is_slow else ()),
             *("qemu-system-x86_64", "-accel", processor[0], "-cpu", processor[1], "-m", "1G"),

@@ -188,7 +188,7 @@ class Machine:
     def _command(self, image: Path) -> list[str]:
         return [
             "qemu-system-x86_64",
-            *("-accel", "tcg,thread=multi", "-cpu", "max", "-m", "2G"),
+            *("-accel", "tcg,thread=multi", "-cpu", boot.EMULATED_CPU, "-m", "2G"),
             *boot.folders(self._shared),
             *options(image, self._shared / "initramfs", f"init={self._shared}/init"),
         ]
@@ -220,8 +220,7 @@ def options(
         *card(cards[1], WAN_MAC),
         *("-kernel", str(kernel), "-initrd", str(initramfs)),
         "-append",
-        "console=ttyS0 quiet loglevel=1 panic=-1 no_timer_check net.ifnames=0 mitigations=off "
-        + " ".join(parameters),
+        " ".join((boot.kernel_parameters(), "no_timer_check net.ifnames=0", *parameters)),
     ]
 
 
