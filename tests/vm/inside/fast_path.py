@@ -135,8 +135,8 @@ def _found(lab: Lab) -> Found:
 
 def main(shared: Path) -> None:
     """Leave the results in `shared`."""
-    # The machine's files are those of its host, and read-only. The kernel loads a module from its
-    # first root, whose files are not cached: with Linux 6.12 each takes seconds.
+    # The machine's files are those of its host, and read-only. A module that the kernel loads by
+    # itself takes a process of its own, and a table asks again for each one that it lacks.
     sh(
         f"modprobe -aq {' '.join(_MODULES)} $(find /lib/modules/$(uname -r) -name 'nft_*.ko*'"
         " -printf '%f\\n' | cut -d. -f1); mkdir -p /tmp/etc /tmp/work; "

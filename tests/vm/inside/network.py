@@ -45,13 +45,16 @@ _MODULES: Final = (
     *("sha512_generic", "md5", "des_generic", "gcm", "ctr", "seqiv", "ghash-generic"),
     *("nf_tables", "nft_chain_nat", "nft_tproxy", "nft_fib_inet", "nft_ct", "nft_masq"),
     *("nft_reject_inet", "nf_conntrack_netlink"),
+    # A table is loaded anew for each module that it lacks, and asks for all that it lacks each
+    # time.
+    *("nft_nat", "nft_hash", "nft_limit", "nft_connlimit", "nft_socket", "nft_numgen"),
+    *("nft_fwd_netdev", "tcp_diag", "udp_diag", "drbg", "jitterentropy_rng", "sha3_generic"),
 )
 
 
 def build() -> None:
     """Make the namespaces, addresses and routes."""
-    for module in _MODULES:
-        subprocess.run(["modprobe", "-q", module], check=False)
+    subprocess.run(["modprobe", "-aq", *_MODULES], check=False)
     RUN.mkdir()
     sh(
         "ip link set lo up; for n in isp client; do ip netns add $n; "

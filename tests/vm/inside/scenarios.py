@@ -11,10 +11,19 @@ from pathlib import Path
 from typing import Final
 
 from egressd.planner.registry import LINE_PORTS
-from tests.vm.inside import network
+from tests.vm.inside import clock, network
 from tests.vm.inside.netns import sh
 from tests.vm.inside.network import DNS, PASSWORD, SECRET, SERVERS, WANS
-from tests.vm.inside.suite import ONLINE_S, PLACES, RUN_DIR, Suite, leaders, replaced, users
+from tests.vm.inside.suite import (
+    BLOCK_S,
+    ONLINE_S,
+    PLACES,
+    RUN_DIR,
+    Suite,
+    leaders,
+    replaced,
+    users,
+)
 
 
 async def the_taps_see(suite: Suite) -> None:
@@ -28,7 +37,11 @@ async def the_taps_see(suite: Suite) -> None:
                 sent.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, wan.encode())
                 sent.bind((address, port))
                 sent.sendto(b"x", to)
-    await asyncio.sleep(1)
+    began = time.monotonic()
+    while not all(tap.bare and tap.clear for tap in suite.taps.values()):
+        if time.monotonic() - began > BLOCK_S:
+            break
+        await asyncio.sleep(0.05)
     for wan, tap in suite.taps.items():
         assert tap.bare, f"the tap on {wan} is blind for clients' packets"
         assert tap.clear, f"the tap on {wan} is blind for clear L2TP"
@@ -39,11 +52,12 @@ async def the_taps_see(suite: Suite) -> None:
 async def all_come_online(suite: Suite) -> None:
     """Dial eight lines at once; the web server sees each client with its own line's address."""
     began = time.monotonic()
-    await suite.apply()
-    for name in suite.lines:
-        await suite.until(name, lambda status: status.is_online, ONLINE_S)
-        suite.figures[f"{name} online after"] = time.monotonic() - began
-    await suite.online()
+    with clock.steady():  # the daemons are read from the host's files
+        await suite.apply()
+        for name in suite.lines:
+            await suite.until(name, lambda status: status.is_online, ONLINE_S)
+            suite.figures[f"{name} online after"] = time.monotonic() - began
+        await suite.online()
     since = time.monotonic()
     await asyncio.sleep(1.5)
     statuses = await suite.statuses()
