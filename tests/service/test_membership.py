@@ -143,6 +143,14 @@ def test_a_member_without_a_gate_never_counts_as_stopped() -> None:
     assert member.standing(8, 1000.0).pending
 
 
+def test_a_member_without_a_gate_that_never_beat_is_waited_for() -> None:
+    """The first member lets clients through before its first start as one."""
+    member = Membership()
+    member.saw(reading(other(is_ungated=True, version="", n=None)), 0.0)
+    assert member.standing(8, 1000.0).pending
+    assert [seen.name for seen in member.silent_without_gate(SILENCE_S)] == ["b"]
+
+
 class Row(msgspec.Struct):
     n: int
     applied: int

@@ -29,6 +29,7 @@ from egressd.app.site_authority import SiteAuthority
 from egressd.model.desired import DesiredState
 from egressd.store.database import Database
 from egressd.store.postgres.connection import NEWEST
+from egressd.store.postgres.site_store import GATE_MARK
 from tests.store.rig import EVERYTHING, rules, write
 from tests.support import postgres
 from tests.support.device import eventually
@@ -295,6 +296,15 @@ def refuse_alike(rig: Rig, box: Box, fault: str, token: Callable[[str], str] = s
         assert "Traceback" not in said
     assert box.files() == before
     assert rig.at_site() == site
+
+
+def test_a_box_without_a_configuration_needs_a_lease_too(rig: Rig) -> None:
+    box = rig.box()
+    with rig.invitation() as (token, inviting):
+        box.run("join", token)
+        assert inviting.wait(WAIT_S) == 0
+    assert not [*box.folder.glob("before-site-*")]
+    assert (box.data / GATE_MARK).read_bytes() == b"1"
 
 
 def test_a_box_with_other_interfaces_is_refused(rig: Rig) -> None:

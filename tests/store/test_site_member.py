@@ -324,6 +324,37 @@ async def test_a_replica_alone_gets_no_lease(site: Site, tmp_path: Path) -> None
         await b.close()
 
 
+async def test_the_first_members_kernel_is_open_until_it_is_seen_as_shut(
+    site: Site, tmp_path: Path
+) -> None:
+    """The first member is a box that runs on its own; the second one starts before it restarts."""
+    a, b = Member(site, tmp_path / "a"), Member(site.second(), tmp_path / "b")
+    async with AsyncExitStack() as opened:
+        for member in (a, b):
+            opened.push_async_callback(member.close)
+        await a.store.open()
+        await a.ledger.load()
+        await b.start()
+        await until(lambda: b.site.has_lease and b.netd.plan.is_leased)
+        assert not a.netd.plan.is_leased
+        await until(lambda: "a lets clients through and is silent" in refusal(b))
+        a.running = asyncio.create_task(a.site.run(a.ledger))
+        await a.ledger.resync()
+        await until(lambda: a.is_open and a.netd.plan.is_leased)
+        await until(lambda: not any(seen.is_ungated for seen in b.site.members))
+        assert await b.put(1) == ()
+        assert set(a.ledger.state.rules) == {1}
+
+
+def refusal(member: Member) -> str:
+    """Return why a change would be refused; empty if it would not."""
+    try:
+        member.site.check()
+    except Failed as error:
+        return str(error)
+    return ""
+
+
 async def test_a_removed_members_site_is_open_again(site: Site, tmp_path: Path) -> None:
     async with pair(site, tmp_path) as (a, b):
         await b.die()

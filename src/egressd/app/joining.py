@@ -72,6 +72,7 @@ def join(
             if Database(settings.api_data).path.exists():
                 permit()
                 files.give_up_own(backup)
+            files.need_lease()
             name = offer.member or settings.cluster.member
             with _ending(guest):
                 cluster = _become(

@@ -55,15 +55,17 @@ class MemberFiles:
         self._written.append(path)
 
     def give_up_own(self, backup: Path) -> None:
-        """Back this box's configuration up, and note that the site's replaces it.
-
-        From its next start on, the box lets clients through by a lease only: also while the site's
-        database is away, and the box does not know yet whether the site has other members.
-        """
+        """Back this box's configuration up, and note that the site's replaces it."""
         asyncio.run(Database(self._folder).backup(backup))
         mark = AdoptionMark(self._folder)
         self._written += [backup, mark.path]
         mark.put(backup)
+
+    def need_lease(self) -> None:
+        """From its next start on, have the box let clients through by a lease only: also while the
+        site's database is away, and the box does not know yet whether the site has other members.
+        Raises Failed.
+        """
         gate = DurableMark(self._folder / GATE_MARK)
         self._written.append(self._folder / GATE_MARK)
         gate.open()

@@ -146,10 +146,12 @@ class Membership:
 
     def _is_shut(self, other: _Other, now: float) -> bool:
         seen = other.seen
+        if seen.is_ungated:
+            return False
         if not seen.version:
             return seen.n is None
         cannot_beat = seen.n is None or seen.is_fenced
-        return cannot_beat and not seen.is_ungated and self._is_over(other, now)
+        return cannot_beat and self._is_over(other, now)
 
     def _is_over(self, other: _Other, now: float) -> bool:
         return now >= other.changed_at + self._silence_s

@@ -348,12 +348,16 @@ class SiteMember:
         await ledger.follow(max(self._head, self._revision + 1) if must_look else self._head)
 
     async def _put_gate_in_force(self, ledger: Follower) -> None:
+        """Have the kernel's gate and the other members' knowledge of it agree: they know first of
+        one that opens, and last of one that closes.
+        """
         is_gated = self._is_gated
+        if not is_gated and not await self._link.open_gate():
+            self._beat_now.set()  # there is another member by now
+            return
         await ledger.resync()
         if is_gated:
             await self._link.close_gate()
-        else:
-            await self._link.open_gate()
         if is_gated == self._is_gated:
             self._is_gate_in_force = is_gated
 

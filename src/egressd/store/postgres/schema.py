@@ -73,7 +73,13 @@ def add_member(
         if not found:
             create_role(connection, role)
             connection.execute(
-                text("INSERT INTO member (site, name, role_name) VALUES (:site, :name, :role)"),
+                text(
+                    # The only member's kernel lets clients through before it knows of a site.
+                    "INSERT INTO member (site, name, role_name, is_ungated)"
+                    " VALUES (:site, :name, :role, NOT EXISTS ("
+                    " SELECT FROM member AS other WHERE other.site = :site"
+                    " AND NOT other.is_revoked))"
+                ),
                 {"site": number, "name": member, "role": role},
             )
         elif [tuple(row) for row in found] != [(site, member, role)]:

@@ -14,8 +14,8 @@ down_revision = "p0003"
 
 
 def upgrade() -> None:
-    """Add the batch that a member has in force, see that the log has that of each head, and let no
-    other role connect.
+    """Add the batch that a member has in force, see that the log has that of each head, note which
+    members have no gate, and let no other role connect.
     """
     # An older egressd would write to another history than its own, and delete the log's head.
     op.execute(f"UPDATE schema_reader SET min_reader = '{revision}'")  # noqa: S608 - ours
@@ -35,6 +35,15 @@ def upgrade() -> None:
         INSERT INTO change (site, revision, batch, member)
         SELECT site, revision, batch, (SELECT min(id) FROM member WHERE member.site = bare.site)
         FROM bare
+        """
+    )
+    # The only member has no gate, whether or not it has said so.
+    op.execute(
+        """
+        UPDATE member SET is_ungated = true WHERE NOT is_revoked AND NOT EXISTS (
+            SELECT FROM member AS other
+            WHERE other.site = member.site AND other.id <> member.id AND NOT other.is_revoked
+        )
         """
     )
     # Each role that can connect can send notifications, and see who is connected. A database that
