@@ -68,6 +68,22 @@ def test_a_fenced_member_joins_before_it_has_a_lease_again() -> None:
     assert member.has_lease(3.0 + TTL_S - 0.01)
 
 
+def test_a_late_member_waits_until_it_has_the_change_or_is_seen_as_shut() -> None:
+    member = Membership()
+    member.joined(7)
+    fenced = MemberSeen(id=ME, name="a", version="1", n=1, is_fenced=True)
+    for now in (1.0, 2.0):
+        answer = SiteReading(me=ME, head=int(8 + now), members=(fenced,))
+        member.beaten(answer, applied=7, sent_at=now, now=now)
+        assert not member.has_joined
+        assert not member.may_join(8, now)
+        assert member.may_join(9, now)
+    assert not member.may_join(8, 1.0 + SILENCE_S)
+    assert member.may_join(8, 1.0 + 2 * SILENCE_S)
+    member.joined(10)
+    assert member.may_join(7, 3.0)
+
+
 def test_a_silent_member_is_fenced_when_its_lease_has_run_out() -> None:
     member = Membership()
     member.saw(reading(other()), 0.0)

@@ -15,7 +15,7 @@ from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed, Unconfirmed
 from egressd.model.messages import InstanceStatus, Status
 from egressd.model.nouns import Node, Rule
-from egressd.model.plan import Plan
+from egressd.model.plan import Change, Plan
 from egressd.model.wording import Sentence, as_sentence
 from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
@@ -172,6 +172,28 @@ async def test_a_dead_member_costs_one_change_and_is_named(site: Site, tmp_path:
         await until(lambda: b.is_open)
         assert set(b.ledger.state.rules) == {1, 2}
         assert await a.put(3) == ()
+
+
+async def test_a_member_that_beats_and_does_not_follow_is_shut_out(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("egressd.service.site_member.ACKNOWLEDGE_S", 1.0)
+    async with pair(site, tmp_path) as (a, b):
+        slow = asyncio.Event()
+        apply = b.netd.apply
+
+        async def late(change: Change, *, is_strict: bool = True) -> None:
+            await slow.wait()
+            await apply(change, is_strict=is_strict)
+
+        b.netd.apply = late  # type: ignore[method-assign]
+        notes = await a.put(1)
+        assert [note.code for note in notes] == ["site-member-shut"]
+        assert not b.is_open
+        slow.set()
+        await until(lambda: b.is_open)
+        assert set(b.ledger.state.rules) == {1}
+        assert await a.put(2) == ()
 
 
 async def test_a_member_without_a_lease_refuses_every_write(site: Site, tmp_path: Path) -> None:

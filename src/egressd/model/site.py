@@ -59,3 +59,8 @@ class SiteReading(msgspec.Struct, frozen=True, kw_only=True):
     """True if the state in force here is one of the database's history."""
     is_beaten: bool = False
     """True if this member's own beat was taken: then it may prolong its lease."""
+
+    @property
+    def is_fenced(self) -> bool:
+        """True if this member's own beats prolong no lease."""
+        return any(seen.is_fenced for seen in self.members if seen.id == self.me)

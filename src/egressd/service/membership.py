@@ -44,6 +44,14 @@ class _Other(msgspec.Struct):
     """The time at which its beat was first seen to be another one."""
 
 
+class _Late(msgspec.Struct):
+    """A member's being fenced, as it has seen that itself."""
+
+    head: int
+    """The site's revision then: no change that a member was fenced for is later."""
+    since: float
+
+
 class Membership:
     """The knowledge of one member. Times are seconds of its own ``CLOCK_BOOTTIME``."""
 
@@ -55,6 +63,8 @@ class Membership:
         """True if beats may have been missed since the last reading."""
         self._needed = math.inf
         """The revision that must be in force here before a beat prolongs the lease."""
+        self._late: _Late | None = None
+        """Set from the moment at which this member finds itself fenced until it joins again."""
         self.lease_until = -math.inf
         self.has_read = False
         """True once the members are known."""
@@ -77,13 +87,15 @@ class Membership:
 
     def joined(self, head: int) -> None:
         """Note that this member takes part in every change after the revision `head`."""
-        self._needed = head
+        self._needed, self._late = head, None
 
     def beaten(self, reading: SiteReading, *, applied: int, sent_at: float, now: float) -> None:
         """Note the answer to a beat that was sent at `sent_at`, with `applied` in force."""
         self.saw(reading, now)
         if not reading.is_beaten:
             self._needed = math.inf
+            if self._late is None and reading.is_fenced:
+                self._late = _Late(reading.head, now)
         elif applied >= self._needed:
             self.lease_until = max(self.lease_until, sent_at + self._ttl_s)
 
@@ -108,6 +120,15 @@ class Membership:
         self._is_blind = True
 
     # --- Conclusions. --------------------------------------------------------------------
+
+    def may_join(self, applied: int, now: float) -> bool:
+        """True if this member, with `applied` in force, may take part in changes again.
+
+        The one that it was fenced for waits for it until it has that in force, or is seen to have
+        stopped: to beat again before would have the caller wait for ever.
+        """
+        late = self._late
+        return late is None or applied >= late.head or now >= late.since + 2 * self._silence_s
 
     def quiet(self, now: float) -> list[tuple[int, int]]:
         """Return the members that are to be fenced since their leases have run out, each with its

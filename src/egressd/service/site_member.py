@@ -290,6 +290,8 @@ class SiteMember:
         if applied is None or not ledger.is_in_force or self._head - applied.revision > _NEAR:
             self._follow_now.set()
             return
+        if not self._membership.may_join(applied.revision, self._clock()):
+            return
         self._membership.joined(await self._link.join(applied, ""))
         self._follow_now.set()
         self._beat_now.set()
