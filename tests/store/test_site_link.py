@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import psycopg
 import pytest
 
 from egressd.model.desired import DesiredState
@@ -167,6 +168,24 @@ async def test_a_member_notices_another_box_in_its_place(site: Site) -> None:
                 await mine.beat(point(database), "")
         assert (await clone.beat(point(database), "")).is_beaten
         await clone.close()
+
+
+async def test_a_beat_does_not_wait_for_a_read(site: Site) -> None:
+    async with pair(site) as (database, mine, _others):
+        await mine.join(point(database), "")
+        lock = psycopg.connect(site.server.conninfo(OWNER))
+        lock.execute("LOCK TABLE beat IN ACCESS EXCLUSIVE MODE")
+        reads = [asyncio.create_task(mine.read()) for _ in range(100)]
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        while not await asyncio.to_thread(site.server.query, waiting):
+            assert not any(read.done() for read in reads)
+        beat = asyncio.create_task(mine.beat(point(database), ""))
+        beating = f"{waiting} AND query LIKE '%UPDATE beat%'"
+        while not await asyncio.to_thread(site.server.query, beating):
+            assert not any(read.done() for read in reads), "the beat waits for a read"
+        lock.close()
+        assert (await beat).is_beaten
+        await asyncio.gather(*reads)
 
 
 async def test_only_a_single_member_opens_its_gate(site: Site) -> None:

@@ -18,6 +18,7 @@ from egressd.model.site import MemberSeen, SiteReading, StatePoint
 from egressd.model.wording import Sentence, say
 from egressd.service.membership import BEAT_S, MARGIN_S, TTL_S, Membership
 from egressd.service.ports import GateMark, MemberLink
+from egressd.service.shared_call import SharedCall
 
 log = structlog.get_logger()
 
@@ -95,6 +96,7 @@ class SiteMember:
         self._must_look = False
         """True if the log is to be read whatever its head is."""
         self._acknowledge_now = asyncio.Event()
+        self._reads = SharedCall(self._read)
         self._members: tuple[MemberSeen, ...] = ()
         self._me = 0
         self._fault = self._follow_fault = ""
@@ -138,17 +140,17 @@ class SiteMember:
         """
         if not is_new and not self._is_gated:
             return ()  # without this member's word no other one can have changed anything
-        began, point = self._clock(), self._point()
+        began = self._clock()
         while True:
             heard = self._heard
             fault = "members do not answer, and cannot be shut out"
             try:
-                reading = await self._read(point)
+                reading = await self._reads.get()
                 if not reading.is_in_log:
                     raise Unconfirmed(
                         "wait for the other members", "the database does not have the change now"
                     )
-                if self._is_settled(revision, reading):
+                if not self._membership.standing(revision, self._clock()).pending:
                     return self._notes(revision)
                 await self._fence(revision, is_late=self._clock() - began >= ACKNOWLEDGE_S)
             except Failed as error:
@@ -161,10 +163,6 @@ class SiteMember:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):
                     await heard.wait()
-
-    def _is_settled(self, revision: int, reading: SiteReading) -> bool:
-        self._membership.saw(reading, self._clock())
-        return not self._membership.standing(revision, self._clock()).pending
 
     def _notes(self, revision: int) -> tuple[Sentence, ...]:
         standing = self._membership.standing(revision, self._clock())
@@ -238,6 +236,7 @@ class SiteMember:
                 tasks.create_task(self._listen_forever())
                 tasks.create_task(self._follow_forever(ledger))
                 tasks.create_task(self._acknowledge_forever())
+                tasks.create_task(self._fence_forever())
                 tasks.create_task(self._prune_forever())
         finally:
             await self._link.close()
@@ -263,8 +262,7 @@ class SiteMember:
         sent_at, applied = self._clock(), self._applied
         if applied is None:
             # What the replica has may be another configuration than the site's.
-            reading = await self._read(None)
-            self._membership.saw(reading, self._clock())
+            await self._reads.get()
             await self._keep_gate()
             self._follow_now.set()
             return
@@ -282,7 +280,6 @@ class SiteMember:
         elif self._membership.has_lease(self._clock()):
             with suppress(EgressdError):  # netd is away, and its kernel counts on
                 await self._renew(int(self._membership.lease_until * 1000))
-        await self._fence_quiet()
 
     async def _join(self, ledger: Follower) -> None:
         """Take part in all later changes, once the state is nearly the site's."""
@@ -373,15 +370,22 @@ class SiteMember:
             if not self._membership.has_lease(self._clock()):
                 self._beat_now.set()
 
+    async def _fence_forever(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            with suppress(EgressdError):  # the next time
+                await self._fence_quiet()
+
     async def _prune_forever(self) -> None:
         while True:
             await asyncio.sleep(_PRUNE_S)
             with suppress(EgressdError):  # the next time
                 await self._link.prune()
 
-    async def _read(self, point: StatePoint | None) -> SiteReading:
-        reading = await self._link.read(point)
+    async def _read(self) -> SiteReading:
+        reading = await self._link.read(self._point())
         self._note(reading)
+        self._membership.saw(reading, self._clock())
         return reading
 
     def _note(self, reading: SiteReading) -> None:

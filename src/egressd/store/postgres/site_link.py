@@ -1,6 +1,7 @@
 """A member's beats, its acknowledgements, and the hints that it gets of the others.
 
-All is done on connections of its own, so that a beat never waits for a change. A beat that a crash
+All is done on connections of its own, one of them for beats alone, so that a beat never waits for a
+change, or for those who wait for one. A beat that a crash
 of the server loses is lost with its whole table, which is unlogged.
 """
 
@@ -102,24 +103,65 @@ _PRUNE: Final = (
 Values = Mapping[str, Any]
 
 
+class _Session:
+    """A connection that is made when it is used, and anew after a failure."""
+
+    def __init__(self, conninfo: str) -> None:
+        self._conninfo = conninfo
+        self._open: psycopg.AsyncConnection[Any] | None = None
+        self._lock = asyncio.Lock()
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """Have the connection for the block alone. Raises Failed."""
+        async with self._lock:
+            try:
+                if self._open is None or self._open.closed:
+                    self._open = await _connect(self._conninfo)
+                yield self._open
+            except psycopg.Error as error:
+                await self._drop()
+                raise Failed("use the site's database", str(error).strip()) from error
+            except BaseException:
+                await self._drop()  # cancelled in the middle of an answer, for example
+                raise
+
+    async def execute(self, statement: str, values: Values) -> None:
+        """Execute a statement that has no rows. Raises Failed."""
+        async with self.connected() as connection:
+            await connection.execute(statement, values)
+
+    async def close(self) -> None:
+        """Close the connection. The next use connects again."""
+        async with self._lock:
+            await self._drop()
+
+    async def _drop(self) -> None:
+        dropped, self._open = self._open, None
+        if dropped is not None:
+            with suppress(psycopg.Error):
+                await dropped.close()
+
+
 class SiteLink:
     """A member of a site among the others. Every method raises Failed, and connects again then."""
 
     def __init__(self, conninfo: str, *, version: str) -> None:
         self._conninfo = whole_conninfo(conninfo)
         self._version = version
-        self._open: psycopg.AsyncConnection[Any] | None = None
         self._n = 0
-        self._lock = asyncio.Lock()
+        self._beats = _Session(self._conninfo)
+        """The session of the beats, which wait for nothing else."""
+        self._others = _Session(self._conninfo)
 
     async def close(self) -> None:
-        """Close the connection."""
-        async with self._lock:
-            await self._drop()
+        """Close the connections."""
+        await self._beats.close()
+        await self._others.close()
 
     async def read(self, point: StatePoint | None = None) -> SiteReading:
         """Return what the database says of all members now, with `point` in force here."""
-        return await self._reading(_LOOK, _values(point))
+        return await self._reading(self._others, _LOOK, _values(point))
 
     async def beat(self, point: StatePoint, role: str) -> SiteReading:
         """Say that this member lives and has `point` in force; return what `read` does.
@@ -128,7 +170,7 @@ class SiteLink:
         last crash, or whose `point` is not in the log.
         """
         n, self._n = self._n, 0  # an answer that is lost may have been a beat
-        reading = await self._reading(_BEAT, {**_values(point), "role": role, "n": n})
+        reading = await self._reading(self._beats, _BEAT, {**_values(point), "role": role, "n": n})
         mine = next(seen for seen in reading.members if seen.id == reading.me)
         is_taken = reading.is_beaten or not reading.is_in_log
         if n and not is_taken and mine.n is not None and not mine.is_fenced:
@@ -145,7 +187,7 @@ class SiteLink:
         changes from there on lead to the site's state.
         """
         n = 1 + secrets.randbelow(_N_MAX)
-        async with self._connected() as connection, connection.transaction():
+        async with self._beats.connected() as connection, connection.transaction():
             found = await (await connection.execute(_HEAD, _values(point))).fetchone()
             if found is None:
                 raise Failed("join the site", "it has no state yet")
@@ -159,31 +201,31 @@ class SiteLink:
 
     async def fence_quiet(self, member: int, n: int) -> None:
         """Take the lease from a member whose last beat is `n`, unless it has beaten since."""
-        await self._execute(_FENCE_QUIET, {"member": member, "n": n})
+        await self._others.execute(_FENCE_QUIET, {"member": member, "n": n})
 
     async def fence_late(self, member: int, revision: int) -> None:
         """Take the lease from a member that has not `revision` in force, unless it has by now."""
-        await self._execute(_FENCE_LATE, {"member": member, "revision": revision})
+        await self._others.execute(_FENCE_LATE, {"member": member, "revision": revision})
 
     async def acknowledge(self, point: StatePoint, blocked: tuple[str, ...]) -> None:
         """Say that `point` is in force here, with targets that are not."""
-        await self._execute(_ACKNOWLEDGE, {**_values(point), "blocked": Json(blocked)})
+        await self._others.execute(_ACKNOWLEDGE, {**_values(point), "blocked": Json(blocked)})
 
     async def open_gate(self) -> bool:
         """Say, durably, that this member's kernel lets clients through without a lease. Return
         False, and say nothing, if there is another member.
         """
-        async with self._connected() as connection, connection.transaction():
+        async with self._beats.connected() as connection, connection.transaction():
             await connection.execute("SET LOCAL synchronous_commit = on")
             return (await connection.execute(_OPEN_GATE)).rowcount == 1
 
     async def close_gate(self) -> None:
         """Say that this member's kernel lets no client through without a lease."""
-        await self._execute(_CLOSE_GATE, {})
+        await self._beats.execute(_CLOSE_GATE, {})
 
     async def prune(self) -> None:
         """Delete the log's entries that every member has applied, and those that are too old."""
-        await self._execute(_PRUNE, {"days": KEPT_DAYS})
+        await self._others.execute(_PRUNE, {"days": KEPT_DAYS})
 
     async def hints(self) -> AsyncIterator[int]:
         """Yield the revision of each change soon after it, and 0 after an acknowledgement. The
@@ -192,7 +234,7 @@ class SiteLink:
         Any role that may connect to the database can send them, so they are no more than hints.
         """
         try:
-            connection = await self._connect()
+            connection = await _connect(self._conninfo)
             try:
                 site = await (await connection.execute("SELECT egressd_site() AS id")).fetchone()
                 channel = sql.Identifier(channel_of(site.id if site else 0))
@@ -206,8 +248,8 @@ class SiteLink:
             raise Failed("listen to the site's database", str(error).strip()) from error
         raise Failed("listen to the site's database", "the connection has ended")
 
-    async def _reading(self, statement: str, values: Values) -> SiteReading:
-        async with self._connected() as connection:
+    async def _reading(self, session: _Session, statement: str, values: Values) -> SiteReading:
+        async with session.connected() as connection:
             rows = await (await connection.execute(statement, values)).fetchall()
         mine = next((row for row in rows if row.is_me), None)
         if mine is None:
@@ -234,40 +276,17 @@ class SiteLink:
             ),
         )
 
-    async def _execute(self, statement: str, values: Values) -> None:
-        async with self._connected() as connection:
-            await connection.execute(statement, values)
 
-    @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        async with self._lock:
-            try:
-                if self._open is None or self._open.closed:
-                    self._open = await self._connect()
-                yield self._open
-            except psycopg.Error as error:
-                await self._drop()
-                raise Failed("use the site's database", str(error).strip()) from error
-            except BaseException:
-                await self._drop()  # cancelled in the middle of an answer, for example
-                raise
-
-    async def _connect(self) -> psycopg.AsyncConnection[Any]:
-        connection = await psycopg.AsyncConnection.connect(
-            self._conninfo, autocommit=True, row_factory=namedtuple_row
-        )
-        try:
-            await connection.execute(session_settings(STATEMENT_MS, synchronous_commit="off"))
-        except BaseException:
-            await connection.close()
-            raise
-        return connection
-
-    async def _drop(self) -> None:
-        dropped, self._open = self._open, None
-        if dropped is not None:
-            with suppress(psycopg.Error):
-                await dropped.close()
+async def _connect(conninfo: str) -> psycopg.AsyncConnection[Any]:
+    connection = await psycopg.AsyncConnection.connect(
+        conninfo, autocommit=True, row_factory=namedtuple_row
+    )
+    try:
+        await connection.execute(session_settings(STATEMENT_MS, synchronous_commit="off"))
+    except BaseException:
+        await connection.close()
+        raise
+    return connection
 
 
 def _revision_in(payload: str) -> int:
