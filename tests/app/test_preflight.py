@@ -142,6 +142,14 @@ def test_roles_without_interfaces_are_found() -> None:
     ]  # fmt: skip
 
 
+def test_an_interface_that_is_lan_and_wan_is_found() -> None:
+    assert subjects(preflight.one_arm(["lan0", "lan1"], ["wan1"])) == []
+    (finding,) = preflight.one_arm(["eth0", "lan1"], ["wan1", "eth0"])
+    assert (finding.weight, finding.subject) == ("note", "one-arm use")
+    assert finding.text == "LAN and WAN share an interface: eth0 (one-arm use)"
+    assert "SSH from another network is cut" in finding.cost
+
+
 def test_clock_and_disk() -> None:
     assert subjects(preflight.clock(0.0)) == [("limiting", "time")]
     assert subjects(preflight.clock(2e9)) == []
@@ -155,8 +163,9 @@ def test_each_finding_has_cost_and_cure(root: Path) -> None:
         *preflight.kernel(bare), *of_system(bare),
         *preflight.roles([], [], ["x"]), *preflight.ports({1}, {1: "a"}, is_running=False),
         *preflight.clock(0.0), *preflight.disk(0, Path("/var")),
+        *preflight.one_arm(["eth0"], ["eth0"]),
     ]  # fmt: skip
-    assert len(found) == 11
+    assert len(found) == 12
     assert all(each.text and each.cost and each.cure for each in found)
 
 

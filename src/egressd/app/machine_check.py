@@ -36,6 +36,7 @@ def of_configuration(settings: Config, *, is_running: bool) -> tuple[MachineFind
     missing = [name for name in named if name not in present]
     return (
         *preflight.roles(topology.lans, topology.wans, missing),
+        *preflight.one_arm(topology.lans, topology.wans),
         *preflight.ports(network.listening_ports(), settings.own_ports, is_running),
         *preflight.clock(time.time()),
         *preflight.disk(free, settings.data.dir),

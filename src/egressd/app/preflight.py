@@ -177,6 +177,18 @@ def roles(
         )
 
 
+def one_arm(lans: Sequence[str], wans: Sequence[str]) -> Iterator[MachineFinding]:
+    """Yield a finding if an interface is LAN and WAN: see the chain `from_elsewhere`."""
+    if both := [name for name in lans if name in wans]:
+        yield MachineFinding(
+            weight="note",
+            subject="one-arm use",
+            text=say("one-arm", names=tuple(both)),
+            cost=say("one-arm-cost"),
+            cure=say("one-arm-cure"),
+        )
+
+
 def ports(taken: set[int], wanted: dict[int, str], is_running: bool) -> Iterator[MachineFinding]:
     """Yield the ports that another program has taken. egressd's own are no obstacle."""
     if is_running:

@@ -423,6 +423,12 @@ SENTENCES: Final[Mapping[str, str]] = {
     "no-wan-here": "no interface has a default route",
     "no-wan-here-cost": "no traffic leaves, except by lines",
     "no-wan-here-cure": "configure the uplink, or set [wan] interfaces and [wan] gateways",
+    "one-arm": "LAN and WAN share an interface: {names} (one-arm use)",
+    "one-arm-cost": (
+        "once egressd runs, nothing outside the LAN's network can connect to this machine by it "
+        "over IPv4: SSH from another network is cut"
+    ),
+    "one-arm-cure": "log in from the LAN or over IPv6, and have a console of the machine at hand",
     "interface-named": "the configuration names {name}, which this machine does not have now",
     "interface-named-cost": "its clients are blocked until it is there",
     "interface-named-cure": "correct [lan] or [wan] interfaces, or plug it in",
