@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -13,32 +11,11 @@ from egressd.model.errors import Failed
 from egressd_lab.lab import Lab
 from egressd_lab.spec import LabSpec
 from tests.support.device import add_nodes, send
+from tests.support.kernel_state import changes, kernel_state
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
-LISTS = (
-    "nft list ruleset",
-    "ip -4 rule",
-    "ip -6 rule",
-    "ip -4 route show table all",
-    "ip -6 route show table all",
-    "tc qdisc show",
-    "ip -brief link",
-)
-PARAMETERS = "cd /proc/sys; grep -rs . net | grep -v nf_conntrack_count"
-ATTACHED = """\
-import socket
-from egressd.netd.kernel import uapi
-from egressd.netd.kernel.ebpf import system
-for index, name in socket.if_nameindex():
-    for place in (uapi.BPF_TCX_INGRESS, uapi.BPF_TCX_EGRESS):
-        try:
-            print(name, system.attached(index, place))
-        except OSError as error:
-            print(name, error.errno)
-"""
 OF_THE_LAB = ("egressd.toml", "egressd.log")
-CHANGING = re.compile(r" expires \d+sec")
 
 
 @pytest.fixture
@@ -49,28 +26,15 @@ def lab(namespaces: None) -> Iterator[Lab]:
 
 def snapshot(lab: Lab) -> dict[str, list[str]]:
     """Return the state of the router's kernel, and the files of egressd's folders."""
-    found = {each: lab.router.run(*each.split()).stdout for each in LISTS}
-    found["parameters"] = lab.router.run("sh", "-c", PARAMETERS).stdout
-    found["attached"] = lab.router.run(sys.executable, "-c", ATTACHED).stdout
-    states = {name: sorted(CHANGING.sub("", text).splitlines()) for name, text in found.items()}
     folder = lab.folder / "egressd"
     # The lab writes the configuration, and the log.
     files = {path for path in folder.rglob("*") if path.name not in OF_THE_LAB}
-    return {**states, "files": sorted(map(str, files))}
+    return {**kernel_state(lab.router), "files": sorted(map(str, files))}
 
 
 def differences(lab: Lab, before: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Return what differs, by kind. Parameters of modules that were loaded meanwhile are left
-    out.
-    """
-    now = snapshot(lab)
-    known = {line.partition(":")[0] for line in before["parameters"]}
-    now["parameters"] = [it for it in now["parameters"] if it.partition(":")[0] in known]
-    return {
-        kind: sorted(set(before[kind]) ^ set(now[kind]))
-        for kind in before
-        if before[kind] != now[kind]
-    }
+    """Return what differs, by kind: see `changes`."""
+    return changes(before, snapshot(lab))
 
 
 @pytest.mark.parametrize(

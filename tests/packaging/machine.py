@@ -69,6 +69,9 @@ ip -4 rule flush protocol 230
 ip -6 rule flush protocol 230
 ip -4 route flush table all protocol 230
 ip -6 route flush table all protocol 230
+for table in $(ip -6 route show table all protocol 230 | sed 's/.* table //; s/ .*//'); do
+    ip -6 route delete unreachable default table $table protocol 230
+done
 for link in $(ip -o link show type ifb | cut -d: -f2); do ip link delete $link; done
 for link in $(ls /sys/class/net); do tc qdisc delete dev $link clsact 2> /dev/null || true; done
 """

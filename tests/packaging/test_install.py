@@ -12,7 +12,7 @@ from egressd_lab.packets import new_token
 from tests.packaging.machine import Machine
 from tests.support.box import CONFIGURATION
 from tests.support.device import SERVER, eventually
-from tests.support.installed import PROGRAM, WEB, in_force, install, rule
+from tests.support.installed import PROGRAM, WEB, in_force, install, left, rule
 from tests.support.packages import AFTER, BEFORE, ROOT, asked_for, dependencies, full, wanted
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1200)]
@@ -104,16 +104,6 @@ def test_a_purge_leaves_the_guard_if_asked_to(box: Machine, lab: Lab) -> None:
     box.boot()
     assert box.state("egressd-guard.service") == "active"
     assert not gets_out(lab)
-
-
-def left(box: Machine) -> set[str]:
-    """Return all that could be egressd's: files, users, interfaces."""
-    find = "find / -xdev -iname '*egressd*' -not -path '/srv/*' -not -path '/proc/*'"
-    states = ("/var/lib/dpkg", "/var/lib/apt", "/var/cache", "/var/log", "/etc/egressd-made")
-    found = [*box.run("sh", "-c", f"{find}; find /opt -xdev; true").splitlines()]
-    users = box.run("cut", "-d:", "-f1", "/etc/passwd", "/etc/group").splitlines()
-    links = box.run("ls", "/sys/class/net").splitlines()
-    return {name for name in (*found, *users, *links) if not name.startswith(states)}
 
 
 def gets_out(lab: Lab) -> bool:

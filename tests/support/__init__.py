@@ -28,6 +28,7 @@ Programs and machines:
 - `needs`: checks that the machine has what a test needs.
 - `packages`: Debian packages of egressd, and roots of the releases that they are tried on.
 - `box`, `installed`: a Debian machine with a package of egressd in it, emulated or in namespaces.
+- `kernel_state`: what egressd changes in a kernel, before its start and after its removal.
 - `scripts`: the programs in script/ and packaging/, as modules.
 
 Readers of what egressd writes:

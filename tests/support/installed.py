@@ -29,3 +29,13 @@ def in_force(box: Box) -> str:
 def rule(box: Box, lab: Lab, number: int, target: str) -> None:
     """Make a rule for a client of the lab."""
     box.api().post("/rules", {"ip": lab.client(number).address, "target_node": target})
+
+
+def left(box: Box) -> set[str]:
+    """Return all that could be egressd's: files, users, interfaces."""
+    find = "find / -xdev -iname '*egressd*' -not -path '/srv/*' -not -path '/proc/*'"
+    states = ("/var/lib/dpkg", "/var/lib/apt", "/var/cache", "/var/log", "/etc/egressd-made")
+    found = [*box.run("sh", "-c", f"{find}; find /opt -xdev; true").splitlines()]
+    users = box.run("cut", "-d:", "-f1", "/etc/passwd", "/etc/group").splitlines()
+    links = box.run("ls", "/sys/class/net").splitlines()
+    return {name for name in (*found, *users, *links) if not name.startswith(states)}
