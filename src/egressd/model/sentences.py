@@ -855,4 +855,9 @@ SENTENCES: Final[Mapping[str, str]] = {
     "name-comma-replaced": "a comma in the name became a blank",
     "name-cut": "the name was cut to {most} characters",
     "name-numbered": "an earlier row has the name: this node is {name}",
+    # The history.
+    "history-order": "{field} must be before to",
+    "history-top-days": "{field} must be at most {most} days before to",
+    "history-unwritten": "the history of traffic is not kept: {reason}",
+    "history-full": "the history of traffic is full: {n} more {n:is|are} not recorded",
 }

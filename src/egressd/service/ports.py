@@ -12,6 +12,7 @@ from typing import Protocol
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.findings import MachineFinding
+from egressd.model.history import By, Exchanged, HistoryKey, HistoryStep, Sums, TrafficSlot
 from egressd.model.instances import NodePath
 from egressd.model.messages import Delay, LineStatus, Located, Probe, RuleCount, Status
 from egressd.model.plan import Change, Plan
@@ -199,6 +200,45 @@ class Netd(Protocol):
 
     async def counters(self) -> dict[int, RuleCount]:
         """Return the traffic of each enabled rule, by its id, at most a second old."""
+        ...
+
+
+class HistoryPort(Protocol):
+    """The durable storage of the history. Every method but `close` raises Failed if the disk
+    fails. A damaged file is set aside, and the call is answered by a new one.
+    """
+
+    set_aside: int
+    """Damaged files that were set aside since the start."""
+
+    async def open(self) -> Sequence[HistoryKey]:
+        """Return the keys that are stored."""
+        ...
+
+    async def starts(self, step: HistoryStep) -> Sequence[int]:
+        """Return the starts of the slots that are stored, in no order."""
+        ...
+
+    async def slot(self, step: HistoryStep, start: int) -> Mapping[int, bytes]:
+        """Return the blocks of a slot; empty if it is not stored."""
+        ...
+
+    async def write(self, slots: Sequence[TrafficSlot], keys: Sequence[HistoryKey]) -> None:
+        """Store slots and keys, in one write."""
+        ...
+
+    async def series(
+        self, step: HistoryStep, by: By, number: int, starts: range
+    ) -> dict[int, Exchanged]:
+        """Return the bytes of a key, by the start of each slot that is stored."""
+        ...
+
+    async def sums(self, step: HistoryStep, by: By, starts: Sequence[int]) -> Sums:
+        """Return the sums of all keys of a kind over these slots."""
+        ...
+
+    async def close(self) -> None:
+        """Close. The object cannot be used afterwards."""
         ...
 
 

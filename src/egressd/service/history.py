@@ -1,0 +1,438 @@
+"""The history of traffic: counters are read each minute, added up in slots, and asked for.
+
+Slots of minutes are kept in memory. The others are written every ten minutes and at a stop: the
+quarter of an hour that still grows, and what has ended since. After a crash the hours and days
+that still grew are made again from the finer slots, so that it costs ten minutes at most. The
+history is this device's own, also in a pair of gateways or a site: it has what passed this box.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import structlog
+
+from egressd.model.errors import Failed, Invalid
+from egressd.model.faults import Fault
+from egressd.model.history import (
+    BLOCKS,
+    KEYS_MAX,
+    STORED,
+    Blocks,
+    By,
+    Exchanged,
+    HistoryKey,
+    HistoryStep,
+    OpenSlot,
+    TrafficSlot,
+    block_of,
+    exchanged_in,
+)
+from egressd.model.messages import RuleCount
+from egressd.model.nouns import Rule
+from egressd.model.wording import Sentence, as_sentence, say
+from egressd.service.ports import HistoryPort, Netd
+
+log = structlog.get_logger()
+
+READ_EVERY_S: Final = 60.0
+"""Seconds between readings of the counters."""
+WRITE_EVERY_S: Final = 600.0
+"""Seconds between writes at least: flash memory wears."""
+TOP_DAYS_MAX: Final = 31
+"""Days that the largest keys are looked for in at most."""
+_UNWRITTEN_MAX: Final = 16
+"""Ended slots of a step that wait for a disk that fails."""
+_REUSED_AFTER_S: Final = 45 * 86_400
+"""Seconds without traffic after which another key may have a key's number."""
+_FINE_TOP_S: Final = (6 * 3600, 25 * 3600)
+"""Seconds up to which the largest keys are looked for in quarters of an hour, and in hours."""
+
+
+class Point(NamedTuple):
+    """The bytes of one slot."""
+
+    start: int
+    exchanged: Exchanged
+
+
+class Largest(NamedTuple):
+    """A key, and the bytes of all slots that were asked for."""
+
+    name: str
+    exchanged: Exchanged
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryState:
+    """The numbers of keys that have a history, and of those that have none."""
+
+    keys: Mapping[By, int]
+    unrecorded: Mapping[By, int]
+    """Keys with traffic today beyond the most that can be kept."""
+
+
+class _Keys:
+    """The numbers of keys."""
+
+    def __init__(self) -> None:
+        self.of: dict[By, dict[str, HistoryKey]] = {by: {} for by in KEYS_MAX}
+        self.changed: dict[tuple[By, int], HistoryKey] = {}
+        self.unrecorded: dict[By, set[str]] = {by: set() for by in KEYS_MAX}
+        self._day = 0
+
+    def take(self, stored: Sequence[HistoryKey]) -> None:
+        """Take the keys that are stored."""
+        for key in stored:
+            self.of[key.by][key.name] = key
+
+    def change_all(self) -> None:
+        """Have all keys written again."""
+        self.changed = {
+            (key.by, key.number): key for all_ in self.of.values() for key in all_.values()
+        }
+
+    def number(self, by: By, name: str, day: int) -> int | None:
+        """Return the number of a key that has traffic on this day, or None if there is none left
+        for it. The day is the Unix time at which it begins.
+        """
+        if day != self._day:
+            self._day = day
+            self.unrecorded = {each: set() for each in KEYS_MAX}
+        key = self.of[by].get(name)
+        if key is None:
+            key = self._new(by, name, day)
+            if key is None:
+                return None
+        # The day is written every one or two weeks, those of keys in turns.
+        elif abs(day - key.used) > (7 + key.number % 7) * 86_400:
+            self._put(key._replace(used=day))
+        return key.number
+
+    def _new(self, by: By, name: str, day: int) -> HistoryKey | None:
+        known = self.of[by]
+        if len(known) < KEYS_MAX[by]:
+            key = HistoryKey(by, len(known), name, 0, day)
+        elif name in self.unrecorded[by]:
+            return None
+        else:
+            oldest = min(known.values(), key=lambda key: key.used)
+            if day - oldest.used < _REUSED_AFTER_S or len(self.unrecorded[by]) >= KEYS_MAX[by]:
+                self.unrecorded[by].add(name)
+                return None
+            del known[oldest.name]
+            key = HistoryKey(by, oldest.number, name, day, day)
+        self._put(key)
+        return key
+
+    def _put(self, key: HistoryKey) -> None:
+        self.of[key.by][key.name] = key
+        self.changed[key.by, key.number] = key
+
+
+class History:
+    """Records the traffic, and answers questions about it."""
+
+    def __init__(
+        self,
+        netd: Netd,
+        store: HistoryPort,
+        *,
+        rules: Callable[[], Mapping[int, Rule]],
+        now: Callable[[], float],
+    ) -> None:
+        """`rules` returns the rules by id, `now` the Unix time."""
+        self._netd = netd
+        self._store = store
+        self._rules = rules
+        self._now = now
+        self._keys = _Keys()
+        self._is_open = False
+        self._open: dict[HistoryStep, OpenSlot] = {}
+        self._ended: dict[HistoryStep, dict[int, Blocks]] = {step: {} for step in STORED}
+        self._minutes: deque[tuple[int, Blocks]] = deque(maxlen=HistoryStep.MINUTE.kept)
+        self._counted: Mapping[int, RuleCount] | None = None
+        self._carried: Mapping[str, Exchanged] = {}
+        self._fault: Failed | None = None
+        self._set_aside = 0
+        self._lock = asyncio.Lock()
+
+    # --- Recording. ----------------------------------------------------------------------
+
+    async def follow(self) -> None:
+        """Record until cancelled."""
+        time = asyncio.get_running_loop().time
+        write_at = time() + WRITE_EVERY_S
+        while True:
+            try:
+                await self.read()
+                if time() >= write_at:
+                    write_at = time() + WRITE_EVERY_S
+                    await self.write()
+            except Failed as error:
+                # Without netd or the disk. Counters keep what is not read.
+                log.debug("no history was recorded", error=str(error))
+            await asyncio.sleep(READ_EVERY_S)
+
+    async def read(self) -> None:
+        """Read the counters once, and add what was exchanged since the last time. Raises Failed;
+        nothing is lost then, and nothing added.
+        """
+        counted = await self._netd.counters()
+        carried = {
+            each.name: Exchanged(upload=each.sent, download=each.received)
+            for each in (await self._netd.status()).interfaces
+        }
+        async with self._lock:
+            with self._noting():
+                await self._recover()
+                at = self._now()
+                await self._turn(at)
+        counted_before, self._counted = self._counted, counted
+        carried_before, self._carried = self._carried, carried
+        if counted_before is None:
+            return
+        rules, day = self._rules(), HistoryStep.DAY.start(at)
+        targets: dict[str, Exchanged] = {}
+        for id_, count in counted.items():
+            rule, before = rules.get(id_), counted_before.get(id_)
+            if rule is None or count == before:
+                continue
+            more = _more(_bytes(count), Exchanged() if before is None else _bytes(before))
+            self._add("client", rule.host, more, day)
+            sum_ = targets.get(rule.target_node, Exchanged())
+            targets[rule.target_node] = Exchanged(
+                sum_.upload + more.upload, sum_.download + more.download
+            )
+        for target, more in targets.items():
+            self._add("target", target, more, day)
+        for name, now in carried.items():
+            # An interface that was not there before may have counted for long.
+            if (earlier := carried_before.get(name)) is not None:
+                self._add("interface", name, _more(now, earlier), day)
+
+    async def write(self, *, is_last: bool = False) -> None:
+        """Write what has changed: a stop's write, `is_last`, has the slots of all steps. Raises
+        Failed; the next write has it then.
+        """
+        async with self._lock:
+            with self._noting():
+                steps = STORED if is_last else (HistoryStep.QUARTER,)
+                slots = [
+                    TrafficSlot(step, start, blocks)
+                    for step, ended in self._ended.items()
+                    for start, blocks in ended.items()
+                ]
+                slots += [
+                    TrafficSlot(step, slot.start, slot.blocks())
+                    for step, slot in self._open.items()
+                    if step in steps
+                ]
+                if not slots:
+                    return
+                await self._store.write(slots, [*self._keys.changed.values()])
+                if self._store.set_aside != self._set_aside:
+                    # The new file has none of the keys before.
+                    self._set_aside = self._store.set_aside
+                    self._keys.change_all()
+                    await self._store.write(slots, [*self._keys.changed.values()])
+                self._keys.changed.clear()
+                for ended in self._ended.values():
+                    ended.clear()
+
+    async def close(self) -> None:
+        """Write all, at a stop. The store is closed, too."""
+        try:
+            await self.write(is_last=True)
+        except Failed as error:
+            log.error("the last minutes of the history are lost", error=str(error))
+        await self._store.close()
+
+    def problems(self) -> Iterator[Sentence]:
+        """Yield why the history is not kept, or not whole."""
+        if self._fault is not None:
+            yield say("history-unwritten", reason=as_sentence(str(self._fault)))
+        if unrecorded := sum(map(len, self._keys.unrecorded.values())):
+            yield say("history-full", n=unrecorded)
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Note whether the store fails inside."""
+        try:
+            yield
+        except Failed as error:
+            if self._fault is None:
+                log.error("history cannot be kept", error=str(error))
+            self._fault = error
+            raise
+        self._fault = None
+
+    def _add(self, by: By, name: str, more: Exchanged, day: int) -> None:
+        if not any(more) or (number := self._keys.number(by, name, day)) is None:
+            return
+        for slot in self._open.values():
+            slot.add(by, number, more)
+
+    async def _turn(self, at: float) -> None:
+        """End the slots that the time `at` is not in, and open those that it is in."""
+        for step in HistoryStep:
+            start = step.start(at)
+            slot = self._open.get(step)
+            if slot is not None and slot.start == start:
+                continue
+            if slot is not None:
+                self._end(step, slot)
+                del self._open[step]
+            opened = OpenSlot(start)
+            if step is not HistoryStep.MINUTE:
+                # It is there after a restart, or when the clock was set back.
+                ended = self._ended[step]
+                opened.add_all(ended.get(start) or await self._store.slot(step, start))
+                ended.pop(start, None)
+            self._open[step] = opened
+
+    def _end(self, step: HistoryStep, slot: OpenSlot) -> None:
+        if step is HistoryStep.MINUTE:
+            self._minutes.append((slot.start, slot.blocks()))
+            return
+        ended = self._ended[step]
+        ended[slot.start] = slot.blocks()
+        while len(ended) > _UNWRITTEN_MAX:
+            del ended[next(iter(ended))]
+
+    async def _recover(self) -> None:
+        """Read the keys that are stored, and make the hours and days that were not written before
+        a crash.
+        """
+        if self._is_open:
+            return
+        keys = await self._store.open()
+        for finer, step in (
+            (HistoryStep.QUARTER, HistoryStep.HOUR),
+            (HistoryStep.HOUR, HistoryStep.DAY),
+        ):
+            there = {*await self._store.starts(step)}
+            missing: dict[int, OpenSlot] = {}
+            for start in {*await self._store.starts(finer), *self._ended.get(finer, ())}:
+                if (whole := step.start(start)) not in there:
+                    slot = missing.setdefault(whole, OpenSlot(whole))
+                    blocks = self._ended[finer].get(start)
+                    slot.add_all(blocks or await self._store.slot(finer, start))
+            for whole in sorted(missing)[-_UNWRITTEN_MAX:]:
+                self._ended[step][whole] = missing[whole].blocks()
+        self._keys.take(keys)
+        self._set_aside = self._store.set_aside
+        self._is_open = True
+
+    # --- Questions. ----------------------------------------------------------------------
+
+    def state(self) -> HistoryState:
+        """Return the numbers of keys."""
+        return HistoryState(
+            keys={by: len(keys) for by, keys in self._keys.of.items()},
+            unrecorded={by: len(names) for by, names in self._keys.unrecorded.items()},
+        )
+
+    async def traffic(
+        self, by: By, name: str, start: int, end: int, step: HistoryStep | None
+    ) -> tuple[HistoryStep, list[Point]]:
+        """Return the bytes of a key in each recorded slot that begins from `start` on and before
+        `end`, Unix times, and the step: the finest that is kept from `start` on if it is None. A
+        key without traffic has zeros. Raises Invalid and Failed.
+        """
+        _check(start, end)
+        step = step or self._finest(start)
+        key = self._keys.of[by].get(name)
+        number, since = (None, 0) if key is None else (key.number, key.since)
+        first = max(step.start(start), since)
+        found: dict[int, Exchanged] = {}
+        if step is not HistoryStep.MINUTE:
+            # A key without a number is asked for as the last one of its kind, for the slots.
+            asked = KEYS_MAX[by] - 1 if number is None else number
+            found = await self._store.series(step, by, asked, range(first, end))
+        for at, blocks in self._in_memory(step):
+            if first <= at < end:
+                codes = b"" if number is None else blocks.get(block_of(by, number), b"")
+                found[at] = exchanged_in(codes, number or 0)
+        if number is None:
+            found = dict.fromkeys(found, Exchanged())
+        return step, [Point(at, found[at]) for at in sorted(found)]
+
+    async def top(self, by: By, start: int, end: int, limit: int) -> list[Largest]:
+        """Return the keys with the most bytes in the slots that begin from `start` on and before
+        `end`, Unix times. The slots are quarters of an hour, hours or days, by the length. Raises
+        Invalid and Failed.
+        """
+        _check(start, end)
+        length = end - start
+        if length > TOP_DAYS_MAX * 86_400:
+            raise Invalid(Fault(("from",), "history-top-days", {"most": TOP_DAYS_MAX}))
+        fine, middle = _FINE_TOP_S
+        step = (
+            HistoryStep.QUARTER
+            if length <= fine
+            else HistoryStep.HOUR
+            if length <= middle
+            else HistoryStep.DAY
+        )
+        memory = {
+            at: blocks for at, blocks in self._in_memory(step) if step.start(start) <= at < end
+        }
+        starts = [*range(step.start(start), end, step.seconds)]
+        sums = await self._store.sums(step, by, [at for at in starts if at not in memory])
+        for blocks in memory.values():
+            for block in BLOCKS[by]:
+                if codes := blocks.get(block):
+                    sums.add(block, codes)
+        names = {key.number: key for key in self._keys.of[by].values()}
+        found = [
+            Largest(names[number].name, exchanged)
+            for number, exchanged in sums.of(by)
+            if number in names and names[number].since <= start
+        ]
+        # Of a number that was another's at first, only the slots since then count.
+        for key in names.values():
+            if key.since > start:
+                _, points = await self.traffic(by, key.name, start, end, step)
+                up = sum(point.exchanged.upload for point in points)
+                down = sum(point.exchanged.download for point in points)
+                if up or down:
+                    found.append(Largest(key.name, Exchanged(up, down)))
+        found.sort(key=lambda each: (-sum(each.exchanged), each.name))
+        return found[:limit]
+
+    def _finest(self, start: int) -> HistoryStep:
+        age = self._now() - start
+        return next(
+            (step for step in HistoryStep if age <= step.seconds * step.kept), HistoryStep.DAY
+        )
+
+    def _in_memory(self, step: HistoryStep) -> Iterator[tuple[int, Blocks]]:
+        """Yield the slots that memory has, in place of stored ones with their starts."""
+        if step is HistoryStep.MINUTE:
+            yield from self._minutes
+        else:
+            yield from self._ended[step].items()
+        if (slot := self._open.get(step)) is not None:
+            yield slot.start, slot.blocks()
+
+
+def _check(start: int, end: int) -> None:
+    if start >= end:
+        raise Invalid(Fault(("from",), "history-order"))
+
+
+def _bytes(count: RuleCount) -> Exchanged:
+    return Exchanged(count.up_bytes, count.down_bytes)
+
+
+def _more(now: Exchanged, before: Exchanged) -> Exchanged:
+    """Return what was exchanged between two readings. A counter that went back began anew."""
+    if now.upload < before.upload or now.download < before.download:
+        return now
+    return Exchanged(now.upload - before.upload, now.download - before.download)

@@ -1,0 +1,339 @@
+"""The history of traffic on disk: ``history.db``, a file of its own beside the state's.
+
+Nothing of it is needed to route. A file that cannot be read is set aside as
+``history.db.damaged``, and a new one is begun. Every step has a ring of slots: a new slot takes
+the place of the one that was written first, whatever the clock says, so that the file has a
+largest size. A row is a block of a slot and fills a page, so that a write changes few pages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Final, TypeVar
+
+import structlog
+
+from egressd.model.errors import Failed
+from egressd.model.history import (
+    BLOCK_KEYS,
+    BLOCKS,
+    BLOCKS_MAX,
+    KEYS_MAX,
+    STORED,
+    Blocks,
+    By,
+    Exchanged,
+    HistoryKey,
+    HistoryStep,
+    Sums,
+    TrafficSlot,
+    block_of,
+    exchanged_in,
+)
+from egressd.store.connection import BadDatabase, reported
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+FILE: Final = "history.db"
+APPLICATION_ID: Final = 0x45475248
+"""The id in the file's header (``PRAGMA application_id``): "EGRH"."""
+_VERSION: Final = 1
+_TABLES: Final = {
+    HistoryStep.QUARTER: "quarters",
+    HistoryStep.HOUR: "hours",
+    HistoryStep.DAY: "days",
+}
+_SCHEMA: Final = (
+    "CREATE TABLE slots (step INTEGER, position INTEGER, number INTEGER NOT NULL,"
+    " start INTEGER NOT NULL, PRIMARY KEY (step, position)) WITHOUT ROWID",
+    'CREATE TABLE "keys" (kind TEXT, number INTEGER, name TEXT NOT NULL, since INTEGER NOT NULL,'
+    " used INTEGER NOT NULL, PRIMARY KEY (kind, number)) WITHOUT ROWID",
+    "CREATE TABLE blocks (id INTEGER PRIMARY KEY, codes BLOB NOT NULL)",
+)
+"""`slots`: the start of the slot that each position of a step's ring has, and a number that grows
+by one with each slot written. `blocks`: a block of a slot, by `_id`."""
+_POSITIONS: Final = 1 << 10
+"""Ids from a block to the next one: more than the slots that any step keeps."""
+
+
+class HistoryFile:
+    """The file, for one thread at a time. Every method raises Failed, and BadDatabase if the file
+    is damaged: `begin_anew` is due then.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+        self._positions: dict[HistoryStep, dict[int, int]] = {}
+        self._newest: dict[HistoryStep, tuple[int, int]] = {}
+
+    def open(self) -> Sequence[HistoryKey]:
+        """Open the file, which is made if there is none. Return the keys in it."""
+        with reported(f"read {self._path}"):
+            self._connection = connection = sqlite3.connect(
+                self._path, isolation_level=None, check_same_thread=False
+            )
+            self._path.chmod(0o600)
+            for pragma in (
+                "page_size = 4096",
+                "journal_mode = WAL",
+                "synchronous = NORMAL",
+                "trusted_schema = OFF",
+                "cell_size_check = ON",
+                "cache_size = -1024",
+                "journal_size_limit = 0",
+            ):
+                connection.execute(f"PRAGMA {pragma}")
+            if not _number(connection, "schema_version"):
+                self._create(connection)
+            if _number(connection, "application_id") != APPLICATION_ID:
+                raise ValueError("it is not a history of egressd's")
+            if _number(connection, "user_version") != _VERSION:
+                raise ValueError("it was written by another egressd")
+            self._read_slots(connection)
+            return [*_read_keys(connection)]
+
+    def starts(self, step: HistoryStep) -> Sequence[int]:
+        """Return the starts of the slots that there are, in no order."""
+        return [*self._positions.get(step, ())]
+
+    def slot(self, step: HistoryStep, start: int) -> Blocks:
+        """Return the blocks of a slot; empty if there is none."""
+        position = self._positions.get(step, {}).get(start)
+        if position is None:
+            return {}
+        found: Blocks = {}
+        with reported(f"read {self._path}"):
+            for block in range(BLOCKS_MAX):
+                if codes := self._block(step, block, position):
+                    found[block] = codes
+        return found
+
+    def write(self, slots: Iterable[TrafficSlot], keys: Iterable[HistoryKey]) -> None:
+        """Store slots, each in place of the one with its start, and keys, in one transaction."""
+        positions = {step: dict(known) for step, known in self._positions.items()}
+        newest = dict(self._newest)
+        with reported(f"write {self._path}"):
+            connection = self._ready()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                for slot in slots:
+                    self._write(connection, slot, positions[slot.step], newest)
+                connection.executemany(
+                    'INSERT OR REPLACE INTO "keys" (kind, number, name, since, used)'
+                    " VALUES (?, ?, ?, ?, ?)",
+                    ((key.by, key.number, key.name, key.since, key.used) for key in keys),
+                )
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            self._positions, self._newest = positions, newest
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def series(self, step: HistoryStep, by: By, number: int, starts: range) -> dict[int, Exchanged]:
+        """Return the bytes of a key in each slot that there is of those that begin in `starts`."""
+        found = dict.fromkeys(self._between(step, starts), Exchanged())
+        if not found:
+            return {}
+        of_position = {self._positions[step][start]: start for start in found}
+        first = _id(step, block_of(by, number), 0)
+        with reported(f"read {self._path}"):
+            for id_, pair in self._ready().execute(
+                "SELECT id, substr(codes, ?, 4) FROM blocks WHERE id BETWEEN ? AND ?",
+                (number % BLOCK_KEYS * 4 + 1, first, first + step.kept - 1),
+            ):
+                if (start := of_position.get(id_ - first)) is not None:
+                    found[start] = exchanged_in(_codes(pair), 0)  # the pair alone
+        return found
+
+    def sums(self, step: HistoryStep, by: By, starts: Sequence[int]) -> Sums:
+        """Return the sums of all keys of a kind over the slots with these starts."""
+        sums = Sums()
+        known = self._positions.get(step, {})
+        positions = [known[start] for start in starts if start in known]
+        with reported(f"read {self._path}"):
+            for block in BLOCKS[by]:
+                for position in positions:
+                    if codes := self._block(step, block, position):
+                        sums.add(block, codes)
+        return sums
+
+    def begin_anew(self) -> None:
+        """Set the file aside, in place of one that was before, and begin another one."""
+        self.close()
+        with reported(f"set {self._path} aside"):
+            for ending in ("-wal", "-shm"):
+                Path(f"{self._path}{ending}").unlink(missing_ok=True)
+            if self._path.exists():
+                self._path.replace(Path(f"{self._path}.damaged"))
+        self.open()
+
+    def close(self) -> None:
+        """Close the file."""
+        connection, self._connection = self._connection, None
+        self._positions, self._newest = {}, {}
+        if connection is not None:
+            connection.close()
+
+    def _create(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in _SCHEMA:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {_VERSION}")
+        connection.execute("COMMIT")
+
+    def _read_slots(self, connection: sqlite3.Connection) -> None:
+        self._positions = {step: {} for step in STORED}
+        self._newest = dict.fromkeys(STORED, (0, -1))
+        by_seconds = {step.seconds: step for step in STORED}
+        rows = connection.execute("SELECT step, position, number, start FROM slots ORDER BY number")
+        for seconds, position, number, start in rows:
+            step = by_seconds.get(seconds)
+            whole = all(isinstance(each, int) for each in (position, number, start))
+            if step is None or not whole or not 0 <= position < step.kept:
+                raise ValueError("it is damaged: its list of slots is none")
+            self._positions[step][start] = position
+            self._newest[step] = (number, position)
+
+    def _write(
+        self,
+        connection: sqlite3.Connection,
+        slot: TrafficSlot,
+        positions: dict[int, int],
+        newest: dict[HistoryStep, tuple[int, int]],
+    ) -> None:
+        step, start, blocks = slot
+        position = positions.get(start)
+        if position is None:
+            number, last = newest[step]
+            number, position = number + 1, (last + 1) % step.kept
+            for gone in [each for each, other in positions.items() if other == position]:
+                del positions[gone]
+            positions[start], newest[step] = position, (number, position)
+            connection.execute(
+                "INSERT OR REPLACE INTO slots (step, position, number, start) VALUES (?, ?, ?, ?)",
+                (step.seconds, position, number, start),
+            )
+        connection.executemany(
+            "DELETE FROM blocks WHERE id = ?",
+            ((_id(step, block, position),) for block in range(BLOCKS_MAX) if block not in blocks),
+        )
+        connection.executemany(
+            "INSERT OR REPLACE INTO blocks (id, codes) VALUES (?, ?)",
+            ((_id(step, block, position), codes) for block, codes in blocks.items()),
+        )
+
+    def _between(self, step: HistoryStep, starts: range) -> list[int]:
+        # Not `in starts`, which asks for multiples of the range's step.
+        return [
+            start for start in self._positions.get(step, ()) if starts.start <= start < starts.stop
+        ]
+
+    def _block(self, step: HistoryStep, block: int, position: int) -> bytes:
+        query = "SELECT codes FROM blocks WHERE id = ?"
+        with closing(self._ready().execute(query, (_id(step, block, position),))) as rows:
+            row = rows.fetchone()
+        return b"" if row is None else _codes(row[0])
+
+    def _ready(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self.open()
+        assert self._connection is not None
+        return self._connection
+
+
+def _number(connection: sqlite3.Connection, pragma: str) -> int:
+    with closing(connection.execute(f"PRAGMA {pragma}")) as rows:
+        return int(rows.fetchone()[0])
+
+
+def _id(step: HistoryStep, block: int, position: int) -> int:
+    return (STORED.index(step) * BLOCKS_MAX + block) * _POSITIONS + position
+
+
+def _codes(stored: object) -> bytes:
+    if not isinstance(stored, bytes) or len(stored) > 4 * BLOCK_KEYS or len(stored) % 4:
+        raise ValueError("it is damaged: a block has another form")
+    return stored
+
+
+def _read_keys(connection: sqlite3.Connection) -> Iterator[HistoryKey]:
+    for row in connection.execute('SELECT kind, number, name, since, used FROM "keys"'):
+        kind, number, name, since, used = row
+        whole = all(isinstance(each, int) for each in (number, since, used))
+        if kind not in KEYS_MAX or not isinstance(name, str) or not whole:
+            raise ValueError("it is damaged: its list of keys is none")
+        if not 0 <= number < KEYS_MAX[kind]:
+            raise ValueError("it is damaged: a key has a number beyond all")
+        yield HistoryKey(kind, number, name, since, used)
+
+
+class HistoryStore:
+    """The history's file in `directory`, in a thread of its own.
+
+    A damaged file never fails a call: a new one takes its place, and the call is answered by that
+    one. Other faults of the disk raise Failed.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._file = HistoryFile(directory / FILE)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="history")
+        self.set_aside = 0
+        """Damaged files that were set aside since the start."""
+
+    async def open(self) -> Sequence[HistoryKey]:
+        """Return the keys that are stored."""
+        return await self._do(self._file.open)
+
+    async def starts(self, step: HistoryStep) -> Sequence[int]:
+        """Return the starts of the slots that are stored, in no order."""
+        return await self._do(lambda: self._file.starts(step))
+
+    async def slot(self, step: HistoryStep, start: int) -> Mapping[int, bytes]:
+        """Return the blocks of a slot; empty if it is not stored."""
+        return await self._do(lambda: self._file.slot(step, start))
+
+    async def write(self, slots: Sequence[TrafficSlot], keys: Sequence[HistoryKey]) -> None:
+        """Store slots and keys, in one write."""
+        await self._do(lambda: self._file.write(slots, keys))
+
+    async def series(
+        self, step: HistoryStep, by: By, number: int, starts: range
+    ) -> dict[int, Exchanged]:
+        """Return the bytes of a key, by the start of each slot that is stored."""
+        return await self._do(lambda: self._file.series(step, by, number, starts))
+
+    async def sums(self, step: HistoryStep, by: By, starts: Sequence[int]) -> Sums:
+        """Return the sums of all keys of a kind over these slots."""
+        return await self._do(lambda: self._file.sums(step, by, starts))
+
+    async def close(self) -> None:
+        """Close. The object cannot be used afterwards."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._file.close)
+        self._thread.shutdown()
+
+    async def _do(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, call)
+
+    def _run(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except BadDatabase as error:
+            log.error("history file is damaged, and was set aside", error=str(error))
+            self.set_aside += 1
+            self._file.begin_anew()
+            return call()
+        except Failed:
+            # A disk error can leave a connection unusable.
+            self._file.close()
+            raise
