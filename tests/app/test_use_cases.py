@@ -22,6 +22,7 @@ from egressd.service.route_explanation import Question
 from egressd.service.servers import ServerSurroundings
 from egressd.store.console import ConsoleStore
 from egressd.store.database import Database
+from egressd.store.history import HistoryStore
 from egressd.store.trial_calls import TrialCalls
 from tests.support.drafts import line, rule
 from tests.support.netd_double import NetdDouble
@@ -56,6 +57,7 @@ class Device:
             own_problems=lambda: (),
             timed_backups=lambda: None,
             own_findings=lambda: (),
+            history=HistoryStore(folder),
         )
 
     async def resolver(self, client: str) -> tuple[str, str]:

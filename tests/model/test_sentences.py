@@ -1153,6 +1153,7 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     "name-comma-replaced": ({}, "a comma in the name became a blank"),
     "name-cut": ({"most": 2}, "the name was cut to 2 characters"),
     "name-numbered": ({"name": "name"}, "an earlier row has the name: this node is name"),
+    "utc-time": ({}, "x must be a time in UTC in the form 2026-11-20T22:58:40Z"),
     "history-order": ({}, "x must be before to"),
     "history-top-days": ({"most": 2}, "x must be at most 2 days before to"),
     "history-unwritten": ({"reason": "reason"}, "the history of traffic is not kept: reason"),

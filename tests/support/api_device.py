@@ -25,7 +25,20 @@ from egressd.model.console import ChangeRecord
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed
 from egressd.model.findings import MachineFinding
+from egressd.model.history import (
+    BLOCKS,
+    Blocks,
+    By,
+    Exchanged,
+    HistoryKey,
+    HistoryStep,
+    Sums,
+    TrafficSlot,
+    block_of,
+    exchanged_in,
+)
 from egressd.model.messages import Event
+from egressd.service.history import History
 from egressd.service.journal import Journal
 from egressd.service.judge import Judge, Notice
 from egressd.service.machine_check import MachineCheck
@@ -105,6 +118,8 @@ class Device:
             lambda: NOW,
             timed_backups=lambda: self.timed_backups,
         )
+        self.now = 1_763_679_520.0
+        self.history = self._new_history()
         self.app = create_app(
             Services(
                 ledger=bench.ledger,
@@ -120,6 +135,7 @@ class Device:
                 why=Why(bench.ledger, bench.netd, lambda: RESOLVERS, judge),
                 journal=self.journal,
                 machine_check=MachineCheck(bench.netd, self._own_findings),
+                history=self.history,
             ),
             access=Access(
                 token=self._read_token,
@@ -129,6 +145,12 @@ class Device:
             events=self._stream,
         )
         self.client = self.client_at("192.0.2.10")
+
+    def _new_history(self) -> History:
+        rules = self.bench.ledger
+        return History(
+            self.bench.netd, MemoryHistory(), rules=lambda: rules.state.rules, now=lambda: self.now
+        )
 
     async def become(self, state: DesiredState) -> None:
         """Reset the device to `state`, and forget everything else."""
@@ -142,6 +164,7 @@ class Device:
         self.token = TOKEN
         self.sessions = {"session=1"}
         self.own_findings = tuple
+        vars(self.history).update(vars(self._new_history()))
         await self.journal.flush()
         self.changes.records.clear()
         self.judge.forget()
@@ -228,6 +251,48 @@ class MemoryChanges:
 
     async def changes(self, limit: int) -> list[ChangeRecord]:
         return self.records[::-1][:limit]
+
+
+class MemoryHistory:
+    """A history in memory. The real one's promises are tested by its own tests."""
+
+    def __init__(self) -> None:
+        self.set_aside = 0
+        self._slots: dict[tuple[HistoryStep, int], Blocks] = {}
+        self._keys: dict[tuple[By, int], HistoryKey] = {}
+
+    async def open(self) -> Sequence[HistoryKey]:
+        return [*self._keys.values()]
+
+    async def starts(self, step: HistoryStep) -> Sequence[int]:
+        return [start for its, start in self._slots if its is step]
+
+    async def slot(self, step: HistoryStep, start: int) -> Blocks:
+        return self._slots.get((step, start), {})
+
+    async def write(self, slots: Sequence[TrafficSlot], keys: Sequence[HistoryKey]) -> None:
+        self._slots.update({(slot.step, slot.start): slot.blocks for slot in slots})
+        self._keys.update({(key.by, key.number): key for key in keys})
+
+    async def series(
+        self, step: HistoryStep, by: By, number: int, starts: range
+    ) -> dict[int, Exchanged]:
+        return {
+            start: exchanged_in(blocks.get(block_of(by, number), b""), number)
+            for (its, start), blocks in self._slots.items()
+            if its is step and starts.start <= start < starts.stop
+        }
+
+    async def sums(self, step: HistoryStep, by: By, starts: Sequence[int]) -> Sums:
+        sums = Sums()
+        for start in starts:
+            for block, codes in self._slots.get((step, start), {}).items():
+                if block in BLOCKS[by]:
+                    sums.add(block, codes)
+        return sums
+
+    async def close(self) -> None:
+        pass
 
 
 class MemoryStore:

@@ -23,6 +23,7 @@ from egressd.api.record import Record
 from egressd.api.routes import (
     backups,
     check,
+    history,
     inspection,
     lines,
     monitoring,
@@ -50,6 +51,7 @@ ROUTERS: Final = (
     backups.router,
     inspection.router,
     check.router,
+    history.router,
     settings.router,
     previews.router,
     monitoring.router,

@@ -14,6 +14,8 @@ from starlette.types import Scope
 
 from egressd.model.problem import is_asked_for
 
+CSV: Final = "text/csv"
+
 _MAY_ASK: Final = "egressd.may_ask_for_codes"
 
 
@@ -25,3 +27,9 @@ def let_ask(scope: Scope) -> None:
 def wants_codes(scope: Scope) -> bool:
     """Return True if the request is to be answered with codes."""
     return bool(scope.get(_MAY_ASK)) and is_asked_for(Headers(scope=scope).getlist("accept"))
+
+
+def wants_csv(scope: Scope) -> bool:
+    """Return True if the request's ``Accept`` names CSV (RFC 4180)."""
+    accepted = ",".join(Headers(scope=scope).getlist("accept")).split(",")
+    return any(each.split(";")[0].strip().lower() == CSV for each in accepted)

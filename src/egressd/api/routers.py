@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from egressd.api.endpoints import API_PREFIX, LARGE_BODY, SMALL_BODY, Endpoint
 from egressd.api.intake import JSON
+from egressd.api.negotiation import CSV
 from egressd.api.wire.answers import Deleted, Error, SaidId, Updated
 from egressd.api.wire.outcomes import done
 from egressd.model.wording import Sentence, Value, say
@@ -48,6 +49,7 @@ class Router:
         body_max: int = SMALL_BODY,
         refusal: str | None = None,
         is_open: bool = False,
+        is_csv_too: bool = False,
     ) -> Declare:
         """Declare an endpoint that answers with JSON.
 
@@ -55,7 +57,7 @@ class Router:
         `body_max` bytes. A body of another `body_type` than JSON has none, and the handler reads it
         itself. `refusal` is an example of the error that is answered with status 200: a well-formed
         request about something that does not exist, or over a quota. An endpoint that `is_open`
-        answers without a token.
+        answers without a token. One that `is_csv_too` answers with CSV if `Accept` asks for it.
         """
         takes: Example | None = None
         if body is not None:
@@ -65,6 +67,8 @@ class Router:
 
         def declared(handler: Handler) -> Handler:
             content = {JSON: _described(answer, example, refusal)}
+            if is_csv_too:
+                content[CSV] = {"schema": {"type": "string"}}
             endpoint = self._add(method, path, summary, handler, content=content, takes=takes)
             endpoint.answer = answer
             endpoint.body_type = body_type

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from egressd.service.backups import Backups
+from egressd.service.history import History
 from egressd.service.journal import Journal
 from egressd.service.ledger import Ledger
 from egressd.service.lines import Lines
@@ -36,3 +37,4 @@ class Services:
     why: Why
     journal: Journal
     machine_check: MachineCheck
+    history: History

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -64,6 +64,7 @@ from egressd.store.api_token import ApiToken
 from egressd.store.connection import BadDatabase
 from egressd.store.console import ConsoleStore
 from egressd.store.files import prepare_directory
+from egressd.store.history import HistoryStore
 from egressd.store.occupancy import occupied
 from egressd.store.preparation import prepare
 from egressd.store.trial_calls import TrialCalls
@@ -177,6 +178,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         ),
         timed_backups=backups.seen,
         own_findings=partial(machine_check.of_configuration, settings, is_running=True),
+        history=HistoryStore(settings.api_data),
         site=member,
     )
     token = ApiToken(settings.api_data)
@@ -220,6 +222,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         {
             "netd client ended": netd.run(),
             "resolver watch ended": _follow(resolvers, cases, store),
+            "history ended": cases.services.history.follow(),
             "backup watch ended": backups.follow(news.notify),
             "site membership ended": None if member is None else member.run(cases.ledger),
         },
@@ -236,9 +239,8 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         await console.close()
         await cases.services.journal.close()
         await console_store.close()
-        for task in background:
-            task.cancel()
-        await asyncio.wait(background)
+        await _end(background)
+        await cases.services.history.close()
         await store.close()
 
 
@@ -284,6 +286,12 @@ def _attended(
     attended = asyncio.create_task(work)
     attended.add_done_callback(ended)
     return attended
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
 
 
 async def _follow(resolvers: DeviceResolvers, cases: UseCases, store: site.Configuration) -> None:

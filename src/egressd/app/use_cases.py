@@ -24,6 +24,7 @@ from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
 from egressd.planner.probes import node_path
 from egressd.service.backups import Backups
+from egressd.service.history import History
 from egressd.service.journal import ChangeStore, Journal
 from egressd.service.judge import Judge, Notice
 from egressd.service.ledger import Ledger
@@ -31,7 +32,7 @@ from egressd.service.lines import Lines
 from egressd.service.machine_check import MachineCheck
 from egressd.service.nodes import Nodes
 from egressd.service.overview import Overviews, TimedBackups
-from egressd.service.ports import Archive, Clock, Netd, SitePort, Store
+from egressd.service.ports import Archive, Clock, HistoryPort, Netd, SitePort, Store
 from egressd.service.proxy_services import ProxyServices
 from egressd.service.restored import RestoreChecks
 from egressd.service.route_probe import Why
@@ -63,6 +64,7 @@ class UseCases:
         own_problems: Callable[[], Iterable[Sentence]],
         timed_backups: Callable[[], TimedBackups | None],
         own_findings: Callable[[], Sequence[MachineFinding]],
+        history: HistoryPort,
         site: SitePort | None = None,
     ) -> None:
         """`site`: this device as a member of a site; None for a device of its own."""
@@ -100,6 +102,8 @@ class UseCases:
             has_api_access=lambda: licensing.refusal() is None,
         )
 
+        recorder = History(netd, history, rules=lambda: ledger.state.rules, now=time.time)
+
         def quota() -> int:
             return licensing.grants().proxy_service_quota
 
@@ -131,12 +135,13 @@ class UseCases:
                 system,
                 judge,
                 _now_ms,
-                own_problems=own_problems,
+                own_problems=lambda: (*own_problems(), *recorder.problems()),
                 timed_backups=timed_backups,
             ),
             why=Why(ledger, netd, allowed, judge),
             journal=Journal(changes, publish),
             machine_check=MachineCheck(netd, own_findings),
+            history=recorder,
         )
 
 

@@ -21,6 +21,7 @@ from egressd.model.errors import EgressdError
 COMMANDS: Final = {
     "serve": "egressd.cli.serve:serve",
     "status": "egressd.cli.device:status",
+    "history": "egressd.cli.history:history",
     "explain": "egressd.cli.device:explain",
     "rules": "egressd.cli.rules:rules",
     "nodes": "egressd.cli.nodes:nodes",

@@ -856,6 +856,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "name-cut": "the name was cut to {most} characters",
     "name-numbered": "an earlier row has the name: this node is {name}",
     # The history.
+    "utc-time": "{field} must be a time in UTC in the form 2026-11-20T22:58:40Z",
     "history-order": "{field} must be before to",
     "history-top-days": "{field} must be at most {most} days before to",
     "history-unwritten": "the history of traffic is not kept: {reason}",

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import structlog
 
+from egressd.formats.rows import guarded
 from egressd.model.errors import Failed, Invalid
 from egressd.model.faults import Fault
 from egressd.model.history import (
@@ -150,7 +151,7 @@ class History:
         self._netd = netd
         self._store = store
         self._rules = rules
-        self._now = now
+        self._clock = now
         self._keys = _Keys()
         self._is_open = False
         self._open: dict[HistoryStep, OpenSlot] = {}
@@ -191,7 +192,7 @@ class History:
         async with self._lock:
             with self._noting():
                 await self._recover()
-                at = self._now()
+                at = self._clock()
                 await self._turn(at)
         counted_before, self._counted = self._counted, counted
         carried_before, self._carried = self._carried, carried
@@ -329,6 +330,10 @@ class History:
         self._set_aside = self._store.set_aside
         self._is_open = True
 
+    def now(self) -> float:
+        """Return the Unix time by which slots are recorded."""
+        return self._clock()
+
     # --- Questions. ----------------------------------------------------------------------
 
     def state(self) -> HistoryState:
@@ -407,7 +412,7 @@ class History:
         return found[:limit]
 
     def _finest(self, start: int) -> HistoryStep:
-        age = self._now() - start
+        age = self._clock() - start
         return next(
             (step for step in HistoryStep if age <= step.seconds * step.kept), HistoryStep.DAY
         )
@@ -436,3 +441,14 @@ def _more(now: Exchanged, before: Exchanged) -> Exchanged:
     if now.upload < before.upload or now.download < before.download:
         return now
     return Exchanged(now.upload - before.upload, now.download - before.download)
+
+
+def as_csv(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return rows below their names as CSV (RFC 4180), which no spreadsheet takes for formulas."""
+    lines = (",".join(map(_field, row)) for row in (names, *rows))
+    return "".join(f"{line}\r\n" for line in lines)
+
+
+def _field(value: object) -> str:
+    text = guarded(str(value))
+    return '"{}"'.format(text.replace('"', '""')) if {*',"\r\n'} & {*text} else text

@@ -113,6 +113,11 @@ export interface components {
             /** @enum {string} */
             status: "running" | "stopped" | "restoring" | "failed";
         };
+        HistorySummary: {
+            client: components["schemas"]["RecordedKeys"];
+            interface: components["schemas"]["RecordedKeys"];
+            target: components["schemas"]["RecordedKeys"];
+        };
         Ids: {
             ids: number[];
         };
@@ -486,6 +491,10 @@ export interface components {
             /** @default  */
             source: string;
         };
+        RecordedKeys: {
+            recorded: number;
+            unrecorded: number;
+        };
         RuleBatchUpdate: {
             /** @default 0 */
             download_limit_kbps: number;
@@ -683,11 +692,34 @@ export interface components {
             /** @default null */
             problem_coded: components["schemas"]["Coded"] | null;
         };
+        TopRow: {
+            download_bytes: number;
+            key: string;
+            upload_bytes: number;
+        };
+        TopTraffic: {
+            /** @enum {unknown} */
+            by: "client" | "interface" | "target";
+            data: components["schemas"]["TopRow"][];
+        };
         Traffic: {
             connections: number;
             down: number;
             memory: number;
             up: number;
+        };
+        TrafficHistory: {
+            /** @enum {unknown} */
+            by: "client" | "interface" | "target";
+            data: components["schemas"]["TrafficPoint"][];
+            key: string;
+            /** @enum {unknown} */
+            step: "15m" | "1d" | "1h" | "1m";
+        };
+        TrafficPoint: {
+            at: string;
+            download_bytes: number;
+            upload_bytes: number;
         };
         Unruled: {
             is_blocked: boolean;
@@ -744,6 +776,7 @@ export type DnsSeen = components['schemas']['DnsSeen'];
 export type Error = components['schemas']['Error'];
 export type Explanation = components['schemas']['Explanation'];
 export type Health = components['schemas']['Health'];
+export type HistorySummary = components['schemas']['HistorySummary'];
 export type Ids = components['schemas']['Ids'];
 export type Imported = components['schemas']['Imported'];
 export type InterfaceRow = components['schemas']['InterfaceRow'];
@@ -792,6 +825,7 @@ export type ProxyServiceRows = components['schemas']['ProxyServiceRows'];
 export type ProxyServiceSwitched = components['schemas']['ProxyServiceSwitched'];
 export type Quota = components['schemas']['Quota'];
 export type Reached = components['schemas']['Reached'];
+export type RecordedKeys = components['schemas']['RecordedKeys'];
 export type RuleBatchUpdate = components['schemas']['RuleBatchUpdate'];
 export type RuleCounters = components['schemas']['RuleCounters'];
 export type RuleCreate = components['schemas']['RuleCreate'];
@@ -818,7 +852,11 @@ export type SystemStatus = components['schemas']['SystemStatus'];
 export type TargetFlow = components['schemas']['TargetFlow'];
 export type TextImport = components['schemas']['TextImport'];
 export type TimedBackups = components['schemas']['TimedBackups'];
+export type TopRow = components['schemas']['TopRow'];
+export type TopTraffic = components['schemas']['TopTraffic'];
 export type Traffic = components['schemas']['Traffic'];
+export type TrafficHistory = components['schemas']['TrafficHistory'];
+export type TrafficPoint = components['schemas']['TrafficPoint'];
 export type Unruled = components['schemas']['Unruled'];
 export type Updated = components['schemas']['Updated'];
 export type WhitelistAnswer = components['schemas']['WhitelistAnswer'];

@@ -614,6 +614,7 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   "name-comma-replaced": "名称中的逗号已替换为空格",
   "name-cut": "名称已截短为 {most} 个字符",
   "name-numbered": "名称与前面的行重复，此节点命名为 {name}",
+  "utc-time": "{field} 必须是 UTC 时间，格式如 2026-11-20T22:58:40Z",
   "history-order": "{field} 必须早于 to",
   "history-top-days": "{field} 最多比 to 早 {most} 天",
   "history-unwritten": "流量历史未能保存：{reason}",

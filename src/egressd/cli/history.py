@@ -1,0 +1,75 @@
+"""``egressd history``: the traffic of clients, targets and interfaces over time."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from egressd.cli.output import json_option, show_json, show_rows
+from egressd.cli.remote import Remote, over_api
+from egressd.model.times import utc_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KINDS = ("client", "target", "interface")
+
+_by = click.option("--by", type=click.Choice(KINDS), default="client", show_default=True)
+
+
+def _hours(default: int, most: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(
+        "--hours",
+        type=click.IntRange(1, most),
+        default=default,
+        show_default=True,
+        help="Hours to look back.",
+    )
+
+
+@click.group()
+def history() -> None:
+    """Print what clients, targets and interfaces have sent and received."""
+
+
+@history.command()
+@_by
+@_hours(24, 31 * 24)
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@json_option
+@over_api
+def top(remote: Remote, *, by: str, hours: int, limit: int, as_json: bool) -> None:
+    """Print the clients, targets or interfaces with the most bytes."""
+    now = int(time.time()) + 1
+    window = {"from": utc_text(now - hours * 3600), "to": utc_text(now)}
+    found = remote.get("/ops/history/top", by=by, limit=limit, **window)
+    if as_json:
+        show_json(found)
+    else:
+        show_rows(found["data"], ("key", "upload_bytes", "download_bytes"), as_json=False)
+
+
+@history.command()
+@click.argument("key")
+@_by
+@_hours(24, 730 * 24)
+@click.option(
+    "--step",
+    type=click.Choice(["1m", "15m", "1h", "1d"]),
+    help="Length of slots. Default: the shortest that is kept for so long.",
+)
+@json_option
+@over_api
+def traffic(
+    remote: Remote, *, key: str, by: str, hours: int, step: str | None, as_json: bool
+) -> None:
+    """Print the bytes of KEY (a rule's address, a target or an interface) over time."""
+    now = int(time.time()) + 1
+    asked = {"from": utc_text(now - hours * 3600), "to": utc_text(now), "key": key, "by": by}
+    found = remote.get("/ops/history/traffic", **asked, **({} if step is None else {"step": step}))
+    if as_json:
+        show_json(found)
+    else:
+        show_rows(found["data"], ("at", "upload_bytes", "download_bytes"), as_json=False)

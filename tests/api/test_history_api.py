@@ -1,0 +1,95 @@
+"""``/ops/history``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from egressd.model.messages import RuleCount
+from tests.support.drafts import rule
+
+if TYPE_CHECKING:
+    from tests.support.api_device import Device
+
+HISTORY = "/ops/history"
+WINDOW = {"from": "2025-11-20T00:00:00Z", "to": "2025-11-21T00:00:00Z"}
+
+
+async def record(device: Device) -> None:
+    """Let two clients exchange bytes on 2025-11-20."""
+    for ip in ("10.0.0.1", "10.0.0.2"):
+        await device.bench.rules.create(rule(ip, "DIRECT"))
+    for factor in (0, 1):
+        device.bench.netd.counted = {
+            1: RuleCount(1_234_567 * factor, 1, 30 * factor, 1),
+            2: RuleCount(40 * factor, 1, 50 * factor, 1),
+        }
+        await device.history.read()
+
+
+async def test_traffic_of_a_client_is_rounded_to_three_digits(device: Device) -> None:
+    await record(device)
+    answer = await device.client.get(f"{HISTORY}/traffic", params={"key": "10.0.0.1", **WINDOW})
+    assert answer.json() == {
+        "by": "client",
+        "key": "10.0.0.1",
+        "step": "15m",
+        "data": [{"at": "2025-11-20T22:45:00Z", "upload_bytes": 1_230_000, "download_bytes": 30}],
+    }
+    shown = await device.client.get(f"{HISTORY}/traffic", params={"key": "10.0.0.1"})
+    assert shown.json() == answer.json()
+
+
+async def test_top_lists_those_with_the_most_bytes_first(device: Device) -> None:
+    await record(device)
+    for by, keys in {"client": ["10.0.0.1", "10.0.0.2"], "target": ["DIRECT"]}.items():
+        answer = await device.client.get(f"{HISTORY}/top", params={"by": by, **WINDOW})
+        assert [row["key"] for row in answer.json()["data"]] == keys
+    one = await device.client.get(f"{HISTORY}/top", params={"limit": "1", **WINDOW})
+    assert len(one.json()["data"]) == 1
+
+
+async def test_csv_is_answered_where_accept_asks_for_it(device: Device) -> None:
+    await record(device)
+    asks = {"accept": "text/csv"}
+    answer = await device.client.get(f"{HISTORY}/top", params=WINDOW, headers=asks)
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    assert answer.text == (
+        "key,upload_bytes,download_bytes\r\n10.0.0.1,1230000,30\r\n10.0.0.2,40,50\r\n"
+    )
+    params = {"key": "10.0.0.2", "step": "1h", **WINDOW}
+    answer = await device.client.get(f"{HISTORY}/traffic", params=params, headers=asks)
+    assert answer.text.startswith("at,upload_bytes,download_bytes\r\n2025-11-20T22:00:00Z,40,50")
+
+
+async def test_the_summary_counts_what_is_recorded(device: Device) -> None:
+    await record(device)
+    answer = await device.client.get(HISTORY)
+    assert answer.json()["client"] == {"recorded": 2, "unrecorded": 0}
+    assert answer.json()["target"] == {"recorded": 1, "unrecorded": 0}
+
+
+@pytest.mark.parametrize(
+    ("path", "params", "error"),
+    [
+        ("traffic", {}, "key"),
+        ("traffic", {"key": "x", "by": "node"}, "by must be one of"),
+        ("traffic", {"key": "x", "step": "2m"}, "step must be one of"),
+        ("traffic", {"key": "x", "from": "yesterday"}, "from must be a time in UTC"),
+        ("top", {"from": WINDOW["to"], "to": WINDOW["from"]}, "from must be before to"),
+        ("top", {"from": "2025-01-01T00:00:00Z"}, "from must be at most 31 days before to"),
+        ("top", {"limit": "0"}, "limit must be a whole number"),
+    ],
+)
+async def test_bad_parameters_are_named(
+    device: Device, path: str, params: dict[str, Any], error: str
+) -> None:
+    answer = await device.client.get(f"{HISTORY}/{path}", params=params)
+    assert answer.status_code == 400
+    assert error in answer.json()["error"]
+
+
+async def test_one_that_is_not_recorded_has_no_slots(device: Device) -> None:
+    answer = await device.client.get(f"{HISTORY}/traffic", params={"key": "10.9.9.9", **WINDOW})
+    assert answer.json()["data"] == []
