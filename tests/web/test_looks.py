@@ -28,13 +28,15 @@ PAGES = (
     "lines",
     "whitelist",
     "proxies",
+    "history",
     "why",
     "settings",
     "api",
 )
 HEADINGS = {
-    "en": "Overview Rules Nodes VPN_lines Whitelist Proxy_services Why? Settings API_settings",
-    "zh-CN": "概览 规则 节点 VPN_线路 白名单 代理服务 为什么？ 设置 API_设置",  # noqa: RUF001
+    "en": "Overview Rules Nodes VPN_lines Whitelist Proxy_services History Why? Settings"
+    " API_settings",
+    "zh-CN": "概览 规则 节点 VPN_线路 白名单 代理服务 历史 为什么？ 设置 API_设置",  # noqa: RUF001
 }
 HOSTILE = "<img src=x onerror=alert(1)>'\"&amp;{{7*7}}"
 PAGE_MAX = 150 * 1024

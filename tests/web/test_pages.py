@@ -578,6 +578,53 @@ def test_a_proxy_service_is_created_and_disabled(served: Site) -> None:
         assert Path(downloading.value.path()).read_text("utf-8-sig") == "# scraper,wan2,18080,,\n"
 
 
+def test_history_leads_from_the_largest_to_one_over_time(served: Site) -> None:
+    traffic = {"upload_bytes": 1_230_000, "download_bytes": 45_600_000}
+
+    def top(route: Route) -> None:
+        by = re.search("by=([a-z]+)", route.request.url)
+        assert by is not None
+        key = {"client": "10.0.0.9", "target": "Group_hk", "interface": "wan1"}[by[1]]
+        route.fulfill(json={"by": by[1], "data": [{"key": key, **traffic}]})
+
+    def one(route: Route) -> None:
+        at = datetime.now(UTC).replace(minute=0, second=0)
+        slots = [
+            {"at": (at - timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%SZ"), **traffic}
+            for hours in (3, 2, 1)
+        ]
+        route.fulfill(json={"by": "client", "key": "10.0.0.9", "step": "1h", "data": slots})
+
+    with served.visit("#/history") as page:
+        page.route("**/ops/history/top?*", top)
+        page.route("**/ops/history/traffic?*", one)
+        page.get_by_role("link", name="Targets").click()
+        expect(page.get_by_role("row").filter(has_text="Group_hk")).to_contain_text("43.5 MiB")
+        page.get_by_role("link", name="Clients").click()
+        page.get_by_role("link", name="10.0.0.9").click()
+        expect(page.get_by_role("heading", name="10.0.0.9")).to_be_visible()
+        expect(page.get_by_text("↓ 130 MiB ↑ 3.5 MiB")).to_be_visible()
+        chart = page.get_by_role("img", name="10.0.0.9: received above the axis, sent below it")
+        expect(chart.locator("canvas")).to_be_visible()
+        page.get_by_role("link", name="Week").click()
+        expect(page).to_have_url(re.compile("span=week.*key=10.0.0.9"))
+        screenshot(page, "history")
+        with page.expect_download() as downloading:
+            page.get_by_role("button", name="Export CSV").click()
+        lines = Path(downloading.value.path()).read_text("utf-8-sig").splitlines()
+        assert lines[0] == "at,upload_bytes,download_bytes"
+        assert len(lines) == 4
+        assert lines[1].endswith("Z,1230000,45600000")
+
+
+def test_a_rule_leads_to_its_clients_history(served: Site) -> None:
+    client = served.lab.client(1)
+    with served.visit("#/rules") as page:
+        page.get_by_role("link", name=f"History of {client.address}").click()
+        expect(page).to_have_url(re.compile(f"#/history.key={re.escape(client.address)}"))
+        expect(page.get_by_role("heading", level=1)).to_have_text("History")
+
+
 def test_the_explanation_shows_a_client_with_a_dead_node_as_blocked(tidy: Site) -> None:
     lab, client = tidy.lab, tidy.lab.client(1)
     node = lab.nodes["ss"]

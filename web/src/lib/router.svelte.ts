@@ -9,6 +9,7 @@ export const PAGES = [
   "lines",
   "whitelist",
   "proxies",
+  "history",
   "why",
   "settings",
   "api",

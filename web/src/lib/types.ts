@@ -16,6 +16,8 @@ export type {
   RuleCounters,
   RuleTraffic,
   RulesSince,
+  TopTraffic,
+  TrafficHistory,
 } from "./schemas.ts";
 
 /** The answer to a change: what was done, and what to know about it. */
