@@ -55,6 +55,12 @@ class Internet(Host):
         """
         self.servers.call("put_name", type(None), name=name, addresses=addresses)
 
+    def put_page(self, text: str, *, has_end: bool = True) -> None:
+        """Set the text of ``/page``, where ``{ip}`` stands for the client's address. Without an end
+        the answer stays incomplete.
+        """
+        self.servers.call("put_page", type(None), text=text, has_end=has_end)
+
     def close(self) -> None:
         """End the probing process."""
         self.servers.close()

@@ -44,6 +44,7 @@ async def serve(config: Config) -> None:
         "mark": register.mark,
         "seen": register.since,
         "put_name": zone.put,
+        "put_page": web.put_page,
     }
     control = await asyncio.start_unix_server(
         lambda reader, writer: answer(reader, writer, table), config.control

@@ -7,6 +7,7 @@
 | ``/bytes/N`` | N bytes of `egressd_lab.pattern` |
 | ``/drip/N`` | N lines of 10 bytes, 20 a second |
 | ``/status/N`` | an empty answer with that status |
+| ``/page`` | the text of `Web.put_page`, with ``{ip}`` for the client's address |
 | POST or PUT, any path | the JSON above, with ``received`` and ``intact`` (it was the pattern) |
 
 Every answer has an ``X-Seen`` header with the client's address.
@@ -39,6 +40,12 @@ class Web:
         for _ in range(_BODY_COPIES):
             self._body.write(PATTERN)
         self._body.flush()
+        self._page = "ip={ip}\n"
+        self._has_end = True
+
+    def put_page(self, text: str, has_end: bool) -> None:
+        """Set the text of ``/page``. Without an end, its length is not said, and it stays open."""
+        self._page, self._has_end = text, has_end
 
     async def listen(self, host: str, port: int, context: ssl.SSLContext | None = None) -> None:
         """Serve on an address and port, with TLS if there is a `context`."""
@@ -102,6 +109,13 @@ class Web:
                     writer.write(f"{n:09d}\n".encode())
                     await writer.drain()
                     await asyncio.sleep(DRIP_SECONDS)
+            case ["page"]:
+                body = self._page.replace("{ip}", told["ip"]).encode()
+                _head(writer, told, 200, keep, len(body) if self._has_end else len(body) + 1)
+                writer.write(body)
+                if not self._has_end:
+                    await writer.drain()
+                    await asyncio.Event().wait()
             case ["status", code] if code.isdigit():
                 _head(writer, told, int(code), keep, 0)
             case _:
