@@ -185,6 +185,11 @@ class Outages:
         return freed
 
 
+def has_address(interface: str, address: str) -> bool:
+    """True if the interface has that IPv4 address."""
+    return f"inet {address}/" in sh(f"ip -4 address show dev {interface}")
+
+
 class WanChanges(Outages):
     """Changes of a WAN's address. No server has an outage meanwhile."""
 
@@ -192,7 +197,9 @@ class WanChanges(Outages):
         self, suite: OddSuite, wan: str, names: Collection[str], servers: Iterable[Outages]
     ) -> None:
         super().__init__(suite, wan, names)
-        self._addresses = [WANS[wan], f"{WANS[wan].rpartition('.')[0]}.77"]
+        addresses = [WANS[wan], f"{WANS[wan].rpartition('.')[0]}.77"]
+        # A scenario before this one may have changed it.
+        self._addresses = addresses if has_address(wan, addresses[0]) else addresses[::-1]
         self._servers = tuple(servers)
 
     async def happen(self, until: float) -> None:

@@ -161,6 +161,7 @@ _DELETED: Final = re.compile(r"received DELETE for IKE_SA \S+\[(\d+)\]")
 _RETRANSMIT: Final = re.compile(r"sending retransmit \d+ of request message ID (\d+), seq (\d+)")
 _PROVING: Final = 3
 """The number of our message of Main Mode that is the first one encrypted with the secret's keys."""
+_UNREADABLE: Final = re.compile(r"(\w+) (?:request|response) with message ID \d+ processing failed")
 _NAT_PORT: Final = re.compile(r"sending packet: from \S+\[4500\] ")
 _KERNEL: Final = re.compile(r"unable to (?:add SAD entry|install|add policy).*|^error installing.*")
 _UNASKED: Final = ("received proposals unacceptable", "no matching proposal found")
@@ -176,6 +177,8 @@ class IkeTalk:
         """charon's number of the IKE_SA that was started for the attempt."""
         self._is_proving = False
         """True once a message depended on the secret."""
+        self._is_undecrypted = False
+        """True between charon's two words about a packet that it cannot decrypt."""
         self._is_by_nat_port = False
         self._unanswered = ("0", 1)
         """The repeated message: its exchange (0 is Main Mode), and its number among ours."""
@@ -184,7 +187,8 @@ class IkeTalk:
         """Take a message of charon. Return the failure, or None while the attempt may succeed.
 
         A server with another secret cannot read our third message: it answers with a packet that
-        cannot be decrypted, or not at all.
+        cannot be decrypted, or not at all. The same is said of a packet of Quick Mode, if a server
+        goes on with the keys of an earlier association before it has answered.
         """
         if notified := _NOTIFY.search(message):
             return self._notified(notified[1])
@@ -192,8 +196,13 @@ class IkeTalk:
             return Failure(Cause.MISSING, say("kernel-lacks-ipsec", said=_plain(message)))
         if message in _UNASKED:
             return Failure(Cause.REFUSED, say("encryption-not-offered"))
-        if message == "could not decrypt payloads" and self._is_proving:
-            return _wrong_secret()
+        if message == "could not decrypt payloads":
+            self._is_undecrypted = True
+        elif failed := _UNREADABLE.search(message):
+            is_answer = self._is_undecrypted and failed[1] != "QUICK_MODE"
+            self._is_undecrypted = False
+            if is_answer and self._is_proving:
+                return _wrong_secret()
         if ended := _DELETED.search(message):
             return self._ended() if ended[1] == self._number else None
         if message.startswith("giving up after"):
