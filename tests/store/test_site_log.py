@@ -110,6 +110,27 @@ async def test_a_log_that_was_pruned_is_not_followed(site: Site) -> None:
         await each.close()
 
 
+async def test_a_big_log_is_pruned_in_parts(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The third part takes longer than a statement may."""
+    database, link = await founded(site), site.link()
+    for revision in range(1, 8):
+        await write(database, rules(1, start=revision), revision)
+    monkeypatch.setattr("egressd.store.postgres.site_link.PRUNED_MAX", 2)
+    assert database.point is not None
+    await link.join(database.point, "")
+    lock = psycopg.connect(site.server.conninfo(OWNER))
+    lock.execute("SELECT FROM change WHERE revision = 4 FOR UPDATE")
+    with pytest.raises(Failed, match="statement timeout"):
+        await link.prune()
+    left = "SELECT min(revision) FROM change"
+    assert site.server.query(left, site.role) == [["4"]]
+    lock.close()
+    await link.prune()
+    assert site.server.query(left, site.role) == [["7"]]
+    await link.close()
+    await database.close()
+
+
 async def test_the_log_is_kept_for_a_member_that_is_away(site: Site) -> None:
     database, link = await founded(site), site.link()
     reader = await reader_of(site)

@@ -34,6 +34,8 @@ STATEMENT_MS: Final = 2000
 """Milliseconds that a statement may take, half of a lease: a later answer is of no use."""
 KEPT_DAYS: Final = 30
 """Days that the log keeps an entry that a member has not applied."""
+PRUNED_MAX: Final = 500
+"""Entries that one statement deletes, so that it ends in time."""
 _DIGITS_MAX: Final = 19
 """The digits of the largest BIGINT."""
 _N_MAX: Final = 1 << 60
@@ -91,11 +93,13 @@ _OPEN_GATE: Final = (
 _CLOSE_GATE: Final = "UPDATE member SET is_ungated = false WHERE role_name = session_user"
 _PRUNE: Final = (
     "WITH gone AS ("
+    "  DELETE FROM change WHERE revision IN (SELECT revision FROM change WHERE"
     # The entry before the ones that are kept stays: it says to which history they belong.
-    "  DELETE FROM change WHERE revision < greatest(("
-    "    SELECT max(revision) FROM change WHERE at < now() - make_interval(days => %(days)s)), ("
-    "    SELECT min(coalesce(applied, 0)) FROM member LEFT JOIN beat ON beat.member = member.id"
-    "    WHERE NOT is_revoked))"
+    "    revision < greatest(("
+    "      SELECT max(revision) FROM change WHERE at < now() - make_interval(days => %(days)s)), ("
+    "      SELECT min(coalesce(applied, 0)) FROM member LEFT JOIN beat ON beat.member = member.id"
+    "      WHERE NOT is_revoked))"
+    "    ORDER BY revision LIMIT %(most)s)"
     "  RETURNING batch)"
     " DELETE FROM edit_batch WHERE id IN (SELECT batch FROM gone)"
 )
@@ -224,8 +228,15 @@ class SiteLink:
         await self._beats.execute(_CLOSE_GATE, {})
 
     async def prune(self) -> None:
-        """Delete the log's entries that every member has applied, and those that are too old."""
-        await self._others.execute(_PRUNE, {"days": KEPT_DAYS})
+        """Delete the log's entries that every member has applied, and those that are too old.
+
+        A part of a big log is deleted even if a later part takes too long.
+        """
+        deleted = PRUNED_MAX
+        while deleted == PRUNED_MAX:
+            async with self._others.connected() as connection:
+                values = {"days": KEPT_DAYS, "most": PRUNED_MAX}
+                deleted = (await connection.execute(_PRUNE, values)).rowcount
 
     async def hints(self) -> AsyncIterator[int]:
         """Yield the revision of each change soon after it, and 0 after an acknowledgement. The
