@@ -172,7 +172,7 @@ def test_a_token_with_a_fault_is_refused(place: int, other: str) -> None:
     text = TOKEN.text
     for faulty in (text[:place], text[:place] + other + text[place + 1 :]):
         if faulty != text:
-            with pytest.raises(Invalid, match="TOKEN must be what egressd cluster invite printed"):
+            with pytest.raises(Invalid, match="token must be what egressd cluster invite printed"):
                 JoinToken.read(faulty)
 
 

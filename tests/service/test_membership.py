@@ -167,6 +167,17 @@ def test_a_member_without_a_gate_that_never_beat_is_waited_for() -> None:
     assert [seen.name for seen in member.silent_without_gate(SILENCE_S)] == ["b"]
 
 
+def test_a_removed_member_that_is_invited_again_is_waited_for_as_before() -> None:
+    member = Membership()
+    member.saw(reading(other(version="")), 0.0)
+    assert member.standing(8, SILENCE_S).pending
+    assert member.quiet(SILENCE_S) == [(OTHER, 5)]
+    member.saw(reading(other(version="", is_fenced=True)), SILENCE_S)
+    after = member.standing(8, SILENCE_S)
+    assert not after.pending
+    assert not after.shut
+
+
 class Row(msgspec.Struct):
     n: int
     applied: int

@@ -116,7 +116,7 @@ def _answer(
             role=role, certificate=certificate, site_key=base64.b64encode(key).decode()
         )
         invitation.admit(
-            Joiner(name, role, certificate, asked.device, asked.version),
+            Joiner(name, role, certificate, asked.device),
             sealed(token, "answer", admission),
         )
     except EgressdError as error:

@@ -52,7 +52,7 @@ class JoinToken(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         """Return the token of a text. Raises Invalid."""
         given = "".join(text.split())  # terminals break long lines
         coded = given.removeprefix(_PREFIX)
-        wrong = Invalid("TOKEN must be what egressd cluster invite printed, whole")
+        wrong = Invalid("token must be what egressd cluster invite printed, whole")
         try:
             packed = base64.b64decode(coded + "=" * (-len(coded) % 4), b"-_", validate=True)
         except (binascii.Error, ValueError):

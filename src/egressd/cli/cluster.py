@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 OWNER_FILE: Final = "owner"
 """The file in the authority's folder that has the owner's connection string."""
 
+_TOKEN_MAX: Final = 1 << 16
+"""Characters of a token at most, far more than one has."""
+
 owner_option = click.option(
     "--owner",
     metavar="CONNECTION",
@@ -191,8 +194,11 @@ def invite(member: str, addresses: tuple[str, ...], owner: str | None, path: Pat
     _require_root("invite a box")
 
     def announce(token: str) -> None:
-        click.echo("on the other box, within 15 minutes:", err=True)
-        click.echo(f"egressd cluster join {token}")
+        click.echo(
+            "on the other box, within 15 minutes: egressd cluster join, which asks for this token",
+            err=True,
+        )
+        click.echo(token)
 
     joined = inviting.invite(
         settings,
@@ -205,13 +211,14 @@ def invite(member: str, addresses: tuple[str, ...], owner: str | None, path: Pat
 
 
 @cluster.command()
-@click.argument("token")
 @write_option
 @click.option("--yes", is_flag=True, help="Give this box's own configuration up without asking.")
 @config_option
-def join(*, token: str, write: bool, yes: bool, path: Path | None) -> None:
-    """Make this box a member of the site that TOKEN is from.
+def join(*, write: bool, yes: bool, path: Path | None) -> None:
+    """Make this box a member of the site that a token is from.
 
+    The token of `egressd cluster invite` is asked for, or read from standard input where that is no
+    terminal: a box gets the site's key by it, and each user of this box can read a command line.
     The site's configuration replaces this box's own, which is backed up first. The section
     [cluster] is printed, to be written into the configuration file.
     """
@@ -221,7 +228,7 @@ def join(*, token: str, write: bool, yes: bool, path: Path | None) -> None:
 
     settings = config.load(path)
     _require_root("join a site")
-    read = JoinToken.read(token)
+    read = JoinToken.read(_given_token())
     now = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     backup = settings.data.dir / f"before-site-{now}.backup"
 
@@ -250,9 +257,17 @@ def join(*, token: str, write: bool, yes: bool, path: Path | None) -> None:
     written = "is" if write else "must be"
     click.echo(
         f"{made.member} is a member of the site {made.site}. The section {written} in {file};"
-        " then: systemctl restart egressd-api",
+        " then: systemctl restart egressd-api. Until then this box lets clients through by its own"
+        " configuration",
         err=True,
     )
+
+
+def _given_token() -> str:
+    """Return the token from standard input, unseen if that is a terminal. Raises Invalid."""
+    if sys.stdin.isatty():
+        return str(click.prompt("Token", hide_input=True, err=True))
+    return sys.stdin.read(_TOKEN_MAX)
 
 
 def _require_root(action: str) -> None:

@@ -169,8 +169,8 @@ class Membership:
         seen = other.seen
         if seen.is_ungated:
             return False
-        if not seen.version:
-            return seen.n is None
+        if not seen.version and seen.n is None:
+            return True
         cannot_beat = seen.n is None or seen.is_fenced
         return cannot_beat and self._is_over(other, now)
 

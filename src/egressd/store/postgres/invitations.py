@@ -61,7 +61,6 @@ class Joiner(NamedTuple):
     role: str
     certificate: str
     device: str
-    version: str
 
 
 class Conversation(NamedTuple):
@@ -171,14 +170,15 @@ class Invitation:
                         " its own. Remove /etc/machine-id and run systemd-machine-id-setup",
                     )
             create_role(connection, joiner.role)
-            # The row of a member that was revoked is used again: the log refers to it.
+            # The row of a member that was revoked is used again: the log refers to it. It has no
+            # version before its first start as a member: until then it is as it was.
             number = connection.execute(
                 text(
-                    "INSERT INTO member (site, name, role_name, certificate, device, version)"
-                    " VALUES (:site, :name, :role, :certificate, :device, :version)"
+                    "INSERT INTO member (site, name, role_name, certificate, device)"
+                    " VALUES (:site, :name, :role, :certificate, :device)"
                     " ON CONFLICT (site, name) DO UPDATE SET role_name = excluded.role_name,"
                     " certificate = excluded.certificate, device = excluded.device,"
-                    " version = excluded.version, is_revoked = false RETURNING id"
+                    " version = '', is_revoked = false RETURNING id"
                 ),
                 {
                     "site": site,
@@ -186,7 +186,6 @@ class Invitation:
                     "role": joiner.role,
                     "certificate": joiner.certificate,
                     "device": joiner.device,
-                    "version": joiner.version,
                 },
             ).scalar_one()
             connection.execute(
