@@ -24,12 +24,14 @@ import pytest
 
 from egressd.app import config
 from egressd.app.join_token import JoinToken
-from egressd.app.site import store_of
+from egressd.app.site import site_key, store_of
 from egressd.app.site_authority import SiteAuthority
 from egressd.model.desired import DesiredState
 from egressd.store.database import Database
 from egressd.store.postgres.connection import NEWEST
+from egressd.store.postgres.database import SiteDatabase
 from egressd.store.postgres.site_store import GATE_MARK
+from egressd.store.sealing import SiteSeal
 from tests.store.rig import EVERYTHING, rules, write
 from tests.support import postgres
 from tests.support.device import eventually
@@ -309,6 +311,37 @@ def test_a_box_without_a_configuration_needs_a_lease_too(rig: Rig) -> None:
     assert (box.data / GATE_MARK).read_bytes() == b"1"
     # It was never seen by the others, and lets clients through as before until its restart.
     assert rig.query("SELECT version, is_ungated FROM member WHERE name = 'b'") == [["", "f"]]
+
+
+def test_a_removed_member_is_out_and_may_be_replaced(rig: Rig) -> None:
+    box = rig.box("c")
+    with rig.invitation() as (token, inviting):
+        box.run("join", "--write", given=token)
+        assert inviting.wait(WAIT_S) == 0
+    assert "--yes must be given" in rig.a.refused("remove", "c")
+    assert "MEMBER must be another box" in rig.a.refused("remove", "a", "--yes")
+    assert "there is no such member" in rig.a.refused("remove", "d", "--yes")
+    assert rig.query("SELECT is_revoked FROM member WHERE name = 'c'") == [["f"]]
+    assert "c is no member of the site home" in rig.a.run("remove", "c", "--yes")
+    assert rig.query("SELECT is_revoked FROM member WHERE name = 'c'") == [["t"]]
+    with pytest.raises(RuntimeError, match="not permitted to log in"):
+        rig.network.run_async(opened, box.settings)
+    other = rig.box("c")
+    with rig.invitation() as (token, inviting):
+        other.run("join", "--write", given=token)
+        assert inviting.wait(WAIT_S) == 0
+    rig.network.run_async(opened, other.settings)
+
+
+async def opened(settings: config.Config) -> None:
+    """Log in to the site's database as the member that `settings` name."""
+    database = SiteDatabase(
+        settings.cluster.database,
+        site=settings.cluster.site,
+        seal=SiteSeal(site_key(settings)),
+    )
+    await database.open()
+    await database.close()
 
 
 def test_a_box_with_other_interfaces_is_refused(rig: Rig) -> None:

@@ -263,6 +263,34 @@ def join(*, write: bool, yes: bool, path: Path | None) -> None:
     )
 
 
+@cluster.command()
+@click.argument("member")
+@click.option("--yes", is_flag=True, help="Remove it without asking.")
+@owner_option
+@config_option
+def remove(*, member: str, yes: bool, owner: str | None, path: Path | None) -> None:
+    """Take MEMBER's right to the site, for a box that is lost or that another one replaces.
+
+    Its connections end, and it can log in no more. If it runs it lets no client through once its
+    lease has run out, and the next change waits for that. It keeps its copies of the site's
+    configuration and key.
+    """
+    from egressd.app import config, site
+    from egressd.store.postgres import schema
+
+    settings = config.load(path)
+    site.require_site(settings)
+    _require_root("remove a member")
+    if member == settings.cluster.member:
+        raise Invalid("MEMBER must be another box")
+    if not yes:
+        if not sys.stdin.isatty():
+            raise Invalid("--yes must be given where there is no terminal to ask on")
+        click.confirm(f"Remove the member {member}?", abort=True, err=True)
+    schema.revoke_member(_owner_of(settings, owner), site=settings.cluster.site, member=member)
+    click.echo(f"{member} is no member of the site {settings.cluster.site} any more", err=True)
+
+
 def _given_token() -> str:
     """Return the token from standard input, unseen if that is a terminal. Raises Invalid."""
     if sys.stdin.isatty():
