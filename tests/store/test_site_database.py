@@ -274,6 +274,19 @@ async def test_a_commit_that_one_server_alone_has_is_unconfirmed(alone: Site) ->
     await database.close()
 
 
+async def test_a_commit_whose_wait_for_a_standby_was_cut_is_unconfirmed(alone: Site) -> None:
+    database = alone.database()
+    await database.open()
+    await database.begin(EVERYTHING, 1)
+    commit = asyncio.create_task(database.commit())
+    while not (process := await asyncio.to_thread(waiting, alone)):
+        assert not commit.done()
+    await asyncio.to_thread(alone.server.query, f"SELECT pg_terminate_backend({process})")
+    with pytest.raises(Unconfirmed, match="server closed the connection"):
+        await commit
+    await database.close()
+
+
 async def test_a_commit_that_waits_too_long_is_unconfirmed(alone: Site) -> None:
     database = alone.database(commit_s=0.5, inquiry_s=0.5)
     await database.open()

@@ -49,6 +49,7 @@ _LOG_AFTER: Final = text(
     "SELECT FROM change WHERE change.revision = :before AND change.batch = :batch_before)"
 )
 _ENTRY: Final = text("SELECT batch FROM change WHERE revision = :revision")
+_STANDBYS: Final = text("SHOW synchronous_standby_names")
 _SNAPSHOT: Final = text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 """As a transaction's first statement, it has all others see the same state."""
 _TELL: Final = text("SELECT pg_notify(:channel, :payload), pg_current_xact_id()::text")
@@ -263,24 +264,30 @@ class SiteDatabase(StateWriter):
     def _find_out(self, cause: str) -> None:
         """Return if the transaction whose COMMIT got no answer is committed.
 
-        Raises Failed if it is not, and Unconfirmed if that cannot be found out.
+        Raises Failed if it is not, and Unconfirmed if that cannot be found out, or if it is
+        committed at a server that has synchronous standbys: they may not have it.
         """
         action, written = f"commit to {self._place}", self._written
         assert written is not None
         deadline = time.monotonic() + self._inquiry_s
         query = text("SELECT pg_xact_status(CAST(:number AS xid8))")
+        has_standbys = False
         while time.monotonic() < deadline:
             with suppress(Failed), reported(action), self._connection.begin():
                 status = self._connection.execute(query, {"number": str(self._number)}).scalar_one()
                 if status == "committed":
                     # A standby that took over without the transaction may give its id to another.
                     if self._batch_at(written.revision) == written.batch:
-                        return
+                        has_standbys = self._connection.execute(_STANDBYS).scalar_one() != ""
+                        if not has_standbys:
+                            return
                     break
                 if status == "aborted":
                     break
             time.sleep(_LOOK_S)
         else:
+            raise Unconfirmed(action, cause)
+        if has_standbys:
             raise Unconfirmed(action, cause)
         raise Failed(action, cause)
 
