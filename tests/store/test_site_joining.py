@@ -272,6 +272,21 @@ def test_two_boxes_make_a_site(rig: Rig) -> None:
     assert "was used, was withdrawn, or has expired" in rig.box("c").refused("join", given=token)
 
 
+def test_a_block_without_its_end_is_left_as_it_is(rig: Rig) -> None:
+    """The lines after it are the operator's."""
+    file = rig.server.folder / "data" / "pg_hba.conf"
+    before = file.read_text()
+    wrong = before.replace("# END egressd cluster init\n", "") + "local mine all peer\n"
+    assert wrong.count("egressd cluster init") == 1
+    file.write_text(wrong)
+    try:
+        local = ("--local", "--socket", str(rig.server.folder), "--address", "127.0.0.1")
+        assert 'no line "# END egressd cluster init"' in rig.a.refused("init", *local)
+        assert file.read_text() == wrong
+    finally:
+        file.write_text(before)
+
+
 def test_no_other_role_connects_to_the_database(rig: Rig) -> None:
     rig.server.query("CREATE ROLE stranger LOGIN")
     try:

@@ -81,6 +81,9 @@ class LocalPostgres:
                 f"it has another authority, {authorities} (ssl_ca_file): make the database by hand,"
                 " and give --owner",
             )
+        files = [Path(settings[name]) for name in ("ident_file", "hba_file")]
+        for file in files:
+            _without_block(file)  # before anything is changed
         self._make_database()
         certificate, key = authority.server(hosts)
         owner = self._socket.stat()
@@ -93,8 +96,8 @@ class LocalPostgres:
             self._set(setting, str(folder / name))
         self._set("ssl", "on")
         self._reload()
-        self._rewrite(Path(settings["ident_file"]), _ident_lines(role, user))
-        hba = Path(settings["hba_file"])
+        ident, hba = files
+        self._rewrite(ident, _ident_lines(role, user))
         before = self._rewrite(hba, _hba_lines())
         wrong = self._query("SELECT line_number, error FROM pg_hba_file_rules WHERE error <> ''")
         if wrong:
@@ -173,18 +176,28 @@ class LocalPostgres:
 
     def _rewrite(self, file: Path, lines: Sequence[str]) -> str:
         """Have our block, with other lines, first in `file`. Return the text as it was."""
-        with reported(f"read {file}"):
-            before = file.read_text()
-        kept: list[str] = []
-        is_ours = False
-        for line in before.splitlines(keepends=True):
-            is_ours = is_ours or line.strip() == _BEGIN
-            if not is_ours:
-                kept.append(line)
-            is_ours = is_ours and line.strip() != _END
+        before, kept = _without_block(file)
         # The first line that fits decides (PostgreSQL's documentation, 21.1).
-        _replace(file, "\n".join([_BEGIN, *lines, _END, ""]) + "".join(kept))
+        _replace(file, "\n".join([_BEGIN, *lines, _END, ""]) + kept)
         return before
+
+
+def _without_block(file: Path) -> tuple[str, str]:
+    """Return the text of a file, as it is and without our block. Raises Failed if the block does
+    not end: the lines after it may be another's.
+    """
+    with reported(f"read {file}"):
+        before = file.read_text()
+    kept: list[str] = []
+    is_ours = False
+    for line in before.splitlines(keepends=True):
+        is_ours = is_ours or line.strip() == _BEGIN
+        if not is_ours:
+            kept.append(line)
+        is_ours = is_ours and line.strip() != _END
+    if is_ours:
+        raise Failed(_ACTION, f'{file} has a line "{_BEGIN}" and no line "{_END}" after it')
+    return before, "".join(kept)
 
 
 def _replace(file: Path, text: str) -> None:
