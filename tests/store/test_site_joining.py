@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import pwd
 import shutil
 import signal
@@ -30,6 +31,7 @@ from egressd.model.desired import DesiredState
 from egressd.store.database import Database
 from egressd.store.postgres.connection import NEWEST
 from egressd.store.postgres.database import SiteDatabase
+from egressd.store.postgres.site_link import SiteLink
 from egressd.store.postgres.site_store import GATE_MARK
 from egressd.store.sealing import SiteSeal
 from tests.store.rig import EVERYTHING, rules, write
@@ -328,6 +330,47 @@ def test_a_box_without_a_configuration_needs_a_lease_too(rig: Rig) -> None:
     assert rig.query("SELECT version, is_ungated FROM member WHERE name = 'b'") == [["", "f"]]
 
 
+def test_the_status_shows_the_members(rig: Rig) -> None:
+    with rig.invitation() as (token, inviting):
+        rig.box("e").run("join", given=token)
+        assert inviting.wait(WAIT_S) == 0
+    mine, other = asyncio.run(status_while_a_beats(rig))
+    assert mine == {
+        "name": "a",
+        "is_this": True,
+        "version": "9",
+        "revision": 1,
+        "lag": 0,
+        "is_beating": True,
+        "is_shut_out": False,
+        "needs_lease": False,
+        "blocked": [],
+    }
+    assert (other["name"], other["version"], other["revision"]) == ("e", "", None)
+    assert not other["is_beating"]
+    assert other["needs_lease"]
+    still, _ = json.loads(rig.a.run("status", "--json"))
+    assert (still["revision"], still["is_beating"]) == (1, False)
+    assert "e\t\t\t\tno\tno\tyes" in rig.a.run("status")
+
+
+async def status_while_a_beats(rig: Rig) -> list[dict[str, Any]]:
+    database = site_database(rig.a.settings)
+    await database.open()
+    await database.load()
+    assert database.point is not None
+    link = SiteLink(rig.a.settings.cluster.database, version="9")
+    await link.join(database.point, "")
+    asking = asyncio.create_task(asyncio.to_thread(rig.a.run, "status", "--json"))
+    while not asking.done():
+        await link.beat(database.point, "")
+        await asyncio.sleep(0.2)
+    for each in (link, database):
+        await each.close()
+    found: list[dict[str, Any]] = json.loads(await asking)
+    return found
+
+
 def test_a_removed_member_is_out_and_may_be_replaced(rig: Rig) -> None:
     box = rig.box("c")
     with rig.invitation() as (token, inviting):
@@ -350,13 +393,14 @@ def test_a_removed_member_is_out_and_may_be_replaced(rig: Rig) -> None:
 
 async def opened(settings: config.Config) -> None:
     """Log in to the site's database as the member that `settings` name."""
-    database = SiteDatabase(
-        settings.cluster.database,
-        site=settings.cluster.site,
-        seal=SiteSeal(site_key(settings)),
-    )
+    database = site_database(settings)
     await database.open()
     await database.close()
+
+
+def site_database(settings: config.Config) -> SiteDatabase:
+    seal = SiteSeal(site_key(settings))
+    return SiteDatabase(settings.cluster.database, site=settings.cluster.site, seal=seal)
 
 
 def test_a_box_with_other_interfaces_is_refused(rig: Rig) -> None:

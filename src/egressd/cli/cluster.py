@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from egressd.cli import config_option
+from egressd.cli.output import json_option, show_rows
 from egressd.model.errors import Failed, Invalid
 from egressd.store.files import prepare_directory, replace_durably
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 OWNER_FILE: Final = "owner"
 """The file in the authority's folder that has the owner's connection string."""
 
+_COLUMNS: Final = ("name", "version", "revision", "lag", "is_beating", "is_shut_out", "needs_lease")
+"""The columns of the list of members."""
 _TOKEN_MAX: Final = 1 << 16
 """Characters of a token at most, far more than one has."""
 
@@ -261,6 +264,27 @@ def join(*, write: bool, yes: bool, path: Path | None) -> None:
         " configuration",
         err=True,
     )
+
+
+@cluster.command()
+@json_option
+@config_option
+def status(*, as_json: bool, path: Path | None) -> None:
+    """Show the members of the site, after two looks at the database.
+
+    The revision is that of the configuration in force there, and lag the number of changes that it
+    lacks; neither is known of a member that has not started since the database's last crash, or
+    that has another history in force.
+    """
+    from egressd.app import config, site, site_status
+
+    settings = config.load(path)
+    site.require_site(settings)
+    _require_root("ask the site's database")
+    rows = site_status.members_of(settings)
+    if not as_json:
+        rows = [{key: "" if row[key] is None else row[key] for key in row} for row in rows]
+    show_rows(rows, _COLUMNS, as_json)
 
 
 @cluster.command()
