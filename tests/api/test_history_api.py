@@ -56,7 +56,7 @@ async def test_csv_is_answered_where_accept_asks_for_it(device: Device) -> None:
     answer = await device.client.get(f"{HISTORY}/top", params=WINDOW, headers=asks)
     assert answer.headers["content-type"] == "text/csv; charset=utf-8"
     assert answer.text == (
-        "key,upload_bytes,download_bytes\r\n10.0.0.1,1230000,30\r\n10.0.0.2,40,50\r\n"
+        "key,upload_bytes,download_bytes\r\n10.0.0.1,1234567,30\r\n10.0.0.2,40,50\r\n"
     )
     params = {"key": "10.0.0.2", "step": "1h", **WINDOW}
     answer = await device.client.get(f"{HISTORY}/traffic", params=params, headers=asks)

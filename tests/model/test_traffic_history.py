@@ -80,7 +80,11 @@ def test_sums_are_those_of_each_key(slots: list[dict[int, tuple[int, int]]]) -> 
             expected[number] = Exchanged(before[0] + rounded[0], before[1] + rounded[1])
         for block, codes in slot.blocks().items():
             sums.add(block, codes)
-    assert dict(sums.of("client")) == {n: pair for n, pair in expected.items() if any(pair)}
+    found = sums.largest("client", len(expected) + 1)
+    assert dict(found) == {n: pair for n, pair in expected.items() if any(pair)}
+    totals = [sum(pair) for _, pair in found]
+    assert totals == sorted(totals, reverse=True)
+    assert [sum(pair) for _, pair in sums.largest("client", 3)] == totals[:3]
 
 
 @given(traffic)

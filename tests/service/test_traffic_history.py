@@ -165,7 +165,7 @@ async def test_a_crash_costs_no_more_than_since_the_last_write(rig: Rig) -> None
         assert await rig.total("10.0.0.1", step) == 300
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.lists(
         st.tuples(

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import Enum
+from heapq import nlargest
+from operator import add
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 By: TypeAlias = Literal["client", "target", "interface"]
@@ -148,13 +150,28 @@ class Sums:
             raise ValueError(_NO_CODES) from None
         self._sums[block] = self._sums.get(block, 0) + int.from_bytes(packed, "little")
 
-    def of(self, by: By) -> Iterator[tuple[int, Exchanged]]:
-        """Yield each key of a kind that exchanged anything, by its number, with its sum."""
+    def add_numbers(self, block: int, numbers: array[int]) -> None:
+        """Add a block of one slot, two exact numbers a key."""
+        packed = struct.pack(f"<{len(numbers)}Q", *numbers)
+        self._sums[block] = self._sums.get(block, 0) + int.from_bytes(packed, "little")
+
+    def largest(self, by: By, limit: int) -> list[tuple[int, Exchanged]]:
+        """Return the keys of a kind with the largest sums, by their numbers, the largest first;
+        none that exchanged nothing.
+        """
+        found: list[tuple[int, int, Exchanged]] = []
         for index, block in enumerate(BLOCKS[by]):
-            sums = self._sums.get(block, 0).to_bytes(BLOCK_KEYS * 16, "little")
-            for offset, (up, down) in enumerate(struct.iter_unpack("<2Q", sums)):
-                if up or down:
-                    yield index * BLOCK_KEYS + offset, Exchanged(up, down)
+            if block not in self._sums:
+                continue
+            packed = self._sums[block].to_bytes(BLOCK_KEYS * 16, "little")
+            numbers = struct.unpack(f"<{2 * BLOCK_KEYS}Q", packed)
+            up, down = numbers[::2], numbers[1::2]
+            totals = [*map(add, up, down)]
+            for at in nlargest(limit, range(BLOCK_KEYS), key=totals.__getitem__):
+                if totals[at]:
+                    pair = Exchanged(up[at], down[at])
+                    found.append((totals[at], index * BLOCK_KEYS + at, pair))
+        return [(number, pair) for _, number, pair in nlargest(limit, found)]
 
 
 # --- Slots that still grow. ----------------------------------------------------------------
@@ -183,6 +200,12 @@ class OpenSlot:
             numbers = self._blocks.setdefault(block, array("Q", bytes(8 * 2 * BLOCK_KEYS)))
             for at, number in enumerate(numbers_of(codes)):
                 numbers[at] += number
+
+    def add_to(self, sums: Sums, by: By) -> None:
+        """Add all keys of a kind to sums."""
+        for block in BLOCKS[by]:
+            if (numbers := self._blocks.get(block)) is not None:
+                sums.add_numbers(block, numbers)
 
     def blocks(self) -> Blocks:
         """Return the blocks with rounded numbers."""

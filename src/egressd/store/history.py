@@ -34,6 +34,7 @@ from egressd.model.history import (
     TrafficSlot,
     block_of,
     exchanged_in,
+    numbers_of,
 )
 from egressd.store.connection import BadDatabase, reported
 
@@ -113,6 +114,7 @@ class HistoryFile:
         with reported(f"read {self._path}"):
             for block in range(BLOCKS_MAX):
                 if codes := self._block(step, block, position):
+                    numbers_of(codes)  # raises ValueError here, where a bad file is set aside
                     found[block] = codes
         return found
 

@@ -98,7 +98,7 @@ async def top_traffic(
     request: Request, query: Annotated[TopQuery, Query()], services: ServicesDep
 ) -> Response:
     """Sums of slots of 15m for up to 6 hours, of 1h for up to 25 hours, and of 1d for up to 31
-    days.
+    days. Slots that have ended are rounded to three digits.
     """
     start, end = query.window(services.history.now())
     found = await services.history.top(query.by, start, end, query.limit)
