@@ -176,6 +176,24 @@ async def test_a_disk_that_fails_loses_nothing_that_was_written(tmp_path: Path) 
     await store.close()
 
 
+async def test_a_write_follows_one_that_failed(tmp_path: Path) -> None:
+    store = HistoryStore(tmp_path)
+    await store.write([slot(QUARTER, 0, 5)], [KEY])
+    connection = store._file._ready()
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    whole = {block: bytes([1, 0]) * 2000 for block in range(14)}
+    with pytest.raises(Failed, match="full"):
+        await store.write([TrafficSlot(QUARTER, 900, whole)], [])
+    # The connection is another one by now, which has no bound.
+    assert await store.slot(QUARTER, 0) == slot(QUARTER, 0, 5).blocks
+    await store.write([TrafficSlot(QUARTER, 900, whole)], [])
+    assert sorted(await store.starts(QUARTER)) == [0, 900]
+    assert await store.slot(QUARTER, 900) == whole
+    assert store.set_aside == 0
+    await store.close()
+
+
 def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     file = opened(tmp_path)
     file.write([slot(step, 0, 5) for step in STORED], [])

@@ -77,37 +77,47 @@ class HistoryFile:
 
     def open(self) -> Sequence[HistoryKey]:
         """Open the file, which is made if there is none. Return the keys in it."""
+        self.close()
         with reported(f"read {self._path}"):
             self._connection = connection = sqlite3.connect(
                 self._path, isolation_level=None, check_same_thread=False
             )
-            self._path.chmod(0o600)
-            for pragma in (
-                "page_size = 4096",
-                "journal_mode = WAL",
-                "synchronous = NORMAL",
-                "trusted_schema = OFF",
-                "cell_size_check = ON",
-                "cache_size = -1024",
-                "journal_size_limit = 0",
-            ):
-                connection.execute(f"PRAGMA {pragma}")
-            if not _number(connection, "schema_version"):
-                self._create(connection)
-            if _number(connection, "application_id") != APPLICATION_ID:
-                raise ValueError("it is not a history of egressd's")
-            if _number(connection, "user_version") != _VERSION:
-                raise ValueError("it was written by another egressd")
-            self._read_slots(connection)
-            return [*_read_keys(connection)]
+            try:
+                return self._read(connection)
+            except BaseException:
+                self.close()
+                raise
+
+    def _read(self, connection: sqlite3.Connection) -> Sequence[HistoryKey]:
+        self._path.chmod(0o600)
+        for pragma in (
+            "page_size = 4096",
+            "journal_mode = WAL",
+            "synchronous = NORMAL",
+            "trusted_schema = OFF",
+            "cell_size_check = ON",
+            "cache_size = -1024",
+            "journal_size_limit = 0",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+        if not _number(connection, "schema_version"):
+            self._create(connection)
+        if _number(connection, "application_id") != APPLICATION_ID:
+            raise ValueError("it is not a history of egressd's")
+        if _number(connection, "user_version") != _VERSION:
+            raise ValueError("it was written by another egressd")
+        self._read_slots(connection)
+        return [*_read_keys(connection)]
 
     def starts(self, step: HistoryStep) -> Sequence[int]:
         """Return the starts of the slots that there are, in no order."""
-        return [*self._positions.get(step, ())]
+        self._ready()
+        return [*self._positions[step]]
 
     def slot(self, step: HistoryStep, start: int) -> Blocks:
         """Return the blocks of a slot; empty if there is none."""
-        position = self._positions.get(step, {}).get(start)
+        self._ready()
+        position = self._positions[step].get(start)
         if position is None:
             return {}
         found: Blocks = {}
@@ -120,10 +130,10 @@ class HistoryFile:
 
     def write(self, slots: Iterable[TrafficSlot], keys: Iterable[HistoryKey]) -> None:
         """Store slots, each in place of the one with its start, and keys, in one transaction."""
+        connection = self._ready()
         positions = {step: dict(known) for step, known in self._positions.items()}
         newest = dict(self._newest)
         with reported(f"write {self._path}"):
-            connection = self._ready()
             connection.execute("BEGIN IMMEDIATE")
             try:
                 for slot in slots:
@@ -143,6 +153,7 @@ class HistoryFile:
 
     def series(self, step: HistoryStep, by: By, number: int, starts: range) -> dict[int, Exchanged]:
         """Return the bytes of a key in each slot that there is of those that begin in `starts`."""
+        self._ready()
         found = dict.fromkeys(self._between(step, starts), Exchanged())
         if not found:
             return {}
@@ -159,8 +170,9 @@ class HistoryFile:
 
     def sums(self, step: HistoryStep, by: By, starts: Sequence[int]) -> Sums:
         """Return the sums of all keys of a kind over the slots with these starts."""
+        self._ready()
         sums = Sums()
-        known = self._positions.get(step, {})
+        known = self._positions[step]
         positions = [known[start] for start in starts if start in known]
         with reported(f"read {self._path}"):
             for block in BLOCKS[by]:
@@ -237,9 +249,7 @@ class HistoryFile:
 
     def _between(self, step: HistoryStep, starts: range) -> list[int]:
         # Not `in starts`, which asks for multiples of the range's step.
-        return [
-            start for start in self._positions.get(step, ()) if starts.start <= start < starts.stop
-        ]
+        return [start for start in self._positions[step] if starts.start <= start < starts.stop]
 
     def _block(self, step: HistoryStep, block: int, position: int) -> bytes:
         query = "SELECT codes FROM blocks WHERE id = ?"
