@@ -43,6 +43,8 @@ log = structlog.get_logger()
 
 READ_EVERY_S: Final = 60.0
 """Seconds between readings of the counters."""
+_FIRST_RETRY_S: Final = 5.0
+"""Seconds between attempts at the first reading: at a start netd is not connected yet."""
 WRITE_EVERY_S: Final = 600.0
 """Seconds between writes at least: flash memory wears."""
 _YIELD_EVERY: Final = 500
@@ -180,7 +182,7 @@ class History:
             except Failed as error:
                 # Without netd or the disk. Counters keep what is not read.
                 log.debug("no history was recorded", error=str(error))
-            await asyncio.sleep(READ_EVERY_S)
+            await asyncio.sleep(_FIRST_RETRY_S if self._counted is None else READ_EVERY_S)
 
     async def read(self) -> None:
         """Read the counters once, and add what was exchanged since the last time. Raises Failed;
