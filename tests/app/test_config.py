@@ -10,6 +10,7 @@ import pytest
 
 from egressd.app import config
 from egressd.model.errors import Invalid
+from egressd.model.exits import EXIT_URL
 
 
 def load(tmp_path: Path, text: str) -> config.Config:
@@ -25,6 +26,7 @@ def test_an_empty_file_is_valid(tmp_path: Path) -> None:
     assert (settings.data.dir, settings.run.dir) == (Path("/var/lib/egressd"), Path("/run/egressd"))
     assert (settings.roles.lan, settings.roles.wan) == ((), ())
     assert settings.license.mode == "off"
+    assert (settings.exits.url, settings.exits.check_interval_s) == (EXIT_URL, 900)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +41,11 @@ def test_an_empty_file_is_valid(tmp_path: Path) -> None:
         ('[api]\nlisten = "0.0.0.0:65536"', "api.listen: must be ADDRESS:PORT"),
         ('[license]\nmode = "on"', "license.mode: "),
         ("[engine]\nworkers = 0", "engine.workers: "),
+        ("[exits]\ncheck_interval_s = 59", "exits.check_interval_s: must be 0, for never, or 60"),
+        ("[exits]\ncheck_interval_s = 86401", "exits.check_interval_s: "),
+        ('[exits]\nurl = "ftp://a/"', "exits.url: must be an http or https URL in quotes"),
+        ('[exits]\nurl = "https://u@a/"', "exits.url: must be an http or https URL in quotes"),
+        ("[exits]\nurl = 5", "exits.url: must be text in quotes"),
         ("[dns]\noutbound = []", "dns.outbound: "),
         ("[dns]\nreturn = []", "dns.return: "),
         ('[dns]\ndomestic = ["::1"]', "dns.domestic.0: "),

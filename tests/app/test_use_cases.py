@@ -18,10 +18,13 @@ from egressd.app.use_cases import UseCases
 from egressd.license.grants import Mode
 from egressd.license.licensing import LicenseSettings, Licensing
 from egressd.model.errors import Failed
+from egressd.model.exits import EXIT_URL
+from egressd.service.exits import ExitPolicy
 from egressd.service.route_explanation import Question
 from egressd.service.servers import ServerSurroundings
 from egressd.store.console import ConsoleStore
 from egressd.store.database import Database
+from egressd.store.exit_file import ExitFile
 from egressd.store.history import HistoryStore
 from egressd.store.trial_calls import TrialCalls
 from tests.support.drafts import line, rule
@@ -58,6 +61,8 @@ class Device:
             timed_backups=lambda: None,
             own_findings=lambda: (),
             history=HistoryStore(folder),
+            exit_policy=ExitPolicy(url=EXIT_URL, interval_s=0),
+            exit_record=ExitFile(folder),
         )
 
     async def resolver(self, client: str) -> tuple[str, str]:

@@ -337,6 +337,14 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     "some-answer": ({"names": ("a", "b"), "n": 2}, "a, b answer again"),
     "more-changed": ({"n": 2}, "2 more have changed"),
     "over": ({"problem": "problem"}, "over: problem"),
+    "exit-changed": (
+        {"name": "a", "ip": "192.0.2.2", "before": "192.0.2.1"},
+        "a leaves by 192.0.2.2, and left by 192.0.2.1 before",
+    ),
+    "exit-shared": (
+        {"n": 2, "ip": "192.0.2.1", "names": ("a", "b")},
+        "2 leave by the same address 192.0.2.1: a, b",
+    ),
     "address-here": ({}, "an address of this machine's"),
     "address-private": ({}, "a private address"),
     "address-link-local": ({}, "a link-local address"),
@@ -795,6 +803,12 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     "node-name-unresolved": ({"reason": "reason"}, "the node's name was not resolved: reason"),
     "site-unreached": ({"reply": "reply"}, "the node does not reach the site: reply"),
     "site-no-http": ({"reason": "reason"}, "the site's answer is not HTTP: reason"),
+    "exit-page-long": ({"most": 4095}, "the page has more than 4095 bytes"),
+    "exit-page-form": (
+        {},
+        "the page is neither an address nor lines of which one is ip=ADDRESS",
+    ),
+    "exit-page-address": ({}, "the page's address is none that a site can have seen"),
     "wrong-login": ({}, "wrong user name or password"),
     "node-password-wrong": ({}, "wrong password"),
     "node-no-socks": ({}, "the node does not speak SOCKS5"),

@@ -24,6 +24,7 @@ from egressd.api.services import Services
 from egressd.model.console import ChangeRecord
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed
+from egressd.model.exits import EXIT_URL
 from egressd.model.findings import MachineFinding
 from egressd.model.history import (
     BLOCKS,
@@ -38,6 +39,7 @@ from egressd.model.history import (
     exchanged_in,
 )
 from egressd.model.messages import Event
+from egressd.service.exits import ExitPolicy, Exits
 from egressd.service.history import History
 from egressd.service.journal import Journal
 from egressd.service.judge import Judge, Notice
@@ -46,7 +48,7 @@ from egressd.service.overview import Overviews, TimedBackups
 from egressd.service.route_probe import Why
 from egressd.store.database import Database
 from tests.support.netd_double import NetdDouble
-from tests.support.use_cases import RESOLVERS, Bench
+from tests.support.use_cases import RESOLVERS, Bench, MemoryExits
 
 TOKEN = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
 PREFIX = "/svc/api/v1"
@@ -120,6 +122,15 @@ class Device:
         )
         self.now = 1_763_679_520.0
         self.history = self._new_history()
+        self.exits = Exits(
+            bench.ledger,
+            bench.netd,
+            lambda: RESOLVERS,
+            clock=lambda: SECOND,
+            policy=ExitPolicy(url=EXIT_URL, interval_s=900),
+            record=MemoryExits(),
+            notify=self.notices.append,
+        )
         self.app = create_app(
             Services(
                 ledger=bench.ledger,
@@ -136,6 +147,7 @@ class Device:
                 journal=self.journal,
                 machine_check=MachineCheck(bench.netd, self._own_findings),
                 history=self.history,
+                exits=self.exits,
             ),
             access=Access(
                 token=self._read_token,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.device import Resolvers
 from egressd.model.errors import Failed
+from egressd.model.exits import KnownExit
 from egressd.model.instances import NodePath
 from egressd.model.nouns import Node
 from egressd.model.plan import difference
@@ -102,6 +103,21 @@ class Ticks:
 
 def dialled_by(state: DesiredState, node: Node) -> NodePath | None:
     return node_path(state, node, RESOLVERS)
+
+
+class MemoryExits:
+    """A record of exits in memory."""
+
+    def __init__(self) -> None:
+        self.known: Mapping[str, KnownExit] = {}
+        self.saved = 0
+
+    async def load(self) -> Mapping[str, KnownExit]:
+        return self.known
+
+    async def save(self, known: Mapping[str, KnownExit]) -> None:
+        self.known = dict(known)
+        self.saved += 1
 
 
 class Bench:

@@ -23,6 +23,7 @@ from egressd.api.record import Record
 from egressd.api.routes import (
     backups,
     check,
+    exits,
     history,
     inspection,
     lines,
@@ -52,6 +53,7 @@ ROUTERS: Final = (
     inspection.router,
     check.router,
     history.router,
+    exits.router,
     settings.router,
     previews.router,
     monitoring.router,

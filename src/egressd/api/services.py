@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from egressd.service.backups import Backups
+from egressd.service.exits import Exits
 from egressd.service.history import History
 from egressd.service.journal import Journal
 from egressd.service.ledger import Ledger
@@ -38,3 +39,4 @@ class Services:
     journal: Journal
     machine_check: MachineCheck
     history: History
+    exits: Exits

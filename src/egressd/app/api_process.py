@@ -60,9 +60,11 @@ from egressd.model.errors import EgressdError, Failed
 from egressd.model.times import utc_text
 from egressd.netd.ipc.client import NetdClient
 from egressd.netd.system import privileges
+from egressd.service.exits import ExitPolicy
 from egressd.store.api_token import ApiToken
 from egressd.store.connection import BadDatabase
 from egressd.store.console import ConsoleStore
+from egressd.store.exit_file import ExitFile
 from egressd.store.files import prepare_directory
 from egressd.store.history import HistoryStore
 from egressd.store.occupancy import occupied
@@ -179,6 +181,8 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         timed_backups=backups.seen,
         own_findings=partial(machine_check.of_configuration, settings, is_running=True),
         history=HistoryStore(settings.api_data),
+        exit_policy=ExitPolicy(url=settings.exits.url, interval_s=settings.exits.check_interval_s),
+        exit_record=ExitFile(settings.api_data),
         site=member,
     )
     token = ApiToken(settings.api_data)
@@ -224,6 +228,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
             "resolver watch ended": _follow(resolvers, cases, store),
             "history ended": cases.services.history.follow(),
             "backup watch ended": backups.follow(news.notify),
+            "exit checks ended": cases.services.exits.follow(),
             "site membership ended": None if member is None else member.run(cases.ledger),
         },
         end,

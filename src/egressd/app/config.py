@@ -22,12 +22,15 @@ from egressd.app.toml_values import reads
 from egressd.formats.hosts import parse_domain, parse_host, parse_port
 from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Invalid
+from egressd.model.exits import EXIT_URL
 from egressd.model.names import LineType, has_control_characters, is_interface_name
 
 DEFAULT_PATH = Path("/etc/egressd/egressd.toml")
 
 Mode = Literal["off", "enforced"]
 
+EXIT_INTERVAL_MIN_S: Final = 60
+"""Seconds between two requests by one target, at least."""
 _BROADCAST: Final = IPv4Address("255.255.255.255")
 _LINES: Final = tuple(f"{each}_" for each in get_args(LineType))
 """The beginnings of VPN lines' names."""
@@ -282,6 +285,29 @@ class Cluster:
     """This box's name in the site."""
 
 
+def _page(given: Any) -> str:
+    from egressd.service import checks  # what few configurations need
+
+    if [*checks.url("url", address := toml.text(given))]:
+        raise ValueError("must be an http or https URL in quotes, without a user name")
+    return address
+
+
+def _interval(given: Any) -> int:
+    seconds = toml.number(0, 86_400)(given)
+    if 0 < seconds < EXIT_INTERVAL_MIN_S:
+        raise ValueError(f"must be 0, for never, or {EXIT_INTERVAL_MIN_S} to 86400")
+    return seconds
+
+
+@dataclass(frozen=True)
+class ExitChecks:
+    url: str = field(default=EXIT_URL, metadata=reads(_page))
+    """The page that says where it is asked from."""
+    check_interval_s: int = field(default=900, metadata=reads(_interval))
+    """Seconds between two requests by one target in use; 0 if none is asked."""
+
+
 @dataclass(frozen=True)
 class Config:
     """A whole configuration file."""
@@ -299,6 +325,7 @@ class Config:
     )
     console: Console = field(default=Console(), metadata=reads(toml.table(Console)))
     cluster: Cluster = field(default_factory=Cluster, metadata=reads(toml.table(Cluster)))
+    exits: ExitChecks = field(default=ExitChecks(), metadata=reads(toml.table(ExitChecks)))
 
     @property
     def api_data(self) -> Path:

@@ -24,6 +24,7 @@ from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
 from egressd.planner.probes import node_path
 from egressd.service.backups import Backups
+from egressd.service.exits import ExitPolicy, Exits
 from egressd.service.history import History
 from egressd.service.journal import ChangeStore, Journal
 from egressd.service.judge import Judge, Notice
@@ -32,7 +33,15 @@ from egressd.service.lines import Lines
 from egressd.service.machine_check import MachineCheck
 from egressd.service.nodes import Nodes
 from egressd.service.overview import Overviews, TimedBackups
-from egressd.service.ports import Archive, Clock, HistoryPort, Netd, SitePort, Store
+from egressd.service.ports import (
+    Archive,
+    Clock,
+    ExitRecord,
+    HistoryPort,
+    Netd,
+    SitePort,
+    Store,
+)
 from egressd.service.proxy_services import ProxyServices
 from egressd.service.restored import RestoreChecks
 from egressd.service.route_probe import Why
@@ -65,6 +74,8 @@ class UseCases:
         timed_backups: Callable[[], TimedBackups | None],
         own_findings: Callable[[], Sequence[MachineFinding]],
         history: HistoryPort,
+        exit_policy: ExitPolicy,
+        exit_record: ExitRecord,
         site: SitePort | None = None,
     ) -> None:
         """`site`: this device as a member of a site; None for a device of its own."""
@@ -142,6 +153,15 @@ class UseCases:
             journal=Journal(changes, publish),
             machine_check=MachineCheck(netd, own_findings),
             history=recorder,
+            exits=Exits(
+                ledger,
+                netd,
+                allowed,
+                clock=clock,
+                policy=exit_policy,
+                record=exit_record,
+                notify=notify,
+            ),
         )
 
 

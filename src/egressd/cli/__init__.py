@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "rules": "egressd.cli.rules:rules",
     "nodes": "egressd.cli.nodes:nodes",
     "lines": "egressd.cli.lines:lines",
+    "exits": "egressd.cli.exits:exits",
     "whitelist": "egressd.cli.whitelist:whitelist",
     "proxies": "egressd.cli.proxies:proxies",
     "stop": "egressd.cli.device:stop",

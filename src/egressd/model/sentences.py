@@ -22,6 +22,8 @@ OF_EVENTS: Final[Mapping[str, str]] = {
     "some-answer": "{names} {n:answers|answer} again",
     "more-changed": "{n} more have changed",
     "over": "over: {problem}",
+    "exit-changed": "{name} leaves by {ip}, and left by {before} before",
+    "exit-shared": "{n} leave by the same address {ip}: {names}",
 }
 """Texts of events, which have codes and values of their own: the console does not show them."""
 
@@ -596,6 +598,9 @@ SENTENCES: Final[Mapping[str, str]] = {
     "node-name-unresolved": "the node's name was not resolved: {reason}",
     "site-unreached": "the node does not reach the site: {reply}",
     "site-no-http": "the site's answer is not HTTP: {reason}",
+    "exit-page-long": "the page has more than {most} bytes",
+    "exit-page-form": "the page is neither an address nor lines of which one is ip=ADDRESS",
+    "exit-page-address": "the page's address is none that a site can have seen",
     "wrong-login": "wrong user name or password",
     "node-password-wrong": "wrong password",
     "node-no-socks": "the node does not speak SOCKS5",

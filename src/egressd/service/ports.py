@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from egressd.model.desired import DesiredState, Edit
+from egressd.model.exits import KnownExit
 from egressd.model.findings import MachineFinding
 from egressd.model.history import By, Exchanged, HistoryKey, HistoryStep, Sums, TrafficSlot
 from egressd.model.instances import NodePath
@@ -239,6 +240,18 @@ class HistoryPort(Protocol):
 
     async def close(self) -> None:
         """Close. The object cannot be used afterwards."""
+        ...
+
+
+class ExitRecord(Protocol):
+    """The last known exits, over restarts. It may lose them, and raises nothing."""
+
+    async def load(self) -> Mapping[str, KnownExit]:
+        """Return what was saved last, by the keys of targets; nothing if that cannot be read."""
+        ...
+
+    async def save(self, known: Mapping[str, KnownExit]) -> None:
+        """Replace what is stored."""
         ...
 
 

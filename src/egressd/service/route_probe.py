@@ -10,6 +10,7 @@ from typing import Final
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
 from egressd.model.errors import Invalid
+from egressd.model.exits import EXIT_URL
 from egressd.model.faults import fault
 from egressd.model.messages import PAGE_MAX, Delay, Located, Probe
 from egressd.model.names import parse_target
@@ -24,8 +25,6 @@ from egressd.service.ports import Netd
 from egressd.service.route_explanation import Explanation, Question, explain
 from egressd.service.system import seen_by
 
-EXIT_URL: Final = "https://www.cloudflare.com/cdn-cgi/trace"
-"""A page that returns the address of its client."""
 PROBE_TIMEOUT_MS: Final = 8000
 WAYS_MAX: Final = 16
 """Nodes of a group that are tried."""

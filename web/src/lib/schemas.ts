@@ -82,6 +82,24 @@ export interface components {
         Error: {
             error: string;
         };
+        Exit: {
+            changed_at: string;
+            country: string;
+            error: string;
+            /** @default null */
+            error_coded: components["schemas"]["Coded"] | null;
+            ip: string;
+            /** @enum {unknown} */
+            kind: "direct" | "line" | "node" | "wan";
+            name: string;
+            seen_at: string;
+            shared_with: string[];
+        };
+        ExitList: {
+            check_interval_s: number;
+            data: components["schemas"]["Exit"][];
+            url: string;
+        };
         Explanation: {
             client: string;
             destination: string;
@@ -774,6 +792,8 @@ export type Counts = components['schemas']['Counts'];
 export type Deleted = components['schemas']['Deleted'];
 export type DnsSeen = components['schemas']['DnsSeen'];
 export type Error = components['schemas']['Error'];
+export type Exit = components['schemas']['Exit'];
+export type ExitList = components['schemas']['ExitList'];
 export type Explanation = components['schemas']['Explanation'];
 export type Health = components['schemas']['Health'];
 export type HistorySummary = components['schemas']['HistorySummary'];
