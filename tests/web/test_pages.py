@@ -359,6 +359,36 @@ def test_cached_nodes_are_not_sent_again(served: Site) -> None:
         expect(page.get_by_role("row").filter(has_text="socks5").first).to_be_visible()
 
 
+def test_nodes_show_the_address_that_they_leave_by(tidy: Site) -> None:
+    for name in ("alone", "twin-1", "twin-2"):
+        tidy.lab.api.post("/nodes", tidy.lab.nodes["http"].draft() | {"name": name})
+    answer = tidy.lab.api.ask("GET", "/ops/exits").body
+    exits = {"alone": ("203.0.113.7", ()), "twin-1": ("203.0.113.8", ("twin-2",))}
+    answer["data"] = [
+        {
+            "name": name,
+            "kind": "node",
+            "ip": ip,
+            "country": "JP",
+            "seen_at": "2026-11-20T22:58:40Z",
+            "changed_at": "2026-11-18T04:10:02Z",
+            "shared_with": shared,
+            "error": "",
+            "error_coded": None,
+        }
+        for name, (ip, shared) in exits.items()
+    ]
+    with tidy.visit("#/overview", width=1440) as page:
+        page.route("**/ops/exits", lambda route: route.fulfill(json=answer))
+        page.get_by_role("link", name="Nodes").click()
+        rows = page.get_by_role("row")
+        expect(rows.filter(has_text="alone")).to_contain_text("203.0.113.7 JP")
+        expect(rows.filter(has_text="twin-1")).to_contain_text("The same address as twin-2")
+        expect(rows.filter(has_text="twin-2").last).to_be_visible()
+        expect(rows.filter(has_text="alone")).not_to_contain_text("The same address")
+        screenshot(page, "nodes-exits")
+
+
 def test_a_delay_test_can_be_cancelled(served: Site) -> None:
     # Documentation addresses (RFC 5737) that no host of the lab has: each takes its 5 s.
     rows = "\n".join(f"203.0.113.{n},1080,,,dead-{n}" for n in range(100, 130))

@@ -3,6 +3,7 @@
 import { delays } from "./delays.svelte.ts";
 import { merged } from "./difference.ts";
 import { rebased } from "./edits.ts";
+import { exits } from "./exits.svelte.ts";
 import { faultText } from "./feedback.svelte.ts";
 import { Refused, call, request } from "./http.ts";
 import { t } from "./language.svelte.ts";
@@ -183,4 +184,5 @@ export const resources: Partial<Record<PageName, Pick<Resource<Identified>, "loa
 export function clearResources(): void {
   for (const resource of Object.values(resources)) resource.clear();
   delays.clear();
+  exits.clear();
 }
