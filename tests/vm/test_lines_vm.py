@@ -1,7 +1,8 @@
 """Lines by real daemons, against real servers, on a real Debian kernel: see `inside.main`.
 
-To run some of them: ``pytest tests/vm/test_lines_vm.py -k 'charon or wan'``. With
-``EGRESSD_LINES=long`` in the environment there are those, too, that take long.
+The short scenarios of odd servers (`inside.oddities`) are run in the same boot. To run some of all:
+``pytest tests/vm/test_lines_vm.py -k 'charon or wan'``. With ``EGRESSD_LINES=long`` in the
+environment there are those, too, that take long.
 """
 
 from __future__ import annotations

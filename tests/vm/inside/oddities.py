@@ -1,8 +1,8 @@
 """Scenarios of servers that do what few others do, each with lines of its own.
 
-``python -m tests.vm.inside.oddities SHARED [SCENARIO...]`` runs all, or those named. The servers
-are the real ones of `network`, made odd by nftables or their own settings, and the access server
-of `access_server`.
+``python -m tests.vm.inside.oddities SHARED [SCENARIO...]`` runs all, or those named; `main` runs
+the short ones after its own. The servers are the real ones of `network`, made odd by nftables or
+their own settings, and the access server of `access_server`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ from egressd.model.nouns import Line
 from tests.vm.inside import access_server, clock, netns, network
 from tests.vm.inside.access_server import AccessServer
 from tests.vm.inside.netns import sh
-from tests.vm.inside.network import PASSWORD, SECRET, SERVERS
+from tests.vm.inside.network import PASSWORD, SECRET, SERVERS, Account
 from tests.vm.inside.ppp_peer import Habits
 from tests.vm.inside.probes import EVERY_S, PORT, Client, Web
 from tests.vm.inside.suite import (
     BLOCK_S,
     PROCESSES,
+    ROUTER,
     RUN_DIR,
     Suite,
     has_state,
@@ -67,15 +68,23 @@ UPLOAD_S: Final = 10.0
 SECRETS: Final[dict[str, Any]] = {"server": SERVERS["s1"], "secret": SECRET}
 ACCOUNT: Final = "office"
 OTHERS: Final = ("shop", "store", "home")
+ACCOUNTS: Final = users("s1") | {ACCOUNT: "192.168.101.99"}
+"""The users of the real server, and their addresses."""
+
+FIRST: Final = 1
+FOLLOWING: Final = 40
+"""The number of the first line, alone and after the scenarios of `main`: clients have addresses by
+their lines' numbers.
+"""
 
 
 class OddSuite(Suite):
     """The router without lines, and the servers."""
 
-    def __init__(self, shared: Path) -> None:
+    def __init__(self, shared: Path, first: int = FIRST) -> None:
         super().__init__(shared, {})
         self.server = AccessServer({ACCOUNT: PASSWORD, **dict.fromkeys(OTHERS, PASSWORD)})
-        self._numbers = iter(range(1, 200))
+        self._numbers = itertools.count(first)
 
     async def dial(self, kind: str = "l2tp", **changes: Any) -> str:
         """Add a line to the odd server, and its client; the line's name."""
@@ -762,13 +771,36 @@ async def opened(shared: Path, accounts: Mapping[str, Mapping[str, str]]) -> Odd
     return suite
 
 
+async def follow(earlier: Suite, scenarios: Collection[Scenario]) -> None:
+    """Run scenarios in the network of another suite whose lines have ended, with a new router."""
+    if earlier.router.is_alive():
+        await earlier.end_router(signal.SIGKILL)
+    for client in earlier.clients.values():
+        client.close()
+    sh(f"rm -r {ROUTER}")
+    accounts = [Account(user, PASSWORD, address) for user, address in ACCOUNTS.items()]
+    await asyncio.to_thread(network.let_in, "s1", accounts, SECRET)
+    suite = OddSuite(earlier.shared, FOLLOWING)
+    suite.taps, suite.verdicts = earlier.taps, earlier.verdicts
+    for tap in suite.taps.values():
+        tap.forget()
+    suite.server.build()
+    suite.server.start()
+    await suite.start_router()
+    await _run(suite, scenarios)
+
+
+async def _run(suite: OddSuite, scenarios: Collection[Scenario]) -> None:
+    for scenario in scenarios:
+        await suite.run(scenario)
+        suite.server.reset()
+
+
 async def main(shared: Path, chosen: Collection[str]) -> None:
     with clock.steady():
-        suite = await opened(shared, {"s1": users("s1") | {ACCOUNT: "192.168.101.99"}})
-    for scenario in SCENARIOS:
-        if not chosen or scenario.__name__ in chosen:
-            await suite.run(scenario)
-            suite.server.reset()
+        suite = await opened(shared, {"s1": ACCOUNTS})
+    wanted = [each for each in SCENARIOS if not chosen or each.__name__ in chosen]
+    await _run(suite, wanted)
     (shared / "done").touch()
 
 

@@ -20,11 +20,11 @@ from tests.vm.inside.netns import kill_processes, sh
 from tests.vm.inside.network import RUN
 from tests.vm.inside.suite import Suite
 
-_NAME: Final = "s3"
-_ADDRESS: Final = "198.51.103.10"
+_NAME: Final = "s5"
+_ADDRESS: Final = "198.51.105.10"
 _PORT: Final = 5555
 """The port of its administration."""
-_POOL: Final = "192.168.103"
+_POOL: Final = "192.168.105"
 _DNS: Final = f"{_POOL}.53"
 _PASSWORD: Final = "pa'ss w;ord#$(reboot)\\x"
 _SECRET: Final = "se'cret #$x{}"
