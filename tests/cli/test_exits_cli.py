@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,13 +22,13 @@ PAGES = {
 }
 
 
-def test_exits_are_printed_with_time_sharers_and_reason(shell: Shell) -> None:
+async def test_exits_are_printed_with_time_sharers_and_reason(shell: Shell) -> None:
     for number, name in enumerate(("osaka", "tokyo")):
         config = f'{{"server": "198.51.100.{number + 1}", "port": 1080}}'
         shell.say("nodes", "add", name, "socks5", "-", stdin=config)
         shell.say("rules", "add", f"10.0.0.{number + 1}", name)
     shell.device.bench.netd.delay_of = lambda probe: PAGES[probe.name]
-    asyncio.run(shell.device.exits.ask_due(lambda: 0.0))
+    await shell.device.exits.ask_due(lambda: 0.0)
     at = "2026-11-20T22:58:40Z"
     assert shell.say("exits").splitlines() == [
         "DIRECT\t\t\t\t\ttimed out",
