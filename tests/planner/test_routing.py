@@ -129,7 +129,12 @@ def test_packets_of_a_former_wan_leave_by_its_interface_only(
         routes=(
             *(route for route in machine.routes if route.interface != "wan2"),
             Route(destination=near, interface=name),
-            Route(destination=behind, interface=name, gateway=IPv4Address("198.51.100.9")),
+            Route(
+                destination=behind, interface=name, gateway=IPv4Address("198.51.100.8"), metric=9
+            ),
+            Route(
+                destination=behind, interface=name, gateway=IPv4Address("198.51.100.9"), metric=3
+            ),
         ),
     )
     topology = discover(facts(), roles)
@@ -143,6 +148,16 @@ def test_packets_of_a_former_wan_leave_by_its_interface_only(
         f"unreachable default table {table} metric 4294967295",
     }
     assert name in topology.seen_wans
+
+
+def test_a_wan_that_the_configuration_no_longer_names_keeps_its_default_route() -> None:
+    """Past fault: answers from its addresses had no route, so SSH by it ended."""
+    found_before = discover(facts(), AUTOMATIC)
+    only_one = InterfaceRoles(lan=("lan0",), wan=("wan1",))
+    topology = discover(facts(), only_one, found_before)
+    found = desired({}, facts=facts(), topology=topology, roles=only_one, engine_uid=ENGINE_UID)
+    table = tables_by_source(found)["198.51.100.7"]
+    assert f"default via 198.51.100.1 dev wan2 table {table}" in map(str, found.routes)
 
 
 def ways(found: Routing, destination: str) -> set[str]:

@@ -45,7 +45,7 @@ from egressd.planner.topology import (
     former,
     inbound,
     interface_mark,
-    routed,
+    routes_by,
     uplink,
     uplinks6,
 )
@@ -100,8 +100,8 @@ def desired(
         inner.append(RouteEntry(table=TABLE_LAN, destination=network, device=name, gateway=gateway))
     routes += inner
     answers = inbound(topology)
-    left = {name: egress for name, egress in former(topology).items() if name not in egresses}
-    rules += _source_rules({**left, **egresses, **answers}, topology)
+    former_wans = {n: egress for n, egress in former(topology).items() if n not in egresses}
+    rules += _source_rules({**former_wans, **egresses, **answers}, topology)
     tables = [(PRIORITY_EGRESS, *item) for item in egresses.items()]
     tables += [(PRIORITY_ANSWER, *item) for item in answers.items()]
     for priority, name, egress in tables:
@@ -126,14 +126,14 @@ def desired(
                 table=table,
             )
         )
-    for name, egress in left.items():
+    for name, egress in former_wans.items():
         table = egress_table(egress.number)
         routes += _beneath([_ANYWHERE], table)
         routes += [
             RouteEntry(table=table, destination=r.destination, device=name, gateway=r.gateway)
-            for r in routed(name, facts)
+            for r in routes_by(name, facts)
         ]
-    for egress_name, egress in {**left, **answers}.items():
+    for egress_name, egress in {**former_wans, **answers}.items():
         routes += _ways6(egress_name, egress_table(egress.number), facts)
     routes += _inner6(facts, topology)
     for name, egress in egresses.items():

@@ -61,8 +61,8 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     parent's."""
     wans: tuple[str, ...] = ()
     seen_wans: tuple[str, ...] = ()
-    """All WANs ever seen, in the order of their numbers (see `inbound`), those under another name
-    too."""
+    """All WANs ever seen, in the order of their numbers (see `inbound`). One that is renamed gets a
+    further number, and keeps the old one."""
     local: tuple[str, ...] = ()
     """Interfaces of networks that are neither LAN nor WAN: containers, virtual machines, clients of
     a VPN server. egressd leaves hosts without a rule there alone."""
@@ -270,11 +270,13 @@ def uplink(name: str, facts: Facts, roles: InterfaceRoles) -> Uplink:
     return Uplink(interface=name, gateway=gateway, has_route=gateway is not None)
 
 
-def routed(name: str, facts: Facts) -> Iterator[Route]:
-    """Yield the main table's routes by interface `name`, except default routes."""
-    for route in facts.routes:
-        if route.interface == name and route.destination != _DEFAULT:
-            yield route
+def routes_by(name: str, facts: Facts) -> Iterator[Route]:
+    """Yield the main table's routes by interface `name`: the preferred one to each network."""
+    preferred: dict[IPv4Network, Route] = {}
+    for route in sorted(facts.routes, key=lambda route: route.metric):
+        if route.interface == name:
+            preferred.setdefault(route.destination, route)
+    yield from preferred.values()
 
 
 def connected(name: str, facts: Facts) -> tuple[IPv4Network, ...]:
@@ -332,8 +334,8 @@ def former(topology: Topology) -> dict[str, Egress]:
     """Return for each interface that was a WAN and has an address, but is none now, the egress of
     packets from its addresses.
 
-    The WAN was renamed, or lost its default route. Far ends continue to send to its addresses, and
-    the main table would answer by another WAN.
+    The WAN was renamed, or lost its default route, or another configuration does not name it. Far
+    ends continue to send to its addresses, and the main table would answer by another WAN.
     """
     addressed = {name for name, _ in topology.outer_addresses} - {*topology.wans}
     return {name: egress for name, egress in _numbered(topology).items() if name in addressed}
