@@ -29,7 +29,7 @@ from tests.support.device import SERVER, add_nodes, configure, eventually, kill,
 pytestmark = pytest.mark.lab
 
 WEB = f"http://{SERVER}/"
-BACK_WITHIN_S = 5.0
+BACK_WITHIN_S = 30.0
 
 
 @pytest.fixture(scope="module")

@@ -100,7 +100,7 @@ def segments(lab: Lab, client: int) -> tuple[int, int]:
         return own + _TIMESTAMPS, int(found[1]) + _TIMESTAMPS
 
 
-def eventually(check: Callable[[], bool], seconds: float = 5.0) -> float:
+def eventually(check: Callable[[], bool], seconds: float = 20.0) -> float:
     """Wait until `check` holds, and return the seconds it took. Raises AssertionError after
     `seconds`.
     """

@@ -201,7 +201,7 @@ def _shell(script: str) -> str:
     return done.stdout
 
 
-async def eventually(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+async def eventually(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
     """Return when `condition` holds. Raises TimeoutError after `timeout_s`."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 (the condition sets no event)
