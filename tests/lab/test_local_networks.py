@@ -113,7 +113,7 @@ def test_a_published_port_is_reached_from_the_lan(
     lab: Lab, boxes: list[Client], target: str
 ) -> None:
     rule(lab, lab.client(1).address, target)
-    assert lab.client(1).http(f"http://{LAN_ADDRESS}:{PUBLISHED}/").status == 200
+    eventually(lambda: lab.client(1).http(f"http://{LAN_ADDRESS}:{PUBLISHED}/").status == 200)
     assert lab.client(1).http(f"http://{CONTAINER}/").status == 200
     assert lab.client(1).ping(CONTAINER).ok
 
