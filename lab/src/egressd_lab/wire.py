@@ -64,7 +64,7 @@ class Channel:
         self._idle: list[socket.socket] = []
         self._lock = threading.Lock()
 
-    def wait_ready(self, seconds: float = 15.0) -> None:
+    def wait_ready(self, seconds: float = 60.0) -> None:
         """Wait until the process listens. Raises Failed after `seconds`."""
         deadline = time.monotonic() + seconds
         while True:
