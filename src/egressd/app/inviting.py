@@ -8,8 +8,10 @@ from __future__ import annotations
 import base64
 import re
 import secrets
+import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from psycopg import conninfo as libpq
@@ -62,12 +64,24 @@ def invite(
         secret=JoinToken.new_secret(),
     )
     offer = Offer(key_id=SiteSeal(key).key_id, lan=lan, wan=wan, member=member)
-    invitation.open(sealed(token, "offer", offer), token.password)
+    with _uninterrupted():
+        invitation.open(sealed(token, "offer", offer), token.password)
     try:
         announce(token.text)
         return _attend(invitation, token, authority, key, member)
     finally:
-        invitation.close()
+        with _uninterrupted():
+            invitation.close()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Finish the block even if Ctrl-C is pressed meanwhile."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _attend(
