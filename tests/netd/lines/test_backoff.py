@@ -81,6 +81,15 @@ def test_a_flapping_line_is_redialled_at_once_only_the_first_time() -> None:
     assert failed_before.delay(Cause.LOST, 2) == 2
 
 
+def test_a_changed_carrier_is_no_failure_and_waits_for_none() -> None:
+    """Past fault: a line that had failed before waited for seconds after a change of its WAN."""
+    backoff = Backoff()
+    assert [backoff.delay(Cause.UNREACHABLE, 0) for _ in range(2)] == [1, 2]
+    waits = [backoff.delay(Cause.LOST, 2, is_carrier_changed=True) for _ in range(3)]
+    assert waits == 3 * [AT_ONCE_S]
+    assert backoff.streak == 2
+
+
 def test_a_server_that_answers_again_is_dialled_soon() -> None:
     """A server that has just started refuses all logins before it has read its settings."""
     backoff = Backoff()

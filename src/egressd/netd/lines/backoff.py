@@ -55,13 +55,22 @@ class Backoff:
         self._was_in_use = False
 
     def delay(
-        self, cause: Cause, online_s: float, *, is_proven: bool = False, is_in_use: bool = False
+        self,
+        cause: Cause,
+        online_s: float,
+        *,
+        is_proven: bool = False,
+        is_in_use: bool = False,
+        is_carrier_changed: bool = False,
     ) -> float | None:
         """Return the seconds to wait after a failure; None: until the line is changed.
 
         `online_s` is how long the line was online before it failed, 0 when it never was.
         `is_proven`: it has been online as it is configured. `is_in_use`: see `AccountInUse`.
+        `is_carrier_changed`: see `CarrierChanged`; it counts as no failure.
         """
+        if is_carrier_changed:
+            return AT_ONCE_S
         if cause is Cause.INVALID:
             return None
         if cause is Cause.MISSING:

@@ -42,6 +42,13 @@ class AccountInUse(Failure):
         super().__init__(Cause.REFUSED, told, words)
 
 
+class CarrierChanged(Failure):
+    """The path to the server is another one now. Neither line nor server has failed."""
+
+    def __init__(self, reason: Sentence) -> None:
+        super().__init__(Cause.LOST, reason)
+
+
 class IkeStage(Enum):
     """The part of IKE in which a server refuses an offer, or does not answer it."""
 

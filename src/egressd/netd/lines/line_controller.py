@@ -33,7 +33,7 @@ from egressd.netd.lines import daemon_group, diagnosis
 from egressd.netd.lines.backoff import Backoff
 from egressd.netd.lines.charon import Charon, Secured
 from egressd.netd.lines.daemon_group import DaemonGroup
-from egressd.netd.lines.failure import AccountInUse, Cause, Failure
+from egressd.netd.lines.failure import AccountInUse, CarrierChanged, Cause, Failure
 from egressd.netd.lines.host_environment import HostEnvironment
 from egressd.netd.lines.logins import Logins
 from egressd.netd.lines.pulse import LOOK_S, EchoLog, SignsOfLife, packets, ping
@@ -251,6 +251,7 @@ class LineController:
             online_s,
             is_proven=is_proven,
             is_in_use=isinstance(failure, AccountInUse),
+            is_carrier_changed=isinstance(failure, CarrierChanged),
         )
         log.info("line down", line=self.line.name, why=str(failure), again_in=delay)
         jitter = 1 + random.random() * _JITTER  # noqa: S311 (chance, no secret)
@@ -396,7 +397,7 @@ class LineController:
                 raise await self._why(dial, running)
             now = self._carrier(dial.server)
             if now is not None and now != by:
-                raise Failure(Cause.LOST, _moved(dial, by, now))
+                raise CarrierChanged(_moved(dial, by, now))
             if link is not None:
                 self._online(link, running)
                 if pulse is None:
