@@ -27,7 +27,7 @@ place, 1.1 lets the kernel find it (NFT_PAYLOAD_L4CSUM_PSEUDOHDR).
 
 def bytecode() -> str:
     """Return the expressions of all rules, loaded in a network namespace of their own."""
-    text = nft.load({name: {} for name in nft.INET.names})
+    text = nft.load({name: {} for name in nft.INET.names}, is_gated=True)
     loading = ["unshare", "--net", "nft", "--debug=netlink", "-f", "-"]
     done = subprocess.run(loading, input=text, capture_output=True, text=True, check=True)
     lines = (line.rstrip() for line in done.stdout.splitlines())
