@@ -89,6 +89,8 @@ class _Keys:
         self.of: dict[By, dict[str, HistoryKey]] = {by: {} for by in KEYS_MAX}
         self.changed: dict[tuple[By, int], HistoryKey] = {}
         self.unrecorded: dict[By, set[str]] = {by: set() for by in KEYS_MAX}
+        self._in_use: set[By] = set()
+        """Kinds of keys all of whose numbers were used too recently today."""
         self._day = 0
 
     def take(self, stored: Sequence[HistoryKey]) -> None:
@@ -109,6 +111,7 @@ class _Keys:
         if day != self._day:
             self._day = day
             self.unrecorded = {each: set() for each in KEYS_MAX}
+            self._in_use.clear()
         key = self.of[by].get(name)
         if key is None:
             key = self._new(by, name, day)
@@ -123,17 +126,23 @@ class _Keys:
         known = self.of[by]
         if len(known) < KEYS_MAX[by]:
             key = HistoryKey(by, len(known), name, 0, day)
-        elif name in self.unrecorded[by]:
+        elif by in self._in_use or name in self.unrecorded[by]:
+            self._leave_out(by, name)
             return None
         else:
             oldest = min(known.values(), key=lambda key: key.used)
-            if day - oldest.used < _REUSED_AFTER_S or len(self.unrecorded[by]) >= KEYS_MAX[by]:
-                self.unrecorded[by].add(name)
+            if day - oldest.used < _REUSED_AFTER_S:
+                self._in_use.add(by)
+                self._leave_out(by, name)
                 return None
             del known[oldest.name]
             key = HistoryKey(by, oldest.number, name, day, day)
         self._put(key)
         return key
+
+    def _leave_out(self, by: By, name: str) -> None:
+        if len(self.unrecorded[by]) < KEYS_MAX[by]:
+            self.unrecorded[by].add(name)
 
     def _put(self, key: HistoryKey) -> None:
         self.of[key.by][key.name] = key
@@ -192,6 +201,7 @@ class History:
         carried = {
             each.name: Exchanged(upload=each.sent, download=each.received)
             for each in (await self._netd.status()).interfaces
+            if each.role  # containers' interfaces come and go under ever other names
         }
         async with self._lock:
             with self._noting():
@@ -324,6 +334,8 @@ class History:
             (HistoryStep.HOUR, HistoryStep.DAY),
         ):
             there = {*await self._store.starts(step)}
+            # A stop wrote the newest one while it still grew, so it may lack what came later.
+            there.discard(max(there, default=0))
             missing: dict[int, OpenSlot] = {}
             for start in {*await self._store.starts(finer), *self._ended.get(finer, ())}:
                 if (whole := step.start(start)) not in there:
@@ -362,11 +374,12 @@ class History:
         number, since = (None, 0) if key is None else (key.number, key.since)
         first = max(step.start(start), since)
         found: dict[int, Exchanged] = {}
+        in_memory = [*self._in_memory(step)]  # a write may take them from there meanwhile
         if step is not HistoryStep.MINUTE:
             # A key without a number is asked for as the last one of its kind, for the slots.
             asked = KEYS_MAX[by] - 1 if number is None else number
             found = await self._store.series(step, by, asked, range(first, end))
-        for at, blocks in self._in_memory(step):
+        for at, blocks in in_memory:
             if first <= at < end:
                 codes = b"" if number is None else blocks.get(block_of(by, number), b"")
                 found[at] = exchanged_in(codes, number or 0)
@@ -392,7 +405,8 @@ class History:
             else HistoryStep.DAY
         )
         starts = {*range(step.start(start), end, step.seconds)}
-        grows, ended = self._open.get(step), self._ended[step]
+        # A write may take ended slots from memory meanwhile.
+        grows, ended = self._open.get(step), dict(self._ended[step])
         stored = starts - ended.keys() - ({grows.start} if grows else set())
         sums = await self._store.sums(step, by, sorted(stored))
         for at in starts & ended.keys():
@@ -419,10 +433,12 @@ class History:
         return found[:limit]
 
     def _finest(self, start: int) -> HistoryStep:
+        # One slot more than is kept, since the one that grows is not among them.
         age = self._clock() - start
-        return next(
-            (step for step in HistoryStep if age <= step.seconds * step.kept), HistoryStep.DAY
-        )
+        kept = [step for step in HistoryStep if age <= step.seconds * (step.kept + 1)]
+        if HistoryStep.MINUTE in kept and not (self._minutes and self._minutes[0][0] <= start):
+            kept.remove(HistoryStep.MINUTE)  # minutes are in memory, and there are none from before
+        return kept[0] if kept else HistoryStep.DAY
 
     def _in_memory(self, step: HistoryStep) -> Iterator[tuple[int, Blocks]]:
         """Yield the slots that memory has, in place of stored ones with their starts."""
@@ -444,10 +460,12 @@ def _bytes(count: RuleCount) -> Exchanged:
 
 
 def _more(now: Exchanged, before: Exchanged) -> Exchanged:
-    """Return what was exchanged between two readings. A counter that went back began anew."""
-    if now.upload < before.upload or now.download < before.download:
-        return now
-    return Exchanged(now.upload - before.upload, now.download - before.download)
+    """Return what was exchanged between two readings.
+
+    A total has several parts in the kernel, which may begin anew one by one: where one went back,
+    this reading is lost, so that nothing counts twice.
+    """
+    return Exchanged(max(0, now.upload - before.upload), max(0, now.download - before.download))
 
 
 def as_csv(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
