@@ -200,10 +200,13 @@ class Exits:
                 self._notify(_shared(ip, [target.name for target in sharing[ip]]))
 
     def _sharing(self, targets: Iterable[ExitTarget]) -> dict[str, list[ExitTarget]]:
-        """Return address -> the targets that have it, by name."""
+        """Return address -> the targets that have it, by name. An address of a target that does
+        not work now may be another's since.
+        """
         sharing: dict[str, list[ExitTarget]] = {}
         for target in sorted(targets, key=lambda each: each.name):
-            if known := self._known.get(target.key):
+            known = self._known.get(target.key)
+            if known and target.key not in self._errors:
                 sharing.setdefault(known.ip, []).append(target)
         return sharing
 

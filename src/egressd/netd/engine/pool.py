@@ -51,9 +51,10 @@ SIZE: Final = 4
 longer the more its worker runs (10 ms at 100, over 100 ms at 1,000), and a worker that dies takes
 only its own instances along."""
 
-_START: Final = WaitLimits(silence_s=20.0, work_s=20.0, longest_s=100.0)
+_START: Final = WaitLimits(silence_s=20.0, work_s=20.0, longest_s=40.0)
 """Limits of the start of an instance, which takes up to 0.2 s. Its worker may serve clients
-meanwhile, which looks like progress: so the time has a limit, too."""
+meanwhile, which looks like progress: so the time has a limit, too, which is shorter than the api's
+patience (60 s, `egressd.netd.ipc.client`)."""
 _STOP_S: Final = 10.0
 _PORT_TRIES: Final = 100
 """Number of ports taken by other programs after which a start fails."""
