@@ -121,7 +121,7 @@ async def test_a_revoked_member_is_out_at_once(site: Site) -> None:
     await founded(site, DesiredState().with_edits(EVERYTHING, 1))
     database = site.database()
     await database.open()
-    revoke_member(site.server.conninfo(OWNER), site=site.name, member="a")
+    revoke_member(site.server.conninfo(OWNER), site=site.name, member="a", is_off=True)
     with pytest.raises(Failed):
         await write(database, rules(1), 2)
     assert "not permitted to log in" in await opening(site)

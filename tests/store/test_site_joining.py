@@ -394,6 +394,19 @@ def test_a_removed_member_is_out_and_may_be_replaced(rig: Rig) -> None:
     rig.network.run_async(opened, other.settings)
 
 
+def test_a_member_without_a_gate_is_removed_only_if_it_is_off(rig: Rig) -> None:
+    """Past fault: its kernel went on by its old rules, while changes counted as in force."""
+    box = rig.box("c")
+    with rig.invitation() as (token, inviting):
+        box.run("join", "--write", given=token)
+        assert inviting.wait(WAIT_S) == 0
+    rig.query("UPDATE member SET is_ungated = true WHERE name = 'c' RETURNING id")
+    assert "without a lease" in rig.a.refused("remove", "c", "--yes")
+    assert rig.query("SELECT is_revoked FROM member WHERE name = 'c'") == [["f"]]
+    rig.a.run("remove", "c", "--yes", "--is-off")
+    assert rig.query("SELECT is_revoked FROM member WHERE name = 'c'") == [["t"]]
+
+
 async def opened(settings: config.Config) -> None:
     """Log in to the site's database as the member that `settings` name."""
     database = site_database(settings)

@@ -290,14 +290,16 @@ def status(*, as_json: bool, path: Path | None) -> None:
 @cluster.command()
 @click.argument("member")
 @click.option("--yes", is_flag=True, help="Remove it without asking.")
+@click.option("--is-off", is_flag=True, help="State that MEMBER's machine is off.")
 @owner_option
 @config_option
-def remove(*, member: str, yes: bool, owner: str | None, path: Path | None) -> None:
+def remove(*, member: str, yes: bool, is_off: bool, owner: str | None, path: Path | None) -> None:
     """Take MEMBER's right to the site, for a box that is lost or that another one replaces.
 
     Its connections end, and it can log in no more. If it runs it lets no client through once its
-    lease has run out, and the next change waits for that. It keeps its copies of the site's
-    configuration and key.
+    lease has run out, and the next change waits for that. A box that was the only member when its
+    service ended needs no lease, so it must be off. It keeps its copies of the site's configuration
+    and key.
     """
     from egressd.app import config, site
     from egressd.store.postgres import schema
@@ -311,7 +313,9 @@ def remove(*, member: str, yes: bool, owner: str | None, path: Path | None) -> N
         if not sys.stdin.isatty():
             raise Invalid("--yes must be given where there is no terminal to ask on")
         click.confirm(f"Remove the member {member}?", abort=True, err=True)
-    schema.revoke_member(_owner_of(settings, owner), site=settings.cluster.site, member=member)
+    schema.revoke_member(
+        _owner_of(settings, owner), site=settings.cluster.site, member=member, is_off=is_off
+    )
     click.echo(f"{member} is no member of the site {settings.cluster.site} any more", err=True)
 
 

@@ -121,7 +121,9 @@ class SiteMember:
         if silent := self._membership.silent_without_gate(self._clock()):
             names = ", ".join(seen.name for seen in silent)
             raise Failed(
-                action, f"{names} lets clients through and is silent: start it, or remove it"
+                action,
+                f"{names} lets clients through and is silent: start its service, or switch it off"
+                " and remove it",
             )
 
     def applied(self, revision: int, blocked: tuple[str, ...] = ()) -> None:

@@ -93,24 +93,31 @@ def add_member(
                 )
 
 
-def revoke_member(conninfo: str, *, site: str, member: str) -> None:
+def revoke_member(conninfo: str, *, site: str, member: str, is_off: bool = False) -> None:
     """Take a member's right to the site, and end its connections. Repeat-safe.
 
     Its kernel lets clients through until its lease has run out, at most, and the other members wait
-    for that. Raises Failed if there is no such member.
+    for that. A kernel that needs no lease goes on without end. Raises Failed for such a member,
+    unless `is_off`: its machine is off; and if there is no such member.
     """
     action = f"remove the member {member} from the site {site}"
     with as_owner(conninfo, action) as connection:
-        number = connection.execute(
+        found = connection.execute(
             text(
-                "SELECT member.id FROM member JOIN site ON site.id = member.site"
+                "SELECT member.id, is_ungated FROM member JOIN site ON site.id = member.site"
                 " WHERE site.name = :site AND member.name = :member"
             ),
             {"site": site, "member": member},
-        ).scalar_one_or_none()
-        if number is None:
+        ).one_or_none()
+        if found is None:
             raise Failed(action, "there is no such member")
-        role = revoke(connection, number)
+        if found.is_ungated and not is_off:
+            raise Failed(
+                action,
+                "it lets clients through without a lease, and would go on by its old rules."
+                " Start its service first; or switch the machine off, and give --is-off",
+            )
+        role = revoke(connection, found.id)
     # After the commit: a connection that is ended before could be made anew.
     with as_owner(conninfo, action) as connection:
         end_connections(connection, role)

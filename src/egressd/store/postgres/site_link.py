@@ -176,11 +176,13 @@ class SiteLink:
         n, self._n = self._n, 0  # an answer that is lost may have been a beat
         reading = await self._reading(self._beats, _BEAT, {**_values(point), "role": role, "n": n})
         mine = next(seen for seen in reading.members if seen.id == reading.me)
-        is_taken = reading.is_beaten or not reading.is_in_log
-        if n and not is_taken and mine.n is not None and not mine.is_fenced:
+        if reading.is_beaten:
+            self._n = n + 1
+        elif n and reading.is_in_log and not mine.is_fenced and mine.n not in (None, n):
             self._n = n
             raise Failed("be a member of the site", "another box is this member: its role is used")
-        self._n = n + 1 if reading.is_beaten else 0
+        # The others are no beats: without a row, fenced (with this very number, if the row shows
+        # the moment before), or with a state that is not in the log.
         return reading
 
     async def join(self, point: StatePoint, role: str) -> int:
@@ -219,9 +221,18 @@ class SiteLink:
         """Say, durably, that this member's kernel lets clients through without a lease. Return
         False, and say nothing, if there is another member.
         """
-        async with self._beats.connected() as connection, connection.transaction():
-            await connection.execute("SET LOCAL synchronous_commit = on")
-            return (await connection.execute(_OPEN_GATE)).rowcount == 1
+        # Not the connection of the beats: a COMMIT waits for a synchronous standby, and no time-out
+        # of the server ends that.
+        try:
+            async with (
+                asyncio.timeout(STATEMENT_MS / 1000),
+                self._others.connected() as connection,
+                connection.transaction(),
+            ):
+                await connection.execute("SET LOCAL synchronous_commit = on")
+                return (await connection.execute(_OPEN_GATE)).rowcount == 1
+        except TimeoutError:
+            raise Failed("let clients through without a lease", "the database is slow") from None
 
     async def close_gate(self) -> None:
         """Say that this member's kernel lets no client through without a lease."""
