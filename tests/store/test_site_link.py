@@ -52,11 +52,13 @@ async def test_a_member_beats_once_it_has_joined(site: Site) -> None:
         await write(database, rules(1), 1)
         assert await mine.join(first, "") == 1
         before = named(await others.read(), "a")
-        assert (await mine.beat(point(database), "active")).is_beaten
+        assert (await mine.beat(point(database), "active", ("hk",))).is_beaten
         reading = await others.read()
         after = named(reading, "a")
         assert (reading.head, reading.me) == (1, named(reading, "b").id)
         assert (before.applied, after.applied, after.role) == (0, 1, "active")
+        # Past fault: a beat that overtook the acknowledgement had the targets of the change before.
+        assert (before.blocked, after.blocked) == ((), ("hk",))
         assert after.n == (before.n or 0) + 1
         assert after.version == "1"
         assert site.server.query(

@@ -54,8 +54,12 @@ class MemberLink(Protocol):
         """Return what is known of all members now, with `point` in force here."""
         ...
 
-    async def beat(self, point: StatePoint, role: str) -> SiteReading:
-        """Say that this member lives and has `point` in force; return what `read` does."""
+    async def beat(
+        self, point: StatePoint, role: str, blocked: tuple[str, ...] = ()
+    ) -> SiteReading:
+        """Say that this member lives and has `point` in force, but for targets that are `blocked`;
+        return what `read` does.
+        """
         ...
 
     async def join(self, point: StatePoint, role: str) -> int:

@@ -261,14 +261,14 @@ class SiteMember:
                     await self._beat_now.wait()
 
     async def _beat(self, ledger: Follower) -> None:
-        sent_at, applied = self._clock(), self._applied
+        sent_at, applied, blocked = self._clock(), self._applied, self._blocked
         if applied is None:
             # What the replica has may be another configuration than the site's.
             await self._reads.get()
             await self._keep_gate()
             self._follow_now.set()
             return
-        reading = await self._link.beat(applied, "")
+        reading = await self._link.beat(applied, "", blocked)
         self._note(reading)
         self._membership.beaten(
             reading, applied=applied.revision, sent_at=sent_at, now=self._clock()

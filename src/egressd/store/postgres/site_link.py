@@ -59,7 +59,8 @@ _LOOK: Final = _READ.format("false")
 _BEAT: Final = (
     "WITH mine AS (UPDATE beat SET"
     " n = n + 1, applied = greatest(applied, %(applied)s), role = %(role)s,"
-    " batch = CASE WHEN applied <= %(applied)s THEN %(batch)s ELSE batch END"
+    " batch = CASE WHEN applied <= %(applied)s THEN %(batch)s ELSE batch END,"
+    " blocked = CASE WHEN applied <= %(applied)s THEN %(blocked)s ELSE blocked END"
     f" WHERE member = {_ME} AND n = %(n)s AND NOT is_fenced AND {_MINE_IN_LOG} RETURNING n)"
 ) + _READ.format("EXISTS (SELECT FROM mine)")
 # The lock orders this with every change: a later one finds this member in `beat`, and waits for it;
@@ -167,14 +168,19 @@ class SiteLink:
         """Return what the database says of all members now, with `point` in force here."""
         return await self._reading(self._others, _LOOK, _values(point))
 
-    async def beat(self, point: StatePoint, role: str) -> SiteReading:
-        """Say that this member lives and has `point` in force; return what `read` does.
+    async def beat(
+        self, point: StatePoint, role: str, blocked: tuple[str, ...] = ()
+    ) -> SiteReading:
+        """Say that this member lives and has `point` in force, but for targets that are `blocked`;
+        return what `read` does. It may come before the acknowledgement of that, so it says as much.
 
         The beat is not taken from a member that is fenced, that has not joined since the server's
         last crash, or whose `point` is not in the log.
         """
         n, self._n = self._n, 0  # an answer that is lost may have been a beat
-        reading = await self._reading(self._beats, _BEAT, {**_values(point), "role": role, "n": n})
+        reading = await self._reading(
+            self._beats, _BEAT, {**_values(point), "role": role, "n": n, "blocked": Json(blocked)}
+        )
         mine = next(seen for seen in reading.members if seen.id == reading.me)
         if reading.is_beaten:
             self._n = n + 1
