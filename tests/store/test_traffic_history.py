@@ -58,6 +58,7 @@ def test_a_file_has_what_was_written_when_it_is_opened_again(tmp_path: Path) -> 
     assert again.slot(QUARTER, 900) == slot(QUARTER, 900, 5).blocks
     assert dict(again.sums(QUARTER, "client", [900]).largest("client", 5)) == {7: Exchanged(5, 0)}
     assert (tmp_path / history.FILE).stat().st_mode & 0o777 == 0o600
+    again.close()
 
 
 def test_a_written_slot_takes_the_place_of_the_one_with_its_start(tmp_path: Path) -> None:
@@ -67,6 +68,7 @@ def test_a_written_slot_takes_the_place_of_the_one_with_its_start(tmp_path: Path
     assert uploads(file, QUARTER) == {900: 8}
     file.write([TrafficSlot(QUARTER, 900, {})], [])
     assert uploads(file, QUARTER) == {900: 0}
+    file.close()
 
 
 STARTS: Final = st.integers(-(1 << 40), 1 << 40).map(lambda n: n * 900)
