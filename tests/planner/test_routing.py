@@ -150,7 +150,7 @@ def test_packets_of_a_former_wan_leave_by_its_interface_only(
     assert name in topology.seen_wans
 
 
-def test_a_wan_that_the_configuration_no_longer_names_keeps_its_default_route() -> None:
+def test_a_wan_that_is_no_longer_configured_keeps_its_default_route() -> None:
     """Past fault: answers from its addresses had no route, so SSH by it ended."""
     found_before = discover(facts(), AUTOMATIC)
     only_one = InterfaceRoles(lan=("lan0",), wan=("wan1",))
