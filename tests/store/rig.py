@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 
 from egressd.model.desired import Edit
@@ -189,3 +189,15 @@ class Site:
     def store(self, folder: Path) -> SiteStore:
         """Return the store of a member whose replica is in `folder`."""
         return SiteStore(self.database(), Database(folder))
+
+
+@contextmanager
+def standby_away(site: Site) -> Iterator[None]:
+    """Have each durable COMMIT of the server wait for a standby that is not there."""
+    site.server.query("ALTER SYSTEM SET synchronous_standby_names = 'absent'")
+    site.server.query("SELECT pg_reload_conf()")
+    try:
+        yield
+    finally:
+        site.server.query("ALTER SYSTEM RESET synchronous_standby_names")
+        site.server.query("SELECT pg_reload_conf()")

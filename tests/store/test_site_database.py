@@ -21,7 +21,7 @@ from egressd.store.postgres.connection import NEWEST, check_conninfo
 from egressd.store.postgres.schema import SCRIPTS, add_member, migrate, revoke_member
 from egressd.store.sealing import KEY_BYTES, SiteSeal
 from tests.store.lossy_proxy import lossy_proxy
-from tests.store.rig import EVERYTHING, LINE, SECRETS, Site, rules, write
+from tests.store.rig import EVERYTHING, LINE, SECRETS, Site, rules, standby_away, write
 from tests.support.postgres import OWNER, PROGRAMS, Server
 
 pytestmark = pytest.mark.slow
@@ -246,11 +246,8 @@ async def test_a_write_that_the_server_ended_fails(site: Site) -> None:
 def alone(site: Site) -> Iterator[Site]:
     """A site whose server waits for a standby that is not there."""
     asyncio.run(founded(site))
-    site.server.query("ALTER SYSTEM SET synchronous_standby_names = 'absent'")
-    site.server.query("SELECT pg_reload_conf()")
-    yield site
-    site.server.query("ALTER SYSTEM RESET synchronous_standby_names")
-    site.server.query("SELECT pg_reload_conf()")
+    with standby_away(site):
+        yield site
 
 
 def waiting(site: Site) -> str:
@@ -261,28 +258,24 @@ def waiting(site: Site) -> str:
     return rows[0][0] if rows else ""
 
 
-async def test_a_commit_that_one_server_alone_has_is_unconfirmed(alone: Site) -> None:
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        ("pg_cancel_backend", "canceling wait for synchronous replication"),
+        ("pg_terminate_backend", "server closed the connection"),
+    ],
+)
+async def test_a_commit_that_one_server_alone_has_is_unconfirmed(
+    alone: Site, end: str, reason: str
+) -> None:
     database = alone.database()
     await database.open()
     await database.begin(EVERYTHING, 1)
     commit = asyncio.create_task(database.commit())
     while not (process := await asyncio.to_thread(waiting, alone)):
         assert not commit.done()
-    await asyncio.to_thread(alone.server.query, f"SELECT pg_cancel_backend({process})")
-    with pytest.raises(Unconfirmed, match="canceling wait for synchronous replication"):
-        await commit
-    await database.close()
-
-
-async def test_a_commit_whose_wait_for_a_standby_was_cut_is_unconfirmed(alone: Site) -> None:
-    database = alone.database()
-    await database.open()
-    await database.begin(EVERYTHING, 1)
-    commit = asyncio.create_task(database.commit())
-    while not (process := await asyncio.to_thread(waiting, alone)):
-        assert not commit.done()
-    await asyncio.to_thread(alone.server.query, f"SELECT pg_terminate_backend({process})")
-    with pytest.raises(Unconfirmed, match="server closed the connection"):
+    await asyncio.to_thread(alone.server.query, f"SELECT {end}({process})")
+    with pytest.raises(Unconfirmed, match=reason):
         await commit
     await database.close()
 

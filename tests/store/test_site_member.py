@@ -24,7 +24,7 @@ from egressd.service.membership import MARGIN_S, TTL_S
 from egressd.service.site_member import SiteMember
 from egressd.store.postgres.schema import revoke_member
 from egressd.store.postgres.site_store import DurableMark
-from tests.store.rig import Site, rules, write
+from tests.store.rig import Site, rules, standby_away, write
 from tests.support.netd_double import NetdDouble
 from tests.support.postgres import OWNER
 from tests.support.use_cases import RESOLVERS
@@ -42,6 +42,7 @@ class Member:
         self.store = site.store(folder)
         self.link = site.link()
         self.until_ms = 0
+        self.renewals = 0
         mark = DurableMark(folder / "site-gated")
         mark.open()
         self.site = SiteMember(
@@ -64,6 +65,7 @@ class Member:
 
     async def _renew(self, until_ms: int) -> None:
         self.until_ms = until_ms
+        self.renewals += 1
 
     @property
     def is_open(self) -> bool:
@@ -383,3 +385,23 @@ async def test_a_removed_members_site_is_open_again(site: Site, tmp_path: Path) 
         revoke_member(site.server.conninfo(OWNER), site=site.name, member="b")
         await until(lambda: not a.netd.plan.is_leased)
         assert await a.put(1) == ()
+
+
+async def test_the_last_member_keeps_its_lease_while_a_standby_is_away(
+    site: Site, tmp_path: Path
+) -> None:
+    """Past fault: to open the gate waits for the standby, and the beats waited for that, so that
+    the lease ran out and all clients were blocked.
+    """
+    async with pair(site, tmp_path) as (a, b):
+        await b.die()
+        with standby_away(site):
+            removed = f"UPDATE member SET is_revoked = true WHERE id = {b.site.me}"
+            site.server.query(f"SET synchronous_commit = local; {removed}")
+            await until(lambda: [seen.name for seen in a.site.members] == ["a"])
+            begun = a.renewals
+            while a.renewals < begun + 2 * TTL_S:
+                assert a.is_open
+                assert a.netd.plan.is_leased
+                await asyncio.sleep(0.05)
+        await until(lambda: not a.netd.plan.is_leased)

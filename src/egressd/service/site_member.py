@@ -86,8 +86,8 @@ class SiteMember:
         self._head = 0
         self._is_gated = mark.is_set()
         """True if the kernel is to let clients through by a lease alone."""
-        self._is_gate_in_force: bool | None = None
-        """`_is_gated` as netd and the other members know it; None before they do."""
+        self._is_gate_settled = False
+        """True once netd and the other members know whether it is gated."""
         self._has_had_lease = False
         self._heard = asyncio.Event()
         """Set, and replaced, at each hint."""
@@ -265,7 +265,7 @@ class SiteMember:
         if applied is None:
             # What the replica has may be another configuration than the site's.
             await self._reads.get()
-            await self._keep_gate()
+            self._keep_gate()
             self._follow_now.set()
             return
         reading = await self._link.beat(applied, "", blocked)
@@ -273,7 +273,7 @@ class SiteMember:
         self._membership.beaten(
             reading, applied=applied.revision, sent_at=sent_at, now=self._clock()
         )
-        await self._keep_gate()
+        self._keep_gate()
         if not reading.is_in_log:
             self._must_look = True
             self._follow_now.set()
@@ -295,16 +295,21 @@ class SiteMember:
         self._follow_now.set()
         self._beat_now.set()
 
-    async def _keep_gate(self) -> None:
-        """Close the kernel's gate while there are other members; open it for the only one."""
+    def _keep_gate(self) -> None:
+        """Have the kernel's gate closed while there are other members, and opened for the only
+        one. The beats wait for neither.
+        """
         if self._membership.has_others and not self._is_gated:
             self._mark.put(True)
-            self._is_gated, self._is_gate_in_force = True, None
-        elif not self._membership.has_others and self._is_gated and await self._link.open_gate():
-            self._mark.put(False)
-            self._is_gated, self._is_gate_in_force = False, None
-        if self._is_gate_in_force is None:
+            self._is_gated, self._is_gate_settled = True, False
+        if not self._is_gate_settled or self._must_open_gate:
             self._follow_now.set()
+
+    @property
+    def _must_open_gate(self) -> bool:
+        """True if this is the only member, and its gate is not known to be open."""
+        is_only = self._membership.has_read and not self._membership.has_others
+        return is_only and (self._is_gated or not self._is_gate_settled)
 
     def _note_lease(self) -> None:
         if self.has_lease != self._has_had_lease:
@@ -330,9 +335,11 @@ class SiteMember:
             await self._follow_now.wait()
             self._follow_now.clear()
             try:
-                if self._is_gate_in_force is None:
-                    await self._put_gate_in_force(ledger)
+                if self._is_gated and not self._is_gate_settled:
+                    await self._close_gate(ledger)
                 await self._follow(ledger)
+                if self._must_open_gate:
+                    await self._open_gate(ledger)
                 self._follow_fault = ""
             except EgressdError as error:
                 if self._follow_fault != str(error):
@@ -348,19 +355,25 @@ class SiteMember:
         must_look, self._must_look = self._must_look, False
         await ledger.follow(max(self._head, self._revision + 1) if must_look else self._head)
 
-    async def _put_gate_in_force(self, ledger: Follower) -> None:
-        """Have the kernel's gate and the other members' knowledge of it agree: they know first of
-        one that opens, and last of one that closes.
-        """
-        is_gated = self._is_gated
-        if not is_gated and not await self._link.open_gate():
-            self._beat_now.set()  # there is another member by now
-            return
+    async def _close_gate(self, ledger: Follower) -> None:
+        """Put the closed gate in force. The other members know of it afterwards."""
         await ledger.resync()
-        if is_gated:
-            await self._link.close_gate()
-        if is_gated == self._is_gated:
-            self._is_gate_in_force = is_gated
+        await self._link.close_gate()
+        self._is_gate_settled = True
+
+    async def _open_gate(self, ledger: Follower) -> None:
+        """Open the gate. The other members, if there are any later, know of it before."""
+        if not await self._link.open_gate() or self._membership.has_others:
+            # There is another member by now. If its row says open, closing the gate says no again.
+            self._is_gate_settled = False
+            self._beat_now.set()
+            return
+        if self._is_gated:
+            self._mark.put(False)
+        self._is_gated, self._is_gate_settled = False, False
+        await ledger.resync()
+        if not self._is_gated:
+            self._is_gate_settled = True
 
     async def _acknowledge_forever(self) -> None:
         while True:

@@ -227,18 +227,21 @@ class SiteLink:
         """Say, durably, that this member's kernel lets clients through without a lease. Return
         False, and say nothing, if there is another member.
         """
-        # Not the connection of the beats: a COMMIT waits for a synchronous standby, and no time-out
-        # of the server ends that.
+        # A session of its own: the COMMIT waits for a synchronous standby, no time-out of the
+        # server's ends that, and to cancel it takes seconds, too (psycopg's `wait`).
+        session = _Session(self._conninfo)
         try:
             async with (
                 asyncio.timeout(STATEMENT_MS / 1000),
-                self._others.connected() as connection,
+                session.connected() as connection,
                 connection.transaction(),
             ):
                 await connection.execute("SET LOCAL synchronous_commit = on")
                 return (await connection.execute(_OPEN_GATE)).rowcount == 1
         except TimeoutError:
             raise Failed("let clients through without a lease", "the database is slow") from None
+        finally:
+            await session.close()
 
     async def close_gate(self) -> None:
         """Say that this member's kernel lets no client through without a lease."""
