@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from egressd.cli import config_option
+from egressd.cli.confirmation import confirm
 from egressd.cli.output import json_option, show_rows
 from egressd.model.errors import Failed, Invalid
 from egressd.store.files import prepare_directory, replace_durably
@@ -242,9 +243,7 @@ def join(*, write: bool, yes: bool, path: Path | None) -> None:
             err=True,
         )
         if not yes:
-            if not sys.stdin.isatty():
-                raise Invalid("--yes must be given where there is no terminal to ask on")
-            click.confirm("Join the site?", abort=True, err=True)
+            confirm("Join the site?", err=True)
 
     made = joining.join(
         settings,
@@ -310,9 +309,7 @@ def remove(*, member: str, yes: bool, is_off: bool, owner: str | None, path: Pat
     if member == settings.cluster.member:
         raise Invalid("MEMBER must be another box")
     if not yes:
-        if not sys.stdin.isatty():
-            raise Invalid("--yes must be given where there is no terminal to ask on")
-        click.confirm(f"Remove the member {member}?", abort=True, err=True)
+        confirm(f"Remove the member {member}?", err=True)
     schema.revoke_member(
         _owner_of(settings, owner), site=settings.cluster.site, member=member, is_off=is_off
     )

@@ -11,7 +11,7 @@ import click
 
 from egressd.app.versions import InstalledVersions
 from egressd.cli import config_option
-from egressd.model.errors import Invalid
+from egressd.cli.confirmation import confirm
 
 if TYPE_CHECKING:
     from egressd.app.config import Config
@@ -47,9 +47,7 @@ def uninstall(yes: bool, keep_data: bool, path: Path | None) -> None:
     is_package = is_installed and InstalledVersions().in_force() is not None
     _announce(settings, file, is_package=is_package, keep_data=keep_data)
     if not yes:
-        if not sys.stdin.isatty():
-            raise Invalid("--yes must be given where there is no terminal to ask on")
-        click.confirm("Remove egressd?", abort=True)
+        confirm("Remove egressd?")
     if is_package:
         _purge(keep_data=keep_data)
     if is_installed:
