@@ -9,14 +9,13 @@ import click
 
 from egressd.cli.output import json_option, show_json, show_rows
 from egressd.cli.remote import Remote, over_api
+from egressd.model.history import KEYS_MAX, LARGEST_MAX, STEPS, TOP_DAYS_MAX, HistoryStep
 from egressd.model.times import utc_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-KINDS = ("client", "target", "interface")
-
-_by = click.option("--by", type=click.Choice(KINDS), default="client", show_default=True)
+_by = click.option("--by", type=click.Choice([*KEYS_MAX]), default="client", show_default=True)
 
 
 def _hours(default: int, most: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -36,8 +35,8 @@ def history() -> None:
 
 @history.command()
 @_by
-@_hours(24, 31 * 24)
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@_hours(24, TOP_DAYS_MAX * 24)
+@click.option("--limit", type=click.IntRange(1, LARGEST_MAX), default=20, show_default=True)
 @json_option
 @over_api
 def top(remote: Remote, *, by: str, hours: int, limit: int, as_json: bool) -> None:
@@ -54,10 +53,10 @@ def top(remote: Remote, *, by: str, hours: int, limit: int, as_json: bool) -> No
 @history.command()
 @click.argument("key")
 @_by
-@_hours(24, 730 * 24)
+@_hours(24, HistoryStep.DAY.kept * 24)
 @click.option(
     "--step",
-    type=click.Choice(["1m", "15m", "1h", "1d"]),
+    type=click.Choice([*STEPS]),
     help="Length of slots. Default: the shortest that is kept for so long.",
 )
 @json_option

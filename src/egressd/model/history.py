@@ -68,6 +68,11 @@ class Exchanged(NamedTuple):
     download: int = 0
 
 
+LARGEST_MAX: Final = 1000
+"""The most keys that one list of the largest has."""
+TOP_DAYS_MAX: Final = 31
+"""Days that the largest keys are looked for in at most."""
+
 Blocks: TypeAlias = dict[int, bytes]
 """Block -> the codes of its keys, two for each, without the zeros at the end."""
 

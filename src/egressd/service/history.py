@@ -24,6 +24,7 @@ from egressd.model.history import (
     BLOCKS,
     KEYS_MAX,
     STORED,
+    TOP_DAYS_MAX,
     Blocks,
     By,
     Exchanged,
@@ -49,8 +50,6 @@ WRITE_EVERY_S: Final = 600.0
 """Seconds between writes at least: flash memory wears."""
 _YIELD_EVERY: Final = 500
 """Rules after which others have their turn: 10,000 clients take 0.1 s."""
-TOP_DAYS_MAX: Final = 31
-"""Days that the largest keys are looked for in at most."""
 _UNWRITTEN_MAX: Final = 16
 """Ended slots of a step that wait for a disk that fails."""
 _REUSED_AFTER_S: Final = 45 * 86_400
@@ -373,18 +372,20 @@ class History:
         key = self._keys.of[by].get(name)
         number, since = (None, 0) if key is None else (key.number, key.since)
         first = max(step.start(start), since)
-        found: dict[int, Exchanged] = {}
-        in_memory = [*self._in_memory(step)]  # a write may take them from there meanwhile
-        if step is not HistoryStep.MINUTE:
-            # A key without a number is asked for as the last one of its kind, for the slots.
-            asked = KEYS_MAX[by] - 1 if number is None else number
-            found = await self._store.series(step, by, asked, range(first, end))
-        for at, blocks in in_memory:
-            if first <= at < end:
-                codes = b"" if number is None else blocks.get(block_of(by, number), b"")
-                found[at] = exchanged_in(codes, number or 0)
+        in_memory = {  # a write may take them from there meanwhile
+            at: blocks for at, blocks in self._in_memory(step) if first <= at < end
+        }
         if number is None:
-            found = dict.fromkeys(found, Exchanged())
+            starts = await self._starts(step)
+            slots = {*in_memory, *(at for at in starts if first <= at < end)}
+            return step, [Point(at, Exchanged()) for at in sorted(slots)]
+        found: dict[int, Exchanged] = {}
+        if step is not HistoryStep.MINUTE:
+            found = await self._store.series(step, by, number, range(first, end))
+        block = block_of(by, number)
+        found |= {
+            at: exchanged_in(blocks.get(block, b""), number) for at, blocks in in_memory.items()
+        }
         return step, [Point(at, found[at]) for at in sorted(found)]
 
     async def top(self, by: By, start: int, end: int, limit: int) -> list[Largest]:
@@ -431,6 +432,9 @@ class History:
                 found.append(Largest(key.name, Exchanged(up, down)))
         found.sort(key=lambda each: (-sum(each.exchanged), each.name))
         return found[:limit]
+
+    async def _starts(self, step: HistoryStep) -> Sequence[int]:
+        return () if step is HistoryStep.MINUTE else await self._store.starts(step)
 
     def _finest(self, start: int) -> HistoryStep:
         # One slot more than is kept, since the one that grows is not among them.

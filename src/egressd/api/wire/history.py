@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta
 from pydantic import BeforeValidator, Field
@@ -10,11 +10,8 @@ from pydantic import BeforeValidator, Field
 from egressd.api.wire.answers import Answer
 from egressd.api.wire.bodies import Query
 from egressd.api.wire.fields import Misfit, decimal, form
-from egressd.model.history import By, Exchanged, StepName
+from egressd.model.history import LARGEST_MAX, By, Exchanged, StepName
 from egressd.model.times import is_utc_text, utc_seconds
-
-LARGEST_MAX = 1000
-"""The most keys that one answer has."""
 
 
 def _utc(text: object) -> object:
@@ -62,7 +59,7 @@ class TrafficQuery(WindowQuery):
         ),
     ]
     step: Annotated[
-        Literal["1m", "15m", "1h", "1d"] | None,
+        StepName | None,
         Field(description="The length of slots; else the shortest that is kept from then on."),
     ] = None
 
