@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import psycopg
 from sqlalchemy import Connection, RootTransaction, Row, select, text
@@ -38,6 +38,9 @@ wait, and ending it by a cancel makes PostgreSQL report success, with a warning.
 INQUIRY_S: Final = 5.0
 """Seconds to find out what became of a COMMIT without an answer."""
 _LOOK_S: Final = 0.1
+_Outcome: TypeAlias = Literal["committed", "committed here", "aborted"]
+"""The end of a transaction. `committed here`: at this server, whose synchronous standbys may not
+have it."""
 
 _LOG: Final = text(
     "WITH batch AS ("
@@ -49,10 +52,11 @@ _LOG_AFTER: Final = text(
     "SELECT FROM change WHERE change.revision = :before AND change.batch = :batch_before)"
 )
 _ENTRY: Final = text("SELECT batch FROM change WHERE revision = :revision")
+_STATUS: Final = text("SELECT pg_xact_status(CAST(:number AS xid8))")
 _STANDBYS: Final = text("SHOW synchronous_standby_names")
 _SNAPSHOT: Final = text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 """As a transaction's first statement, it has all others see the same state."""
-_TELL: Final = text("SELECT pg_notify(:channel, :payload), pg_current_xact_id()::text")
+_NOTIFY: Final = text("SELECT pg_notify(:channel, :payload), pg_current_xact_id()::text")
 _READ_LOG: Final = text(
     "SELECT revision, batch, format, edits"
     " FROM change JOIN edit_batch ON edit_batch.id = change.batch"
@@ -184,8 +188,8 @@ class SiteDatabase(StateWriter):
     def _write(self, connection: Connection, edits: Sequence[Edit], revision: int) -> None:
         super()._write(connection, edits, revision)
         self._log(edits, revision, after=self.point)
-        told = {"channel": channel_of(self._site_id), "payload": str(revision)}
-        _, number = connection.execute(_TELL, told).one()
+        notice = {"channel": channel_of(self._site_id), "payload": str(revision)}
+        _, number = connection.execute(_NOTIFY, notice).one()
         self._number = int(number)
 
     def _log(
@@ -267,29 +271,33 @@ class SiteDatabase(StateWriter):
         Raises Failed if it is not, and Unconfirmed if that cannot be found out, or if it is
         committed at a server that has synchronous standbys: they may not have it.
         """
-        action, written = f"commit to {self._place}", self._written
-        assert written is not None
+        action = f"commit to {self._place}"
         deadline = time.monotonic() + self._inquiry_s
-        query = text("SELECT pg_xact_status(CAST(:number AS xid8))")
-        has_standbys = False
-        while time.monotonic() < deadline:
+        outcome: _Outcome | None = None
+        while outcome is None and time.monotonic() < deadline:
             with suppress(Failed), reported(action), self._connection.begin():
-                status = self._connection.execute(query, {"number": str(self._number)}).scalar_one()
-                if status == "committed":
-                    # A standby that took over without the transaction may give its id to another.
-                    if self._batch_at(written.revision) == written.batch:
-                        has_standbys = self._connection.execute(_STANDBYS).scalar_one() != ""
-                        if not has_standbys:
-                            return
-                    break
-                if status == "aborted":
-                    break
-            time.sleep(_LOOK_S)
-        else:
+                outcome = self._outcome()
+            if outcome is None:
+                time.sleep(_LOOK_S)
+        if outcome == "aborted":
+            raise Failed(action, cause)
+        if outcome != "committed":
             raise Unconfirmed(action, cause)
-        if has_standbys:
-            raise Unconfirmed(action, cause)
-        raise Failed(action, cause)
+
+    def _outcome(self) -> _Outcome | None:
+        """Return the end of the last transaction, or None while it has none."""
+        written = self._written
+        assert written is not None
+        status = self._connection.execute(_STATUS, {"number": str(self._number)}).scalar_one()
+        if status == "aborted":
+            return "aborted"
+        if status != "committed":
+            return None
+        # A standby that took over without the transaction may give its id to another.
+        if self._batch_at(written.revision) != written.batch:
+            return "aborted"
+        has_standbys = self._connection.execute(_STANDBYS).scalar_one() != ""
+        return "committed here" if has_standbys else "committed"
 
 
 def _place_of(batch: uuid.UUID) -> str:

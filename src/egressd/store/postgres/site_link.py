@@ -44,25 +44,31 @@ _N_MAX: Final = 1 << 60
 _IN_LOG: Final = "EXISTS (SELECT FROM change WHERE change.revision = {} AND change.batch = {})"
 _MINE_IN_LOG: Final = _IN_LOG.format("%(applied)s", "%(batch)s")
 _ME: Final = "(SELECT id FROM member WHERE role_name = session_user)"
-_READ: Final = (
-    " SELECT member.id, name, role_name = session_user AS is_me, is_revoked, is_ungated, version,"
-    " n, coalesce(is_fenced, false) AS is_fenced,"
-    " coalesce(role, '') AS role, coalesce(blocked, '[]') AS blocked,"
-    # What a member had in force of another history is of no use.
-    f" CASE WHEN {_IN_LOG.format('beat.applied', 'beat.batch')} THEN applied ELSE -1 END"
-    " AS applied,"
-    f" {_MINE_IN_LOG} AS is_in_log,"
-    " coalesce((SELECT revision FROM meta), 0) AS head, {} AS is_beaten"
-    " FROM member LEFT JOIN beat ON beat.member = member.id ORDER BY member.id"
-)
-_LOOK: Final = _READ.format("false")
+
+
+def _reading(is_beaten: str) -> str:
+    """Return the query of what is known of all members; `is_beaten` is an SQL condition."""
+    return (
+        "SELECT member.id, name, role_name = session_user AS is_me, is_revoked, is_ungated,"
+        " version, n, coalesce(is_fenced, false) AS is_fenced,"
+        " coalesce(role, '') AS role, coalesce(blocked, '[]') AS blocked,"
+        # What a member had in force of another history is of no use.
+        f" CASE WHEN {_IN_LOG.format('beat.applied', 'beat.batch')} THEN applied ELSE -1 END"
+        " AS applied,"
+        f" {_MINE_IN_LOG} AS is_in_log,"
+        f" coalesce((SELECT revision FROM meta), 0) AS head, {is_beaten} AS is_beaten"
+        " FROM member LEFT JOIN beat ON beat.member = member.id ORDER BY member.id"
+    )
+
+
+_LOOK: Final = _reading("false")
 _BEAT: Final = (
     "WITH mine AS (UPDATE beat SET"
     " n = n + 1, applied = greatest(applied, %(applied)s), role = %(role)s,"
     " batch = CASE WHEN applied <= %(applied)s THEN %(batch)s ELSE batch END,"
     " blocked = CASE WHEN applied <= %(applied)s THEN %(blocked)s ELSE blocked END"
-    f" WHERE member = {_ME} AND n = %(n)s AND NOT is_fenced AND {_MINE_IN_LOG} RETURNING n)"
-) + _READ.format("EXISTS (SELECT FROM mine)")
+    f" WHERE member = {_ME} AND n = %(n)s AND NOT is_fenced AND {_MINE_IN_LOG} RETURNING n) "
+) + _reading("EXISTS (SELECT FROM mine)")
 # The lock orders this with every change: a later one finds this member in `beat`, and waits for it;
 # an earlier one is in the revision that is returned.
 _HEAD: Final = f"SELECT revision, {_MINE_IN_LOG} AS is_in_log FROM meta FOR SHARE"
