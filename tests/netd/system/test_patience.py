@@ -35,7 +35,7 @@ def given_up_after(
     progress = ProcessProgress(patience, Effort(5.0, is_runnable=False))
     for second in range(1, 3600):
         effort = Effort(5.0 + share * min(second, until_s), is_runnable=runnable)
-        if progress.has_ended(second, effort):
+        if progress.is_given_up(second, effort):
             return second
     return None
 
@@ -73,7 +73,7 @@ def test_the_longest_time_ends_a_process_that_seems_to_progress() -> None:
 async def test_work_of_a_process_without_progress_is_given_up_and_left_alone() -> None:
     work = asyncio.get_running_loop().create_future()
     with pytest.raises(GivenUp) as given_up:
-        await WaitLimits(silence_s=0.05, work_s=1.0).outlast(work, lambda: Effort(0.0, False))
+        await WaitLimits(silence_s=0.05, work_s=1.0).wait_for(work, lambda: Effort(0.0, False))
     assert given_up.value.waited_s == pytest.approx(0.05)
     assert not work.done()
 
@@ -87,7 +87,7 @@ async def test_work_of_a_process_with_progress_is_waited_for() -> None:
             work.set_exception(ValueError("the result is not looked at"))
         return Effort(number * 0.01, is_runnable=False)
 
-    await WaitLimits(silence_s=0.02, work_s=60.0).outlast(work, look)
+    await WaitLimits(silence_s=0.02, work_s=60.0).wait_for(work, look)
     assert next(looks) >= 200
     assert isinstance(work.exception(), ValueError)
 

@@ -255,7 +255,7 @@ class Pool:
         order = Start(key=key, digest=name, port=port, config=config)
         asked = asyncio.ensure_future(worker.ask(order))
         try:
-            await _START.outlast(asked, partial(of_process, worker.pid))
+            await _START.wait_for(asked, partial(of_process, worker.pid))
         except GivenUp as given_up:
             asked.add_done_callback(partial(self._undo_late, worker))
             late = WorkerRefusal(reason=say("start-too-slow", seconds=f"{given_up.waited_s:.0f}"))

@@ -122,7 +122,7 @@ class WorkerProcess:
         connecting = asyncio.ensure_future(self._connect())
         try:
             # Its first thread loads the modules, and answers; the engine's serve clients.
-            await limits.outlast(connecting, partial(of_main_thread, self.pid))
+            await limits.wait_for(connecting, partial(of_main_thread, self.pid))
         finally:
             connecting.cancel()
         connecting.result()

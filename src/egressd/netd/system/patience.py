@@ -52,7 +52,7 @@ class WaitLimits(msgspec.Struct, frozen=True, kw_only=True):
     work_s: float
     longest_s: float = math.inf
 
-    async def outlast(self, work: asyncio.Future[Any], look: Callable[[], Effort]) -> None:
+    async def wait_for(self, work: asyncio.Future[Any], look: Callable[[], Effort]) -> None:
         """Wait until `work` is done, whatever its result; `look` returns the effort of the process.
 
         Raises GivenUp, and leaves `work` alone then.
@@ -63,7 +63,7 @@ class WaitLimits(msgspec.Struct, frozen=True, kw_only=True):
         while not (await asyncio.wait({work}, timeout=slice_s))[0]:
             # Not the clock's: while this process, or the machine, was held up, nothing could come.
             waited_s += slice_s
-            if progress.has_ended(waited_s, look()):
+            if progress.is_given_up(waited_s, look()):
                 raise GivenUp(waited_s)
 
 
@@ -75,15 +75,15 @@ class ProcessProgress:
         self._first_s = first.used_s
         self._used_s = first.used_s
         """Processor time at which it last had made progress."""
-        self._seen_s = 0.0
-        """Time of waiting then."""
+        self._progress_at_s = 0.0
+        """The time of waiting then."""
 
-    def has_ended(self, waited_s: float, effort: Effort) -> bool:
+    def is_given_up(self, waited_s: float, effort: Effort) -> bool:
         """Return whether the process is to be given up, after `waited_s` seconds of waiting."""
         limits = self._limits
         if effort.is_runnable or effort.used_s - self._used_s >= _LEAST * limits.silence_s:
-            self._seen_s, self._used_s = waited_s, effort.used_s
-        if waited_s - self._seen_s >= limits.silence_s or waited_s >= limits.longest_s:
+            self._progress_at_s, self._used_s = waited_s, effort.used_s
+        if waited_s - self._progress_at_s >= limits.silence_s or waited_s >= limits.longest_s:
             return True
         return effort.used_s - self._first_s >= limits.work_s and waited_s >= limits.silence_s
 
