@@ -197,6 +197,35 @@ def test_a_closed_connection_kept_by_the_client_is_ignored(networks: Networks) -
     assert router.run(found) == (1, 1, 1)
 
 
+def test_a_connection_that_both_sides_have_closed_is_not_counted(networks: Networks) -> None:
+    """It stays in LAST_ACK as long as the client does not acknowledge the proxy's end."""
+    clients, router = networks
+
+    def keep() -> None:
+        with ExitStack() as opened:
+            open_, closed = (
+                opened.enter_context(socket.create_connection((OUTSIDE, 80), 5)) for _ in range(2)
+            )
+            for each in (open_, closed):
+                each.sendall(b"ping")
+                assert each.recv(4) == b"ping"
+            closed.shutdown(socket.SHUT_WR)
+            time.sleep(60)
+
+    router.shell("""
+        nft add chain ip proxy out '{ type filter hook output priority 0; }'
+        nft add rule ip proxy out tcp sport 80 tcp flags '&' fin == fin drop
+    """)
+    clients.start(keep)
+    for _ in range(500):
+        if router.shell("ss -Htn state last-ack").count(OUTSIDE) == 1:
+            break
+        time.sleep(0.01)
+    else:
+        pytest.fail("the router has not closed the connection")
+    assert router.run(sockets.count_by_client, [IPv4Address(ROUTER)]).total() == 1
+
+
 @pytest.mark.parametrize("others", [range(0), range(2000, 2100)])
 def test_only_connections_to_the_routers_own_ports_are_ended(
     networks: Networks, others: range

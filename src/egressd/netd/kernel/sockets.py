@@ -35,6 +35,10 @@ expires, queues, user."""
 _CLOSED: Final = 3
 """The timer of a connection that its program has closed and the kernel alone keeps, in the state
 FIN_WAIT2 or TIME_WAIT (inet_twsk_diag_fill of net/ipv4/tcp_diag.c or inet_diag.c)."""
+_ENDING: Final = {uapi.TCP_FIN_WAIT1, uapi.TCP_FIN_WAIT2, uapi.TCP_LAST_ACK, uapi.TCP_CLOSING}
+"""The states of a connection whose program has ended its own side, or the whole of it."""
+_INODE = struct.Struct("=68xI")
+"""The end of inet_diag_msg: the inode of the socket, or 0 if no program has it."""
 _ID = struct.Struct("=2s2s4s12x4s12x12x")
 """inet_diag_sockid: ports and addresses, local and remote; interface and cookie."""
 
@@ -301,9 +305,17 @@ def destroy_stalled(
 
 
 def _is_closed(body: bytes) -> bool:
-    """True for a connection that only the kernel still has: no program does, nor a tcp_info."""
+    """True for a connection that only the kernel still has, and no program.
+
+    The kernel sends the last packets of such a connection again for about 100 s if no answer comes
+    (tcp_orphan_retries, ip-sysctl.rst). A connection that its program has not accepted yet has no
+    inode either, but another state.
+    """
     timer, *_ = _TIMED.unpack_from(body)
-    return bool(timer == _CLOSED)
+    if timer == _CLOSED:  # these have no tcp_info
+        return True
+    (inode,) = _INODE.unpack_from(body)
+    return body[1] in _ENDING and inode == 0
 
 
 def _is_own(address: bytes) -> bool:

@@ -94,7 +94,9 @@ INET_DIAG_INFO = 2
 
 # net/tcp_states.h, net/inet_connection_sock.h (not among the headers for programs)
 TCP_ESTABLISHED, TCP_SYN_SENT, TCP_SYN_RECV = 1, 2, 3
+TCP_FIN_WAIT1, TCP_FIN_WAIT2 = 4, 5
 TCP_TIME_WAIT, TCP_CLOSE, TCP_LISTEN = 6, 7, 10
+TCP_LAST_ACK, TCP_CLOSING = 9, 11
 ICSK_TIME_RETRANS = 1
 
 # linux/netfilter.h
