@@ -5,11 +5,13 @@ behind.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -481,13 +483,18 @@ def test_all_problems_of_a_specification_are_raised_at_once() -> None:
 class Trace:
     """The objects of a running lab on this machine, to look for after its end.
 
-    Other labs may start and end meanwhile: only this one's objects count.
+    Other labs may start and end meanwhile: only this one's objects count. So its namespaces are
+    held open as long as this object exists: the kernel gives the inode of one that has ended to the
+    next one.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         spaces = [f"{netns.PREFIX}{name}-{role}" for role in netns.labs()[name]]
-        self._inodes = {f"net:[{(netns.NETNS_DIR / s).stat().st_ino}]" for s in spaces}
+        held = [os.open(netns.NETNS_DIR / space, os.O_RDONLY) for space in spaces]
+        for each in held:
+            weakref.finalize(self, os.close, each)
+        self._inodes = {f"net:[{os.fstat(each).st_ino}]" for each in held}
         self._files = [netns.RUN_DIR / name, *(netns.ETC_DIR / s for s in spaces)]
         assert self.left()
 
