@@ -33,7 +33,7 @@ from egressd_lab.client import Connection
 from egressd_lab.lab import Lab
 from egressd_lab.packets import TCP, TCP_RST, ipv4, new_token, tcp
 from egressd_lab.spec import LabSpec
-from tests.support.device import SERVER, clear, eventually, kill, limit, send
+from tests.support.device import SERVER, clear, elements, eventually, kill, limit, send
 from tests.support.fast_path import (
     CLIENT,
     ask_again,
@@ -303,6 +303,42 @@ def test_p1_connections_of_a_moved_client_are_cut_at_once(lab: Lab, target: str)
         with suppress(Failed):
             assert connection.exchange(token, timeout=2).error != ""
         assert capture.interfaces_of(token) == set()
+
+
+@pytest.mark.parametrize("ruled", [True, False])
+def test_p1_an_idle_connection_of_a_moved_client_does_not_go_on(lab: Lab, *, ruled: bool) -> None:
+    """It is silent until conntrack has forgotten it, and must not go on by the new egress: the far
+    end would see one connection from two addresses.
+    """
+
+    def move(target: str) -> None:
+        if ruled:
+            send(lab, 1, target)
+        else:
+            answer = lab.api.ask("PUT", "/ops/settings", {**settings, "unmanaged": target})
+            assert answer.status == 200
+
+    settings = lab.api.ask("GET", "/ops/settings").body
+    address = lab.client(1).address
+    try:
+        move("DIRECT")
+        connection = lab.client(1).connect(SERVER)
+        with lab.internet.capture() as capture:
+            token = capture.prove(lab.client(1).connect(SERVER).exchange)
+            assert capture.interfaces_of(token) == {lab.wan(1).far}
+            move("Interface:wan2")
+            eventually(lambda: lab.router.run("conntrack", "-L", "-s", address).stdout == "")
+            assert connection.state() == "open"
+            assert address in elements(lab, "set", "cut_flows")
+            # netd takes the change of the set for its own.
+            assert "changed the ruleset" not in lab.device.program.log.read_text()
+            token = new_token()
+            assert is_cut(connection, token)
+            assert capture.interfaces_of(token) == set()
+        assert lab.client(1).connect(SERVER).exchange("hello").error == ""
+    finally:
+        if not ruled:
+            move(settings["unmanaged"])
 
 
 def test_p1_a_flood_on_the_fast_path_leaves_by_its_rules_target(lab: Lab) -> None:

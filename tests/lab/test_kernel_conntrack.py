@@ -1,19 +1,23 @@
 """One client's tracked connections are deleted among many, and counted."""
 
+import re
 import socket
 import struct
 import subprocess
 import time
+from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Network
-from socket import IPPROTO_UDP
+from socket import IPPROTO_TCP, IPPROTO_UDP
 
 import pytest
 
 from egressd.netd.kernel import conntrack, uapi
 from egressd.netd.kernel.address_ranges import Ranges
 from egressd.netd.kernel.conntrack import TrackedFlow
+from egressd.netd.kernel.cut_flows import CutFlows
 from egressd.netd.kernel.netlink import NetlinkSocket, attribute, nest
-from egressd.planner.registry import egress_mark, inbound_number
+from egressd.planner.chains import SETS
+from egressd.planner.registry import MARK_ENGINE, egress_mark, inbound_number
 from tests.support.netns import Namespace
 
 pytestmark = pytest.mark.lab
@@ -51,6 +55,7 @@ def track(
     mark: int = 0,
     asked_port: int = 443,
     protocol: int = IPPROTO_UDP,
+    tcp_state: int = 0,
 ) -> None:
     """Make an entry: `opener` sends to `asked`, `answerer` replies to `seen_as` (NAT)."""
     original = side(1, opener, asked, (port, asked_port), protocol)
@@ -60,13 +65,15 @@ def track(
         header = struct.pack("=BBH", socket.AF_INET, 0, 0)
         body = header + original + reply + timeout + status
         body += attribute(8, struct.pack(">I", mark))
+        if protocol == IPPROTO_TCP:
+            body += nest(4, nest(1, attribute(1, bytes([tcp_state]))))
         kernel.request(_NEW, body, uapi.NLM_F_CREATE | uapi.NLM_F_EXCL)
 
 
-def entries() -> set[tuple[str, str, int]]:
+def entries(protocol: str = "udp") -> set[tuple[str, str, int]]:
     """Return the opener, destination and source port of each entry, as conntrack(8) lists them."""
     listed = subprocess.run(
-        ["conntrack", "-L", "-p", "udp"], check=True, capture_output=True, text=True
+        ["conntrack", "-L", "-p", protocol], check=True, capture_output=True, text=True
     ).stdout
     found = set()
     for line in listed.splitlines():
@@ -78,8 +85,16 @@ def entries() -> set[tuple[str, str, int]]:
     return found
 
 
-def delete_all(clients: list[str]) -> int:
-    return conntrack.delete_stale(clients, LANS, lambda _client, _flow: False)
+def delete_stale(
+    clients: list[str],
+    is_current: Callable[[bytes, TrackedFlow], bool] = lambda _client, _flow: False,
+    lans: Ranges = LANS,
+) -> int:
+    cut_flows = CutFlows()
+    try:
+        return conntrack.delete_stale(clients, lans, is_current, cut_flows.put)
+    finally:
+        cut_flows.close()
 
 
 def flows() -> None:
@@ -121,7 +136,7 @@ def test_only_entries_of_the_client_are_deleted(
         flows()
         before = entries()
         assert len(before) == 12
-        deleted = delete_all(clients)
+        deleted = delete_stale(clients)
         left = entries()
         assert left == {
             entry
@@ -181,7 +196,7 @@ def test_current_entries_are_kept(namespace: Namespace) -> None:
             assert flow[2:] == (socket.IPPROTO_UDP, far_port, False, far_port == 4000)
             return flow.mark == 0x3000_0000
 
-        assert conntrack.delete_stale(["10.1.0.2", "10.1.0.3"], LANS, is_current) == 3
+        assert delete_stale(["10.1.0.2", "10.1.0.3"], is_current) == 3
         assert {port for _, _, port in entries()} == {1001, 1003}
         assert asked == {
             ("10.1.0.2", 0x1000_0001),
@@ -189,6 +204,59 @@ def test_current_entries_are_kept(namespace: Namespace) -> None:
             ("10.1.0.2", 0x2000_0007),
             ("10.1.0.3", 0x1000_0001),
         }
+
+    namespace.run(body)
+
+
+SYN_SENT, ESTABLISHED, TIME_WAIT, CLOSE = 1, 3, 7, 8  # linux/netfilter/nf_conntrack_tcp.h
+
+
+def open_connections(number: int) -> None:
+    """Make entries of a client's connections that the kernel routes, and of others."""
+    for port in range(1000, 1000 + number):
+        track(
+            "10.1.0.2",
+            OUTSIDE,
+            port,
+            mark=egress_mark(3),
+            protocol=IPPROTO_TCP,
+            tcp_state=ESTABLISHED,
+        )
+    others = {
+        900: (egress_mark(3), SYN_SENT),
+        901: (egress_mark(3), TIME_WAIT),
+        902: (0, ESTABLISHED),  # between LANs
+        1100: (egress_mark(3), CLOSE),
+        1101: (MARK_ENGINE | 5, ESTABLISHED),
+    }
+    for port, (mark, state) in others.items():
+        track("10.1.0.2", OUTSIDE, port, mark=mark, protocol=IPPROTO_TCP, tcp_state=state)
+
+
+def test_open_connections_are_kept_cut_before_they_are_deleted(namespace: Namespace) -> None:
+    namespace.shell(f"""
+        nft 'add table inet egressd'
+        nft 'add set inet egressd cut_flows {SETS["cut_flows"].declared()}'
+    """)
+
+    def body() -> str:
+        open_connections(100)
+        assert delete_stale(["10.1.0.2"]) == 105
+        assert entries("tcp") == set()
+        listing = ["nft", "list", "set", "inet", "egressd", "cut_flows"]
+        return subprocess.run(listing, check=True, capture_output=True, text=True).stdout
+
+    listed = namespace.run(body)
+    ports = {int(port) for port in re.findall(r"10\.1\.0\.2 \. (\d+) \.", listed)}
+    assert ports == set(range(1000, 1102))
+    assert f". {OUTSIDE} . 443 timeout 1d" in listed
+
+
+def test_open_connections_that_cannot_be_kept_cut_stay(namespace: Namespace) -> None:
+    def body() -> None:
+        open_connections(3)
+        assert delete_stale(["10.1.0.2"]) == 3
+        assert {port for _, _, port in entries("tcp")} == {1000, 1001, 1002, 1100, 1101}
 
     namespace.run(body)
 
@@ -204,9 +272,9 @@ def test_a_flow_is_judged_by_its_client_and_not_by_its_destination(namespace: Na
             asked.add(str(IPv4Address(client)))
             return True
 
-        assert conntrack.delete_stale(["10.1.1.0/24", "198.51.100.0/24"], LANS, is_current) == 0
+        assert delete_stale(["10.1.1.0/24", "198.51.100.0/24"], is_current) == 0
         assert asked == set()
-        assert conntrack.delete_stale(["0.0.0.0/0"], LANS, is_current) == 0
+        assert delete_stale(["0.0.0.0/0"], is_current) == 0
         assert asked == {"10.1.0.2"}
 
     namespace.run(body)
@@ -239,8 +307,7 @@ def test_a_real_flow_is_deleted(namespace: Namespace) -> None:
         with two:
             port = two.getsockname()[1]
             assert ("127.0.0.1", "127.0.0.2", port) in entries()
-            lans, clients = Ranges(["127.0.0.0/8"]), ["127.0.0.1"]
-            assert conntrack.delete_stale(clients, lans, lambda _client, _flow: False) >= 1
+            assert delete_stale(["127.0.0.1"], lans=Ranges(["127.0.0.0/8"])) >= 1
             assert entries() == set()
 
     namespace.run(body)
@@ -252,7 +319,7 @@ def test_20_000_entries_are_deleted_quickly(namespace: Namespace) -> None:
             for port in range(100):
                 track(f"10.1.0.{client + 1}", OUTSIDE, 1000 + port)
         began = time.perf_counter()
-        assert delete_all(["10.1.0.7"]) == 100
+        assert delete_stale(["10.1.0.7"]) == 100
         one = time.perf_counter()
         assert conntrack.count([IPv4Network("10.1.0.0/16")]) == 19_900
         counted = time.perf_counter()

@@ -180,7 +180,10 @@ async def test_a_clean_up_with_an_outdated_plan_stops_and_is_repeated(
     stale_flows: StaleFlows
 
     def delete_stale(
-        clients: set[str], _: Ranges, is_current: Callable[[bytes, TrackedFlow], bool]
+        clients: set[str],
+        _: Ranges,
+        is_current: Callable[[bytes, TrackedFlow], bool],
+        *_more: object,
     ) -> None:
         assert clients == {"10.0.0.1"}
         before = is_current(client, flow)

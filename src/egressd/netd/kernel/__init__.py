@@ -12,6 +12,7 @@ import `model`, and `planner` for its registry of numbers; nothing of netd.
 - `routes`: converges routes and policy rules; `fib` is their wire format.
 - `icmp`: echo requests.
 - `conntrack`, `sockets`: flows left over from clients that moved, and numbers of flows.
+- `cut_flows`: TCP flows that must not be picked up after their conntrack entries are gone.
 - `sysctl`, `memory`, `traffic`: kernel parameters; the memory that processes hold, and the
   bytes that interfaces have carried. `sysctl_record`: the parameters' earlier values.
 - `firewalls`: other programs' tables that block clients.

@@ -8,7 +8,7 @@ The destination of a client's connection does not own the entry, even if it is a
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from socket import AF_INET, IPPROTO_TCP, IPPROTO_UDP
@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from egressd.model.wording import NONE, Sentence, say
 from egressd.netd.kernel import uapi
 from egressd.netd.kernel.address_ranges import Ranges
+from egressd.netd.kernel.cut_flows import key_of
 from egressd.netd.kernel.netlink import (
     NFGENMSG,
     NetlinkError,
@@ -28,6 +29,7 @@ from egressd.netd.kernel.netlink import (
     number,
     u32,
 )
+from egressd.netd.kernel.set_elements import SWAPPED_MAX
 from egressd.planner.registry import MARK_ENGINE, MARK_KIND_MASK, inbound_place
 
 _GET: Final = uapi.NFNL_SUBSYS_CTNETLINK << 8 | uapi.IPCTNL_MSG_CT_GET
@@ -66,16 +68,21 @@ class TrackedFlow(NamedTuple):
 
 
 def delete_stale(
-    clients: Iterable[str], lans: Ranges, is_current: Callable[[bytes, TrackedFlow], bool]
+    clients: Iterable[str],
+    lans: Ranges,
+    is_current: Callable[[bytes, TrackedFlow], bool],
+    keep_cut: Callable[[Collection[bytes]], bool],
 ) -> int:
     """Delete entries of clients (addresses, networks, ``first-last`` ranges); return their number.
 
     `lans` holds all addresses that clients may have. Entries for which ``is_current(client, flow)``
-    is true stay: `client` is the address, 4 bytes in network order. Raises OSError if the kernel
-    refuses.
+    is true stay: `client` is the address, 4 bytes in network order. TCP flows of a target are given
+    to `keep_cut` first, by their keys of `cut_flows`; they stay if it returns False. Raises OSError
+    if the kernel refuses.
     """
     wanted = Ranges(lans.clip(clients))
     deleted = 0
+    cut: dict[bytes, Mapping[int, bytes]] = {}
     with (
         NetlinkSocket(uapi.NETLINK_NETFILTER) as asked,
         NetlinkSocket(uapi.NETLINK_NETFILTER) as told,
@@ -86,9 +93,19 @@ def delete_stale(
             answerer = _source(entry[uapi.CTA_TUPLE_REPLY])
             is_opener = opener in lans
             client = opener if is_opener else answerer
-            if client not in wanted or is_current(client, _flow(entry, is_opener=is_opener)):
+            flow = _flow(entry, is_opener=is_opener)
+            if client not in wanted or is_current(client, flow):
                 continue
-            deleted += _delete(told, entry)
+            key = key_of(entry) if is_opener and flow.mark else b""
+            if not key:
+                deleted += _delete(told, entry)
+                continue
+            cut[key] = entry
+            if len(cut) == SWAPPED_MAX:
+                deleted += _delete_all(told, cut.values()) if keep_cut(cut) else 0
+                cut.clear()
+        if cut and keep_cut(cut):
+            deleted += _delete_all(told, cut.values())
     return deleted
 
 
@@ -190,6 +207,11 @@ def _forget(answerer: IPv4Address, is_meant: Callable[[TrackedFlow], bool]) -> i
             if is_meant(_flow(entry, is_opener=True)):
                 deleted += _delete(told, entry)
     return deleted
+
+
+def _delete_all(told: NetlinkSocket, entries: Iterable[Mapping[int, bytes]]) -> int:
+    """Delete entries; return the number of those that were still there. Raises OSError."""
+    return sum(_delete(told, entry) for entry in entries)
 
 
 def _delete(told: NetlinkSocket, entry: Mapping[int, bytes]) -> bool:

@@ -2,7 +2,8 @@
 
 `connmark_check` has cut the flows of a moved client already. The engine's sockets are ended at
 once, so that a client notices. The conntrack entries only stand in the way of new flows with the
-same ports (a UDP flow would go on without address translation). Walking the kernel's table takes 25
+same ports (a UDP flow would go on without address translation); `netd.kernel.cut_flows` keeps what
+had such an entry cut. Walking the kernel's table takes 25
 ms even when it is empty, so the walk is no part of a change: it runs in the background, once for
 all clients that have moved meanwhile.
 """
@@ -23,6 +24,7 @@ from egressd.model.plan import Plan
 from egressd.netd.kernel import conntrack, sockets
 from egressd.netd.kernel.address_ranges import RangeMap, Ranges
 from egressd.netd.kernel.conntrack import TrackedFlow
+from egressd.netd.kernel.cut_flows import CutFlows
 from egressd.netd.kernel.debounce import Debouncer
 from egressd.planner.groups import Choice
 from egressd.planner.registry import (
@@ -91,6 +93,7 @@ class StaleFlows:
         self._is_outdated = threading.Event()
         """Set when the allowed marks change during a walk."""
         self._follower = Debouncer(self._tidy, _REST_MAX_S)
+        self._cut_flows = CutFlows()
 
     def add(self, clients: Iterable[str]) -> None:
         """Remove the entries of these addresses and ranges soon."""
@@ -107,6 +110,7 @@ class StaleFlows:
     async def close(self) -> None:
         """Stop; entries that were not removed yet stay."""
         await self._follower.close()
+        self._cut_flows.close()
 
     async def _tidy(self) -> None:
         clients, self._clients = self._clients, set()
@@ -117,7 +121,9 @@ class StaleFlows:
             return is_outdated.is_set() or is_allowed(client, flow)
 
         try:
-            await asyncio.to_thread(conntrack.delete_stale, clients, self._lans(), may_stay)
+            await asyncio.to_thread(
+                conntrack.delete_stale, clients, self._lans(), may_stay, self._cut_flows.put
+            )
         except BaseException:
             self._clients |= clients  # the follower calls again
             raise

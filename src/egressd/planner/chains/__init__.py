@@ -111,6 +111,11 @@ SETS: Final = {
     "unmanaged_connmarks": SetSpec(
         "type mark . mark", "connmark check of clients without a rule: no whitelist epoch"
     ),
+    # Filled by netd (netd/kernel/cut_flows.py), and kept when the table is loaded again.
+    "cut_flows": SetSpec(
+        "type ipv4_addr . inet_service . ipv4_addr . inet_service; size 65535; flags timeout",
+        "cut TCP flows whose conntrack entries are gone: not picked up again; filled by netd",
+    ),
     "wlports": SetSpec(
         "type inet_proto . inet_service",
         "protocols and ports on which the engine looks for whitelisted domains",

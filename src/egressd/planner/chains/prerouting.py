@@ -25,6 +25,13 @@ PREROUTING_PRIORITY: Final = -145
 _HEADERS: Final = 40
 """Bytes of an IPv4 and a TCP header without options, which an MSS leaves out (RFC 879)."""
 
+_PICKED_UP: Final = (
+    "ct mark 0 tcp flags & (fin | syn | rst | ack) != syn"
+    " ip saddr . tcp sport . ip daddr . tcp dport @cut_flows goto cut"
+)
+"""A packet of a flow that was cut and whose conntrack entry is gone (netd/kernel/cut_flows.py): the
+far end must not see one connection from two addresses."""
+
 CHAINS: Final[dict[str, Chain]] = {
     "prerouting_mark": base_chain(
         # After other programs' chains of that hook: the marks that they set (wg-quick restores
@@ -187,6 +194,7 @@ CHAINS: Final[dict[str, Chain]] = {
         # them.
         f"{KIND} {MARK_ENGINE:#x} goto engine",
         "meta mark != @alive goto deny",
+        _PICKED_UP,
         "ct mark 0 ct mark set meta mark accept",
         "ct mark . meta mark @unmanaged_connmarks accept",
         "goto cut",
@@ -211,6 +219,7 @@ CHAINS: Final[dict[str, Chain]] = {
         "kernel-routed targets: egress up, pin new flows, connmark check",
         # An egress that is down is answered at once with an error, and its flows are reset.
         "meta mark != @alive goto deny",
+        _PICKED_UP,
         # Pinned together with the whitelist's epoch: saving the whitelist cuts existing flows.
         "ct mark 0 ct mark set meta mark map @connmark_of accept",
         "ct mark . meta mark @allowed_connmarks accept",
