@@ -77,6 +77,8 @@ _HALT_WAIT_S = 10.0
 """Seconds to wait for netd when it has to block every client because the database is bad."""
 _RESOLVERS_S = 10.0
 """Seconds between looks at the device's resolvers."""
+_REPEAT_S = 60.0
+"""Seconds after which a work is run again that a fault has ended."""
 _PREDECESSOR_S = 20.0
 """Seconds that an earlier api has to finish its requests, or a restore to release the database."""
 
@@ -226,9 +228,9 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         {
             "netd client ended": netd.run(),
             "resolver watch ended": _follow(resolvers, cases, store),
-            "history ended": cases.services.history.follow(),
+            "history ended": _repeated(cases.services.history.follow, "history"),
             "backup watch ended": backups.follow(news.notify),
-            "exit checks ended": cases.services.exits.follow(),
+            "exit checks ended": _repeated(cases.services.exits.follow, "exit checks"),
             "site membership ended": None if member is None else member.run(cases.ledger),
         },
         end,
@@ -291,6 +293,18 @@ def _attended(
     attended = asyncio.create_task(work)
     attended.add_done_callback(ended)
     return attended
+
+
+async def _repeated(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+    """Run `work`, which no client's traffic depends on, and again after a fault, which is logged:
+    the api does not end for it.
+    """
+    while True:
+        try:
+            await work()
+        except Exception:
+            log.exception("a fault is being waited out", work=name, seconds=_REPEAT_S)
+        await asyncio.sleep(_REPEAT_S)
 
 
 async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
