@@ -32,13 +32,14 @@ async def test_traffic_of_a_client_is_rounded_to_three_digits(device: Device) ->
     await record(device)
     answer = await device.client.get(f"{HISTORY}/traffic", params={"key": "10.0.0.1", **WINDOW})
     assert answer.json() == {
+        **WINDOW,
         "by": "client",
         "key": "10.0.0.1",
         "step": "15m",
         "data": [{"at": "2025-11-20T22:45:00Z", "upload_bytes": 1_230_000, "download_bytes": 30}],
     }
     shown = await device.client.get(f"{HISTORY}/traffic", params={"key": "10.0.0.1"})
-    assert shown.json() == answer.json()
+    assert shown.json()["data"] == answer.json()["data"]
 
 
 async def test_top_lists_those_with_the_most_bytes_first(device: Device) -> None:
@@ -48,6 +49,21 @@ async def test_top_lists_those_with_the_most_bytes_first(device: Device) -> None
         assert [row["key"] for row in answer.json()["data"]] == keys
     one = await device.client.get(f"{HISTORY}/top", params={"limit": "1", **WINDOW})
     assert len(one.json()["data"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("params", "start", "end"),
+    [
+        ({"hours": "1", "to": "2025-11-21T00:00:00Z"}, "2025-11-20T23:00:00Z", None),
+        ({"to": "2025-11-21T00:00:00Z"}, "2025-11-20T00:00:00Z", None),
+        ({"hours": "48"}, "2025-11-18T22:58:41Z", "2025-11-20T22:58:41Z"),
+    ],
+)
+async def test_a_window_ends_now_and_is_a_day_long_unless_asked_otherwise(
+    device: Device, params: dict[str, str], start: str, end: str | None
+) -> None:
+    answer = (await device.client.get(f"{HISTORY}/top", params=params)).json()
+    assert (answer["from"], answer["to"]) == (start, end or params["to"])
 
 
 async def test_csv_is_answered_where_accept_asks_for_it(device: Device) -> None:
@@ -79,6 +95,9 @@ async def test_the_summary_counts_what_is_recorded(device: Device) -> None:
         ("traffic", {"key": "x", "from": "yesterday"}, "from must be a time in UTC"),
         ("top", {"from": WINDOW["to"], "to": WINDOW["from"]}, "from must be before to"),
         ("top", {"from": "2025-01-01T00:00:00Z"}, "from must be at most 31 days before to"),
+        ("top", {"hours": "1000"}, "from must be at most 31 days before to"),
+        ("top", {"hours": "0"}, "hours must be a whole number"),
+        ("top", {"hours": "2", "from": WINDOW["from"]}, "from and hours must not both be given"),
         ("top", {"limit": "0"}, "limit must be a whole number"),
     ],
 )

@@ -18,6 +18,7 @@ from playwright.sync_api import Locator, Page, Response, Route, expect
 
 from egressd.model.faults import fault
 from egressd.model.problem import problem
+from egressd.model.times import UTC_FORMAT
 from egressd_lab.client import Client
 from egressd_lab.spec import WEB_SERVERS
 from tests.support.device import eventually
@@ -610,20 +611,26 @@ def test_a_proxy_service_is_created_and_disabled(served: Site) -> None:
 
 def test_history_leads_from_the_largest_to_one_over_time(served: Site) -> None:
     traffic = {"upload_bytes": 1_230_000, "download_bytes": 45_600_000}
+    now = datetime.now(UTC).replace(microsecond=0)
+    window = {
+        "from": (now - timedelta(days=1)).strftime(UTC_FORMAT),
+        "to": now.strftime(UTC_FORMAT),
+    }
 
     def top(route: Route) -> None:
         by = re.search("by=([a-z]+)", route.request.url)
         assert by is not None
         key = {"client": "10.0.0.9", "target": "Group_hk", "interface": "wan1"}[by[1]]
-        route.fulfill(json={"by": by[1], "data": [{"key": key, **traffic}]})
+        route.fulfill(json={**window, "by": by[1], "data": [{"key": key, **traffic}]})
 
     def one(route: Route) -> None:
-        at = datetime.now(UTC).replace(minute=0, second=0)
+        at = now.replace(minute=0, second=0)
         slots = [
-            {"at": (at - timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%SZ"), **traffic}
+            {"at": (at - timedelta(hours=hours)).strftime(UTC_FORMAT), **traffic}
             for hours in (3, 2, 1)
         ]
-        route.fulfill(json={"by": "client", "key": "10.0.0.9", "step": "1h", "data": slots})
+        answer = {**window, "by": "client", "key": "10.0.0.9", "step": "1h", "data": slots}
+        route.fulfill(json=answer)
 
     with served.visit("#/history") as page:
         page.route("**/ops/history/top?*", top)

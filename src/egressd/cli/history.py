@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import click
@@ -10,7 +9,6 @@ import click
 from egressd.cli.output import json_option, show_json, show_rows
 from egressd.cli.remote import Remote, over_api
 from egressd.model.history import KEYS_MAX, LARGEST_MAX, STEPS, TOP_DAYS_MAX, HistoryStep
-from egressd.model.times import utc_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,9 +39,7 @@ def history() -> None:
 @over_api
 def top(remote: Remote, *, by: str, hours: int, limit: int, as_json: bool) -> None:
     """Print the clients, targets or interfaces with the most bytes."""
-    now = int(time.time()) + 1
-    window = {"from": utc_text(now - hours * 3600), "to": utc_text(now)}
-    found = remote.get("/ops/history/top", by=by, limit=limit, **window)
+    found = remote.get("/ops/history/top", by=by, limit=limit, hours=hours)
     if as_json:
         show_json(found)
     else:
@@ -65,9 +61,8 @@ def traffic(
     remote: Remote, *, key: str, by: str, hours: int, step: str | None, as_json: bool
 ) -> None:
     """Print the bytes of KEY (a rule's address, a target or an interface) over time."""
-    now = int(time.time()) + 1
-    asked = {"from": utc_text(now - hours * 3600), "to": utc_text(now), "key": key, "by": by}
-    found = remote.get("/ops/history/traffic", **asked, **({} if step is None else {"step": step}))
+    asked = {"key": key, "by": by, "hours": hours, **({} if step is None else {"step": step})}
+    found = remote.get("/ops/history/traffic", **asked)
     if as_json:
         show_json(found)
     else:

@@ -719,6 +719,8 @@ export interface components {
             /** @enum {unknown} */
             by: "client" | "interface" | "target";
             data: components["schemas"]["TopRow"][];
+            from: string;
+            to: string;
         };
         Traffic: {
             connections: number;
@@ -730,9 +732,11 @@ export interface components {
             /** @enum {unknown} */
             by: "client" | "interface" | "target";
             data: components["schemas"]["TrafficPoint"][];
+            from: string;
             key: string;
             /** @enum {unknown} */
             step: "15m" | "1d" | "1h" | "1m";
+            to: string;
         };
         TrafficPoint: {
             at: string;

@@ -11,15 +11,17 @@ const SECONDS: Readonly<Record<TrafficHistory["step"], number>> = {
 
 type Column = (number | null)[];
 
+/** The window of a history in Unix time. */
+export function windowOf(traffic: TrafficHistory): { start: number; end: number } {
+  return { start: Date.parse(traffic.from) / 1000, end: Date.parse(traffic.to) / 1000 };
+}
+
 /**
- * The starts of all slots from `start` on and before `end` in Unix time, and the average bits per
- * second in each: received, and sent as negative numbers. A slot without a record has null.
+ * The starts of all slots of the window in Unix time, and the average bits per second in each:
+ * received, and sent as negative numbers. A slot without a record has null.
  */
-export function trafficColumns(
-  traffic: TrafficHistory,
-  start: number,
-  end: number,
-): [number[], Column, Column] {
+export function trafficColumns(traffic: TrafficHistory): [number[], Column, Column] {
+  const { start, end } = windowOf(traffic);
   const step_s = SECONDS[traffic.step];
   const bySlot = new Map(traffic.data.map((point) => [Date.parse(point.at) / 1000, point]));
   const times: number[] = [];

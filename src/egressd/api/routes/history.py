@@ -30,6 +30,7 @@ from egressd.service.history import as_csv
 
 _NAMES: Final[dict[HistoryStep, StepName]] = {step: name for name, step in STEPS.items()}
 _BYTES: Final[dict[str, Any]] = {"upload_bytes": 1_230_000, "download_bytes": 45_600_000}
+_WINDOW: Final = {"from": "2026-11-19T22:58:40Z", "to": "2026-11-20T22:58:40Z"}
 
 router: Final = Router("Operations", OPS_PREFIX)
 
@@ -58,6 +59,7 @@ async def history_summary(services: ServicesDep) -> Response:
     "The traffic of a client, a target or an interface over time",
     answer=TrafficHistory,
     example={
+        **_WINDOW,
         "by": "client",
         "key": "192.168.8.21",
         "step": "15m",
@@ -84,14 +86,23 @@ async def traffic_history(
     ]
     if wants_csv(request.scope):
         return _csv("at", ((row.at, row.upload_bytes, row.download_bytes) for row in rows))
-    return reply(TrafficHistory(by=query.by, key=query.key, step=_NAMES[step], data=rows))
+    return reply(
+        TrafficHistory(
+            start=utc_text(start),
+            end=utc_text(end),
+            by=query.by,
+            key=query.key,
+            step=_NAMES[step],
+            data=rows,
+        )
+    )
 
 
 @router.get(
     "/history/top",
     "The clients, targets or interfaces with the most traffic",
     answer=TopTraffic,
-    example={"by": "client", "data": [{"key": "192.168.8.21", **_BYTES}]},
+    example={**_WINDOW, "by": "client", "data": [{"key": "192.168.8.21", **_BYTES}]},
     is_csv_too=True,
 )
 async def top_traffic(
@@ -105,7 +116,8 @@ async def top_traffic(
     rows = [TopRow.of(each.name, each.exchanged) for each in found]
     if wants_csv(request.scope):
         return _csv("key", ((row.key, row.upload_bytes, row.download_bytes) for row in rows))
-    return reply(TopTraffic(by=query.by, data=rows))
+    window = {"start": utc_text(start), "end": utc_text(end)}
+    return reply(TopTraffic(**window, by=query.by, data=rows))
 
 
 def _csv(first: str, rows: Iterable[Sequence[object]]) -> Response:

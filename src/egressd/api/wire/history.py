@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import Meta
 from pydantic import BeforeValidator, Field
@@ -10,7 +10,9 @@ from pydantic import BeforeValidator, Field
 from egressd.api.wire.answers import Answer
 from egressd.api.wire.bodies import Query
 from egressd.api.wire.fields import Misfit, decimal, form
-from egressd.model.history import LARGEST_MAX, By, Exchanged, StepName
+from egressd.model.errors import Invalid
+from egressd.model.faults import Fault
+from egressd.model.history import LARGEST_MAX, By, Exchanged, HistoryStep, StepName
 from egressd.model.times import is_utc_text, utc_seconds
 
 
@@ -28,23 +30,36 @@ Time = Annotated[
 """A time in UTC as text, as Unix time."""
 
 
+HOURS: Final = 24
+"""The length of a window if a query gives none."""
+
+
 class WindowQuery(Query):
     """The kind of key, and the times between which slots begin."""
 
     by: Annotated[By, Field(description="The kind of the keys.")] = "client"
     start: Annotated[
         Time | None,
-        Field(alias="from", description="The first slot has this time; else a day before to."),
+        Field(alias="from", description="The first slot has this time; else hours before to."),
     ] = None
     end: Annotated[
         Time | None, Field(alias="to", description="Slots begin before this time; else now.")
     ] = None
+    hours: Annotated[
+        int | None,
+        Field(ge=1, le=HistoryStep.DAY.kept * 24, strict=True, description="In place of from."),
+        BeforeValidator(decimal),
+    ] = None
 
     def window(self, now: float) -> tuple[int, int]:
-        """Return the window as Unix times."""
+        """Return the window as Unix times. Raises Invalid."""
         # Slots that begin before it: the one that still grows is among them.
         end = int(now) + 1 if self.end is None else self.end
-        return (end - 86_400 if self.start is None else self.start), end
+        if self.start is None:
+            return end - 3600 * (HOURS if self.hours is None else self.hours), end
+        if self.hours is not None:
+            raise Invalid(Fault(("from",), "both-given", {"other": "hours"}))
+        return self.start, end
 
 
 class TrafficQuery(WindowQuery):
@@ -78,7 +93,17 @@ class TrafficPoint(Answer, frozen=True, kw_only=True):
     download_bytes: Annotated[int, Meta(description="Of an interface: received.")]
 
 
-class TrafficHistory(Answer, frozen=True, kw_only=True):
+_RENAMED = {"start": "from", "end": "to"}
+
+
+class WindowAnswer(Answer, frozen=True, kw_only=True, rename=_RENAMED):
+    """The window that was asked for, by the clock of the box."""
+
+    start: Annotated[str, Meta(description="The first slot begins then, or later.")]
+    end: Annotated[str, Meta(description="The last slot begins before then.")]
+
+
+class TrafficHistory(WindowAnswer, frozen=True, kw_only=True, rename=_RENAMED):
     """The recorded slots, the oldest first."""
 
     by: By
@@ -103,7 +128,7 @@ class TopRow(Answer, frozen=True, kw_only=True):
         return cls(key=key, upload_bytes=exchanged.upload, download_bytes=exchanged.download)
 
 
-class TopTraffic(Answer, frozen=True, kw_only=True):
+class TopTraffic(WindowAnswer, frozen=True, kw_only=True, rename=_RENAMED):
     """The keys with the most bytes, those first."""
 
     by: By
