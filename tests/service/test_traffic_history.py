@@ -202,6 +202,54 @@ async def test_minutes_are_the_step_only_if_memory_goes_back_so_far(rig: Rig) ->
     assert (await rig.history.traffic("client", "10.0.0.1", *asked, None))[0] is HistoryStep.MINUTE
 
 
+async def test_a_window_has_the_shortest_step_that_goes_back_so_far(rig: Rig) -> None:
+    """Also one that is as long as a step is kept, with the slot that still grows."""
+    rig.now = NOON - 3 * 3600 - 60
+    for minute in range(3 * 60 + 2):
+        rig.count(1, minute)
+        await rig.history.read()
+        rig.now += 60
+    rig.now -= 60
+    assert rig.now == NOON
+    steps = {}
+    for hours in (3, 4, 72, 73, 744, 746):
+        start = NOON - hours * 3600
+        steps[hours], _ = await rig.history.traffic("client", "10.0.0.1", start, NOON + 1, None)
+    quarter, hour, day = HistoryStep.QUARTER, HistoryStep.HOUR, HistoryStep.DAY
+    assert [*steps.values()] == [HistoryStep.MINUTE, quarter, quarter, hour, hour, day]
+
+
+async def test_slots_that_are_written_during_an_answer_count_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for up in (0, 30):
+        rig.count(1, up)
+        await rig.history.read()
+    rig.now += HistoryStep.QUARTER.seconds
+    rig.count(1, 70)
+    await rig.history.read()
+    series, sums = rig.store.series, rig.store.sums
+
+    async def series_before_a_write(*asked: Any) -> Any:
+        found = await series(*asked)
+        await rig.history.write()
+        return found
+
+    async def sums_after_a_write(*asked: Any) -> Any:
+        await rig.history.write()
+        return await sums(*asked)
+
+    monkeypatch.setattr(rig.store, "series", series_before_a_write)
+    assert await rig.total("10.0.0.1", HistoryStep.QUARTER) == 70
+    monkeypatch.undo()
+    rig.now += HistoryStep.QUARTER.seconds
+    rig.count(1, 75)
+    await rig.history.read()
+    monkeypatch.setattr(rig.store, "sums", sums_after_a_write)
+    (largest,) = await rig.history.top("client", NOON, int(rig.now) + 1, 5)
+    assert largest.exchanged.upload == 75
+
+
 async def test_a_crash_costs_no_more_than_since_the_last_write(rig: Rig) -> None:
     rig.count(1, 0)
     await rig.history.read()
