@@ -183,6 +183,23 @@ async def test_nodes_that_leave_by_one_address_are_reported_once(
     assert watched.events() == [("changed", ("tokyo",))]
 
 
+async def test_the_address_of_a_target_that_does_not_work_may_be_anothers_since(
+    bench: Bench, watched: Watched
+) -> None:
+    keys = {}
+    for number, name in enumerate(("tokyo", "osaka")):
+        keys[name] = f"node:{(await bench.add_node(name)).id}"
+        await bench.rules.create(rule(f"10.0.0.{5 + number}", name))
+        watched.internet.sees(keys[name], f"203.0.113.{number}")
+    await watched.turn()
+    del watched.internet.pages[keys["tokyo"]]
+    watched.internet.sees(keys["osaka"], "203.0.113.0")
+    await watched.turn(INTERVAL_S)
+    assert watched.shown("tokyo").ip == watched.shown("osaka").ip == "203.0.113.0"
+    assert watched.shown("osaka").shared_with == ()
+    assert watched.events() == [("changed", ("osaka",))]
+
+
 async def test_the_own_route_and_its_wan_may_share_an_address(
     bench: Bench, watched: Watched
 ) -> None:
