@@ -121,6 +121,34 @@ def test_a_failed_command_without_failed_tests_is_not_repeated(
         ci.passes(("false",), results, repeat)
 
 
+SCRIPTS = {
+    "setup": "echo setup $1 >> log",
+    # Each waits for the other.
+    "test": 'if [ "${1-}" = other-release ]; then shift; echo "$@" >> log; exit; fi;'
+    " until grep -q prepare log; do sleep 0.01; done; echo test >> log",
+    "other-release": "echo $1 >> log; until grep -q test log; do sleep 0.01; done; echo set up",
+}
+
+
+def test_the_other_release_is_set_up_beside_the_tests_of_this_one(
+    ci: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, text in SCRIPTS.items():
+        script = tmp_path / "script" / name
+        script.parent.mkdir(exist_ok=True)
+        script.write_text(f"#!/bin/sh\n{text}\n")
+        script.chmod(0o755)
+    monkeypatch.setattr(ci, "PREPARED", tmp_path / "results" / "prepared.log")
+    monkeypatch.setattr(ci, "slowest", lambda results: [])
+    assert ci.test_both_releases() == []
+    steps = " ".join(ci.OTHER_STEPS)
+    assert (tmp_path / "log").read_text().splitlines() == ["setup --dev", "prepare", "test", steps]
+    assert "\nset up\n" in capsys.readouterr().out
+
+
 def test_the_slowest_files_are_named_with_their_durations(
     ci: ModuleType, suite: Suite, tmp_path: Path
 ) -> None:
