@@ -208,15 +208,14 @@ def test_without_a_root_file_system_ci_fails_and_others_skip(
     assert [*tmp_path.iterdir()] == []
 
 
-def test_unit_tests_of_the_other_release_run_beside_its_other_steps(
+def test_the_longest_steps_of_the_other_release_run_beside_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = load("other-release")
-    both = threading.Barrier(2)
+    together = threading.Barrier(3)
 
     def enter(root: Path, command: str, *, output: IO[str]) -> int:
-        if command in (other.STEPS["unit"], other.STEPS["demo"]):
-            both.wait()
+        together.wait()
         output.write(f"ran {command}\n")
         return 0
 
@@ -226,6 +225,29 @@ def test_unit_tests_of_the_other_release_run_beside_its_other_steps(
     for step in ("unit", "demo", "leaks"):
         assert f"ran {other.STEPS[step]}\n" in printed.out
         assert f"{step} on {tmp_path.name}: passed" in printed.err
+
+
+def test_the_other_release_can_be_set_up_without_a_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = load("other-release")
+    entered = []
+
+    def enter(root: Path, command: str, *, network: bool) -> int:
+        entered.append((root, command.rpartition("; ")[2], network))
+        return 0
+
+    for name, replacement in {
+        "root_of": lambda _: tmp_path,
+        "copy_settings": lambda _: None,
+        "copy_checkout": lambda _: None,
+        "enter": enter,
+    }.items():
+        monkeypatch.setattr(other, name, replacement)
+    monkeypatch.setattr(other.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(sys, "argv", ["other-release", "prepare"])
+    assert other.main() == 0
+    assert entered == [(tmp_path, "script/setup --dev", True)]
 
 
 @pytest.mark.parametrize(
