@@ -73,5 +73,5 @@ async def test_a_work_that_a_fault_ends_is_run_again(monkeypatch: pytest.MonkeyP
         await is_repeated.wait()
         repeating.cancel()
         await asyncio.wait({repeating})
-    assert (runs, [line["work"] for line in logs]) == (2, ["history"])
+    assert (runs, [line["task"] for line in logs]) == (2, ["history"])
     assert repeating.cancelled()

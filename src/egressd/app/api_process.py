@@ -303,7 +303,7 @@ async def _repeated(work: Callable[[], Coroutine[Any, Any, None]], name: str) ->
         try:
             await work()
         except Exception:
-            log.exception("a fault is being waited out", work=name, seconds=_REPEAT_S)
+            log.exception("task failed, and is run again", task=name, in_s=_REPEAT_S)
         await asyncio.sleep(_REPEAT_S)
 
 

@@ -41,8 +41,10 @@ def key_of(entry: Mapping[int, bytes]) -> bytes:
     protocol = attributes(original[uapi.CTA_TUPLE_PROTO])
     if protocol[uapi.CTA_PROTO_NUM][0] != IPPROTO_TCP:
         return b""
-    details = attributes(attributes(entry[uapi.CTA_PROTOINFO])[uapi.CTA_PROTOINFO_TCP])
-    if details[uapi.CTA_PROTOINFO_TCP_STATE][0] not in _SENDING:
+    # The kernel does not tell the state of a flow in another program's flowtable.
+    details = attributes(entry.get(uapi.CTA_PROTOINFO, b"")).get(uapi.CTA_PROTOINFO_TCP, b"")
+    state = attributes(details).get(uapi.CTA_PROTOINFO_TCP_STATE)
+    if state is not None and state[0] not in _SENDING:
         return b""
     addresses = attributes(original[uapi.CTA_TUPLE_IP])
     return b"".join(
