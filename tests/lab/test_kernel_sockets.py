@@ -136,6 +136,15 @@ def until_there(router: Namespace, clients: list[str], count: int) -> list[Clien
     pytest.fail(f"{len(found)} sockets, not {count}")
 
 
+def until_in_state(router: Namespace, state: str, count: int) -> None:
+    """Wait for `count` connections of the first client in a state, by its name in ss(8)."""
+    for _ in range(500):
+        if router.shell(f"ss -Htn state {state}").count(MOVED) == count:
+            return
+        time.sleep(0.01)
+    pytest.fail(f"the router has not {count} connections in {state}")
+
+
 def test_only_connections_of_the_moved_clients_end(networks: Networks) -> None:
     clients, router = networks
     talker = clients.start(talk, 2)
@@ -188,12 +197,7 @@ def test_a_closed_connection_kept_by_the_client_is_ignored(networks: Networks) -
         return asking, calling, sockets.count_by_client(own).total()
 
     clients.start(keep)
-    for _ in range(500):
-        if router.shell("ss -Htn state fin-wait-2").count(MOVED) == 3:
-            break
-        time.sleep(0.01)
-    else:
-        pytest.fail("the router has not closed three connections")
+    until_in_state(router, "fin-wait-2", 3)
     assert router.run(found) == (1, 1, 1)
 
 
@@ -217,12 +221,7 @@ def test_a_connection_that_both_sides_have_closed_is_not_counted(networks: Netwo
         nft add rule ip proxy out tcp sport 80 tcp flags '&' fin == fin drop
     """)
     clients.start(keep)
-    for _ in range(500):
-        if router.shell("ss -Htn state last-ack").count(OUTSIDE) == 1:
-            break
-        time.sleep(0.01)
-    else:
-        pytest.fail("the router has not closed the connection")
+    until_in_state(router, "last-ack", 1)
     assert router.run(sockets.count_by_client, [IPv4Address(ROUTER)]).total() == 1
 
 
