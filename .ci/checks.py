@@ -1,10 +1,9 @@
 """Everything that has to pass before a change lands.
 
 `script/test` on this machine's Debian release, and a part of it on the other, which is set up
-meanwhile. A file with a failed
-test is run once more, alone: a test that fails twice fails the run, one that passes then is listed
-as unstable in the last lines. Tests of promises are never repeated: a leak that shows now and then
-is a leak.
+meanwhile. A file with a failed test is run once more, alone: a test that fails twice fails the run,
+one that passes then is listed as unstable in the last lines. Tests of promises are never repeated:
+a leak that shows now and then is a leak.
 """
 
 from __future__ import annotations

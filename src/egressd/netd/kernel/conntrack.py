@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network
+from itertools import islice
 from pathlib import Path
 from socket import AF_INET, IPPROTO_TCP, IPPROTO_UDP
 from typing import Final, NamedTuple
@@ -82,31 +83,38 @@ def delete_stale(
     """
     wanted = Ranges(lans.clip(clients))
     deleted = 0
-    cut: dict[bytes, Mapping[int, bytes]] = {}
     with (
         NetlinkSocket(uapi.NETLINK_NETFILTER) as asked,
         NetlinkSocket(uapi.NETLINK_NETFILTER) as told,
     ):
-        for body in _candidates(asked, wanted):
-            entry = attributes(body, len(_HEADER))
-            opener = _source(entry[uapi.CTA_TUPLE_ORIG])
-            answerer = _source(entry[uapi.CTA_TUPLE_REPLY])
-            is_opener = opener in lans
-            client = opener if is_opener else answerer
-            flow = _flow(entry, is_opener=is_opener)
-            if client not in wanted or is_current(client, flow):
-                continue
-            key = key_of(entry) if is_opener and flow.mark else b""
-            if not key:
-                deleted += _delete(told, entry)
-                continue
-            cut[key] = entry
-            if len(cut) == SWAPPED_MAX:
-                deleted += _delete_all(told, cut.values()) if keep_cut(cut) else 0
-                cut.clear()
-        if cut and keep_cut(cut):
-            deleted += _delete_all(told, cut.values())
+        stale = _stale(asked, wanted, lans, is_current)
+        while some := [*islice(stale, SWAPPED_MAX)]:
+            keys = {key for _, key in some if key}
+            are_cut = not keys or keep_cut(keys)
+            deleted += sum(_delete(told, entry) for entry, key in some if are_cut or not key)
     return deleted
+
+
+def _stale(
+    asked: NetlinkSocket,
+    wanted: Ranges,
+    lans: Ranges,
+    is_current: Callable[[bytes, TrackedFlow], bool],
+) -> Iterator[tuple[Mapping[int, bytes], bytes]]:
+    """Yield the entries of `wanted` that are not current, each with its key of `cut_flows`, which
+    is empty if it needs none.
+    """
+    for body in _candidates(asked, wanted):
+        entry = attributes(body, len(_HEADER))
+        opener = _source(entry[uapi.CTA_TUPLE_ORIG])
+        answerer = _source(entry[uapi.CTA_TUPLE_REPLY])
+        is_opener = opener in lans
+        client = opener if is_opener else answerer
+        if client not in wanted:
+            continue
+        flow = _flow(entry, is_opener=is_opener)
+        if not is_current(client, flow):
+            yield entry, key_of(entry) if is_opener and flow.mark else b""
 
 
 def forget_questions(resolver: IPv4Address) -> int:
@@ -207,11 +215,6 @@ def _forget(answerer: IPv4Address, is_meant: Callable[[TrackedFlow], bool]) -> i
             if is_meant(_flow(entry, is_opener=True)):
                 deleted += _delete(told, entry)
     return deleted
-
-
-def _delete_all(told: NetlinkSocket, entries: Iterable[Mapping[int, bytes]]) -> int:
-    """Delete entries; return the number of those that were still there. Raises OSError."""
-    return sum(_delete(told, entry) for entry in entries)
 
 
 def _delete(told: NetlinkSocket, entry: Mapping[int, bytes]) -> bool:

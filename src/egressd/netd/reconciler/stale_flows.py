@@ -3,9 +3,8 @@
 `connmark_check` has cut the flows of a moved client already. The engine's sockets are ended at
 once, so that a client notices. The conntrack entries only stand in the way of new flows with the
 same ports (a UDP flow would go on without address translation); `netd.kernel.cut_flows` keeps what
-had such an entry cut. Walking the kernel's table takes 25
-ms even when it is empty, so the walk is no part of a change: it runs in the background, once for
-all clients that have moved meanwhile.
+had such an entry cut. Walking the kernel's table takes 25 ms even when it is empty, so the walk is
+no part of a change: it runs in the background, once for all clients that have moved meanwhile.
 """
 
 from __future__ import annotations
