@@ -93,17 +93,14 @@ class TrafficPoint(Answer, frozen=True, kw_only=True):
     download_bytes: Annotated[int, Meta(description="Of an interface: received.")]
 
 
-_RENAMED = {"start": "from", "end": "to"}
-
-
-class WindowAnswer(Answer, frozen=True, kw_only=True, rename=_RENAMED):
+class WindowAnswer(Answer, frozen=True, kw_only=True, rename={"start": "from", "end": "to"}):
     """The window that was asked for, by the clock of the box."""
 
     start: Annotated[str, Meta(description="The first slot begins then, or later.")]
     end: Annotated[str, Meta(description="The last slot begins before then.")]
 
 
-class TrafficHistory(WindowAnswer, frozen=True, kw_only=True, rename=_RENAMED):
+class TrafficHistory(WindowAnswer, frozen=True, kw_only=True):
     """The recorded slots, the oldest first."""
 
     by: By
@@ -128,7 +125,7 @@ class TopRow(Answer, frozen=True, kw_only=True):
         return cls(key=key, upload_bytes=exchanged.upload, download_bytes=exchanged.download)
 
 
-class TopTraffic(WindowAnswer, frozen=True, kw_only=True, rename=_RENAMED):
+class TopTraffic(WindowAnswer, frozen=True, kw_only=True):
     """The keys with the most bytes, those first."""
 
     by: By
