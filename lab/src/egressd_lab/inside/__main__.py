@@ -1,106 +1,78 @@
-"""The process in a namespace: listens on a Unix socket, with a thread for each caller."""
+"""The fork server: forks the processes in the namespaces, so that Python and its libraries are
+loaded once for all of them.
+
+Its standard input is a socket with frames of `egressd_lab.wire`. A request is ``[namespace, path of
+the new process's socket, path of its log]``; the answer is a sentence with what failed, or empty
+and comes with a descriptor of the new process (pidfd_open(2)). The server ends when the other side
+closes its socket, and the processes that it has forked go on.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import os
+import signal
 import socket
-import sys
-import threading
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+import traceback
+from typing import Final
 
 from egressd_lab import wire
-from egressd_lab.inside import probes
-from egressd_lab.inside.connections import Kept
-from egressd_lab.inside.floods import Floods
-from egressd_lab.inside.ring import Ring
-from egressd_lab.inside.sockets import Deadline, connect_tcp
+from egressd_lab.inside.service import serve
+from egressd_lab.netns import NETNS_DIR
 
-Operations = dict[str, Callable[..., Any]]
+_CLONE_NEWNET: Final = 0x40000000  # sched.h
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
-def operations() -> Operations:
-    """Return all operations that a caller can request, by name."""
-    kept = Kept()
-    floods = Floods()
-    table: Operations = {
-        "http": probes.http_request,
-        "tcp_echo": probes.tcp_echo,
-        "udp_echo": probes.udp_echo,
-        "dns": probes.dns,
-        "ping": probes.ping,
-        "raw": probes.raw,
-        "emit": probes.emit,
-        "every_way": probes.every_way,
-        "connect": kept.connect,
-        "exchange": kept.exchange,
-        "state": kept.state,
-        "disconnect": kept.disconnect,
-        "download": kept.download,
-        "progress": kept.progress,
-        "stop_download": kept.stop_download,
-        "flood": floods.start,
-        "flood_report": floods.report,
-        "stop_flood": floods.stop,
-        "sysctl": write_sysctl,
-    }
-
-    def capture(interface: str, keep: bool) -> None:
-        """Begin this process's one capture."""
-        ring = Ring(interface, keep)
-        table.update(captured=ring.snapshot, clear_capture=ring.clear, inject=ring.inject)
-
-    table["capture"] = capture
-    return table
-
-
-def write_sysctl(name: str, value: str) -> None:
-    """Set one of this namespace's kernel parameters; its name is written with slashes."""
-    Path("/proc/sys", name).write_text(value)
-
-
-def serve(path: str) -> None:
-    """Answer on `path` until the process is ended."""
-    table = operations()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(path)
-        listener.listen(256)
-        while True:
-            caller, _ = listener.accept()
-            threading.Thread(target=answer, args=(caller, table), daemon=True).start()
-
-
-def answer(caller: socket.socket, table: Operations) -> None:
-    """Answer one caller's requests, in order, until it closes."""
-    with caller:
+def main(requests: socket.socket) -> None:
+    """Fork a process for each request, until there is no other side any more."""
+    # The kernel reaps processes that have ended (wait(2), NOTES).
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while (request := wire.receive(requests)) is not None:
+        namespace, path, log = request[0]
         try:
-            while (asked := wire.receive(caller)) is not None:
-                (operation, arguments), _ = asked
-                if operation == "socket":
-                    _give_socket(caller, **arguments)
-                    continue
-                try:
-                    reply = ["", table[operation](**arguments)]
-                except Exception as error:
-                    reply = [f"{type(error).__name__}: {error}", None]
-                wire.send(caller, reply)
-        except ConnectionError:
-            return  # the caller ended in the middle
+            process = _fork(namespace, path, log)
+        except OSError as error:
+            wire.send(requests, str(error))
+            continue
+        wire.send(requests, "", (process,))
+        os.close(process)
 
 
-def _give_socket(caller: socket.socket, address: str, port: int, timeout: float) -> None:
-    """Send a TCP socket of this namespace to the caller, connected if `address` is not empty."""
+def _fork(namespace: str, path: str, log: str) -> int:
+    """Fork a process that serves in a namespace, and return a descriptor of it."""
+    network = os.open(NETNS_DIR / namespace, os.O_RDONLY)
+    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        if address:
-            sock = connect_tcp(address, port, "", Deadline(timeout))
-        else:
-            sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    except OSError as error:
-        wire.send(caller, [f"{type(error).__name__}: {error}", None])
-        return
-    with sock:
-        wire.send(caller, ["", None], (sock.fileno(),))
+        pid = os.fork()
+        if not pid:
+            _become(network, path, output)
+        return os.pidfd_open(pid)
+    finally:
+        os.close(network)
+        os.close(output)
+
+
+def _become(network: int, path: str, output: int) -> None:
+    """Serve in the new process, and end it."""
+    try:
+        os.setsid()  # what a terminal sends is for the process that builds the lab
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        _enter(network)
+        serve(path)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _enter(network: int) -> None:
+    if _LIBC.setns(network, _CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns")
+    os.close(network)
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    main(socket.socket(fileno=0))
