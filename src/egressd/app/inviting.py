@@ -8,16 +8,15 @@ from __future__ import annotations
 import base64
 import re
 import secrets
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from psycopg import conninfo as libpq
 
 from egressd.app import site, site_authority
 from egressd.app.config import Config
+from egressd.app.interrupts import Interrupts
 from egressd.app.invitation_texts import JoinAnswer, JoinRequest, Offer, opened, sealed
 from egressd.app.join_token import JoinToken
 from egressd.app.member_files import SERVER_CERTIFICATE, folder_of
@@ -64,24 +63,14 @@ def invite(
         secret=JoinToken.new_secret(),
     )
     offer = Offer(key_id=SiteSeal(key).key_id, lan=lan, wan=wan, member=member)
-    with _uninterrupted():
+    with Interrupts() as interrupts:
         invitation.open(sealed(token, "offer", offer), token.password)
-    try:
-        announce(token.text)
-        return _attend(invitation, token, authority, key, member)
-    finally:
-        with _uninterrupted():
+        try:
+            with interrupts.allowed():
+                announce(token.text)
+                return _attend(invitation, token, authority, key, member)
+        finally:
             invitation.close()
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Finish the block even if Ctrl-C is pressed meanwhile."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _attend(
