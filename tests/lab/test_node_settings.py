@@ -131,7 +131,8 @@ def test_a_chain_of_relays_carries_traffic(lab: Lab) -> None:
     batch(lab, "socks5-udp", dialer_proxy="socks5")
     send(lab, 1, "ss")
     client = lab.client(1)
-    assert client.http(WEB).seen == lab.nodes["ss"].address
+    reply = client.http(WEB)
+    assert reply.seen == lab.nodes["ss"].address, reply
     # One of them carries no UDP, so the chain does not.
     assert client.udp_echo("hello", SERVER).error == "ECONNREFUSED"
     lab.nodes["socks5"].program.kill()

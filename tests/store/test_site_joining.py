@@ -541,13 +541,11 @@ async def far_away(port: int, seconds: float) -> None:
 
 def test_a_database_that_is_too_far_away_is_refused(rig: Rig) -> None:
     delay = rig.network.start_async(far_away, 7000, 1.1)
+    eventually(lambda: ":7000 " in rig.network.shell("ss -ltn"))
     database = "host=127.0.0.1 port=7000 dbname=egressd"
-    refuse_alike(
-        rig,
-        rig.box(),
-        "it is too far away: a round trip takes 1.1 s, and a member needs less than 1 s",
-        partial(with_token, database=database),
-    )
+    # 1.1 s, or more if this machine is busy.
+    fault = "it is too far away: a round trip takes "
+    refuse_alike(rig, rig.box(), fault, partial(with_token, database=database))
     delay.kill()
 
 

@@ -64,7 +64,8 @@ ONE_ARM = Topology(
 def limits_state(shell: Callable[[str], str]) -> list[str]:
     """Return all parts of a router's limits, as lines of text in no order.
 
-    Sets that packets fill are left out. `shell` runs a script in the router and returns its output.
+    Sets that traffic fills are left out. `shell` runs a script in the router, and returns its
+    output.
     """
     shown = shell(
         """
@@ -77,12 +78,13 @@ def limits_state(shell: Callable[[str], str]) -> list[str]:
         done
         """
     )
-    return sorted(_FILLED_BY_PACKETS.sub("", shown).splitlines())
+    return sorted(_FILLED_BY_TRAFFIC.sub("", shown).splitlines())
 
 
-_FILLED_BY_PACKETS: Final = re.compile(
-    r"\t(?:set|map) .+\n(?:\t\t.*\n)*?\t\tflags .*dynamic.*\n(?:\t\t.*\n)*\t}\n"
+_FILLED_BY_TRAFFIC: Final = re.compile(
+    r"\t(?:set|map) .+\n(?:\t\t.*\n)*?\t\tflags .*(?:dynamic|timeout).*\n(?:\t\t.*\n)*\t}\n"
 )
+"""Packets fill a set with ``dynamic``, and netd one with ``timeout`` alone: with flows."""
 
 
 class Arrivals(NamedTuple):
