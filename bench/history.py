@@ -9,6 +9,7 @@ program of egressd runs, and nothing is sent.
 
 from __future__ import annotations
 
+import itertools
 import random
 import struct
 import tempfile
@@ -106,15 +107,21 @@ class Simulation:
             self.written.append(written_bytes() - handed)
 
     def query(self, ask: Callable[[HistoryFile, int], object], queries: int) -> dict[str, float]:
-        """Return how long a question takes about a client of that number, and its CPU time."""
+        """Return how long a question takes about a client of that number, and its CPU time. The
+        first one after a start is told apart.
+        """
+        self.file.open()
         samples, cpu = [], []
-        for _ in range(queries):
+        for _ in range(queries + 1):
             number = self._random.randrange(self._keys["client"])
             begun, begun_cpu = time.perf_counter(), time.process_time()
             ask(self.file, number)
             samples.append(1000 * (time.perf_counter() - begun))
             cpu.append(1000 * (time.process_time() - begun_cpu))
+        first, *samples = samples
+        cpu = cpu[1:]
         return {
+            "first (ms)": first,
             "p50 (ms)": percentile(samples, 0.5),
             "p95 (ms)": percentile(samples, 0.95),
             "p50 of CPU (ms)": percentile(cpu, 0.5),
@@ -135,9 +142,17 @@ def series(step: HistoryStep) -> Callable[[HistoryFile, int], object]:
 
 
 def top(step: HistoryStep, slots: int) -> Callable[[HistoryFile, int], object]:
-    """Return the question for the clients with the most bytes, over so many slots."""
-    starts = [EPOCH - step.seconds * (each + 1) for each in range(slots)]
-    return lambda file, _: file.sums(step, "client", starts).largest("client", 20)
+    """Return the question for the clients with the most bytes, over so many slots: the last ones
+    at first, and each time they all begin a slot earlier.
+    """
+    firsts = itertools.count(1)
+
+    def ask(file: HistoryFile, _: int) -> object:
+        first = next(firsts)
+        starts = [EPOCH - step.seconds * (first + each) for each in range(slots)]
+        return file.sums(step, "client", starts).largest("client", 20)
+
+    return ask
 
 
 def main() -> None:
@@ -145,7 +160,7 @@ def main() -> None:
     arguments = Arguments("history", __doc__)
     arguments.number("--clients", CLIENTS, "clients, at most 14,000")
     arguments.number("--days", DAYS, "simulated days, at most 730")
-    arguments.number("--queries", QUERIES, "queries of each kind")
+    arguments.number("--queries", QUERIES, "queries of each kind, after a first one")
     arguments.number("--seed", 1, "seed of the random numbers")
     given = arguments.read()
     with tempfile.TemporaryDirectory(prefix="egressd-history-") as folder:

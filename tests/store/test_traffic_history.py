@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -89,6 +90,46 @@ def test_a_ring_keeps_the_slots_written_last_whatever_the_clock(
             expected[start] = upload
         assert uploads(file, QUARTER) == expected
         assert sorted(file.starts(QUARTER)) == sorted(expected)
+    file.close()
+
+
+WRITES_AND_QUESTIONS: Final = st.lists(
+    st.tuples(st.sampled_from(["write", "ask"]), st.sets(st.integers(0, 9), max_size=8)),
+    max_size=30,
+)
+
+
+@given(WRITES_AND_QUESTIONS)
+def test_sums_are_those_of_the_slots_whatever_was_asked_before(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, set[int]]]
+) -> None:
+    file = opened(tmp_path_factory.mktemp("sums"))
+    written = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(QUARTER, "kept", 6)
+        for do, numbers in steps:
+            starts = [number * 900 for number in numbers]
+            if do == "write":
+                written += 1
+                file.write([slot(QUARTER, start, written) for start in starts], [])
+                continue
+            known = uploads(file, QUARTER)
+            expected = sum(known.get(start, 0) for start in starts)
+            sums = file.sums(QUARTER, "client", starts)
+            found = dict(sums.largest("client", 5))
+            assert found.get(7, Exchanged()).upload == expected
+            sums.add_numbers(0, array("Q", [1] * 2000))  # the caller's own, of no other question
+    file.close()
+
+
+def test_totals_begin_at_the_time_of_each_key(tmp_path: Path) -> None:
+    file = opened(tmp_path)
+    file.write([slot(QUARTER, start, start) for start in (900, 1800, 2700)], [])
+    starts = [900, 1800, 2700, 3600]
+    for since, expected in ((0, 5400), (1800, 4500), (2701, 0)):
+        found = file.totals(QUARTER, "client", {7: since, 1007: 0}, starts)
+        assert found == {7: Exchanged(expected, 0), 1007: Exchanged()}
+    assert file.totals(QUARTER, "client", {7: 0}, [2700]) == {7: Exchanged(2700, 0)}
     file.close()
 
 

@@ -22,7 +22,6 @@ from egressd.model.errors import Failed, Invalid
 from egressd.model.faults import Fault
 from egressd.model.history import (
     BLOCKS,
-    KEYS_MAX,
     STORED,
     TOP_DAYS_MAX,
     Blocks,
@@ -38,6 +37,7 @@ from egressd.model.history import (
 from egressd.model.messages import RuleCount
 from egressd.model.nouns import Rule
 from egressd.model.wording import Sentence, as_sentence, say
+from egressd.service.history_keys import HistoryKeys
 from egressd.service.ports import HistoryPort, Netd
 
 log = structlog.get_logger()
@@ -52,8 +52,6 @@ _YIELD_EVERY: Final = 500
 """Rules after which others have their turn: 10,000 clients take 0.1 s."""
 _UNWRITTEN_MAX: Final = 16
 """Ended slots of a step that wait for a disk that fails."""
-_REUSED_AFTER_S: Final = 45 * 86_400
-"""Seconds without traffic after which another key may have a key's number."""
 _FINE_TOP_S: Final = (6 * 3600, 25 * 3600)
 """Seconds up to which the largest keys are looked for in quarters of an hour, and in hours."""
 
@@ -81,73 +79,6 @@ class HistoryState:
     """Keys with traffic today beyond the most that can be kept."""
 
 
-class _Keys:
-    """The numbers of keys."""
-
-    def __init__(self) -> None:
-        self.of: dict[By, dict[str, HistoryKey]] = {by: {} for by in KEYS_MAX}
-        self.changed: dict[tuple[By, int], HistoryKey] = {}
-        self.unrecorded: dict[By, set[str]] = {by: set() for by in KEYS_MAX}
-        self._in_use: set[By] = set()
-        """Kinds of keys all of whose numbers were used too recently today."""
-        self._day = 0
-
-    def take(self, stored: Sequence[HistoryKey]) -> None:
-        """Take the keys that are stored."""
-        for key in stored:
-            self.of[key.by][key.name] = key
-
-    def change_all(self) -> None:
-        """Have all keys written again."""
-        self.changed = {
-            (key.by, key.number): key for all_ in self.of.values() for key in all_.values()
-        }
-
-    def number(self, by: By, name: str, day: int) -> int | None:
-        """Return the number of a key that has traffic on this day, or None if there is none left
-        for it. The day is the Unix time at which it begins.
-        """
-        if day != self._day:
-            self._day = day
-            self.unrecorded = {each: set() for each in KEYS_MAX}
-            self._in_use.clear()
-        key = self.of[by].get(name)
-        if key is None:
-            key = self._new(by, name, day)
-            if key is None:
-                return None
-        # The day is written every one or two weeks, those of keys in turns.
-        elif abs(day - key.used) > (7 + key.number % 7) * 86_400:
-            self._put(key._replace(used=day))
-        return key.number
-
-    def _new(self, by: By, name: str, day: int) -> HistoryKey | None:
-        known = self.of[by]
-        if len(known) < KEYS_MAX[by]:
-            key = HistoryKey(by, len(known), name, 0, day)
-        elif by in self._in_use or name in self.unrecorded[by]:
-            self._leave_out(by, name)
-            return None
-        else:
-            oldest = min(known.values(), key=lambda key: key.used)
-            if day - oldest.used < _REUSED_AFTER_S:
-                self._in_use.add(by)
-                self._leave_out(by, name)
-                return None
-            del known[oldest.name]
-            key = HistoryKey(by, oldest.number, name, day, day)
-        self._put(key)
-        return key
-
-    def _leave_out(self, by: By, name: str) -> None:
-        if len(self.unrecorded[by]) < KEYS_MAX[by]:
-            self.unrecorded[by].add(name)
-
-    def _put(self, key: HistoryKey) -> None:
-        self.of[key.by][key.name] = key
-        self.changed[key.by, key.number] = key
-
-
 class History:
     """Records the traffic, and answers questions about it."""
 
@@ -164,7 +95,7 @@ class History:
         self._store = store
         self._rules = rules
         self._clock = now
-        self._keys = _Keys()
+        self._keys = HistoryKeys()
         self._is_open = False
         self._open: dict[HistoryStep, OpenSlot] = {}
         self._ended: dict[HistoryStep, dict[int, Blocks]] = {step: {} for step in STORED}
@@ -370,22 +301,10 @@ class History:
         _check(start, end)
         step = step or self._finest(start)
         key = self._keys.of[by].get(name)
-        number, since = (None, 0) if key is None else (key.number, key.since)
-        first = max(step.start(start), since)
-        in_memory = {  # a write may take them from there meanwhile
-            at: blocks for at, blocks in self._in_memory(step) if first <= at < end
-        }
-        if number is None:
-            starts = await self._starts(step)
-            slots = {*in_memory, *(at for at in starts if first <= at < end)}
-            return step, [Point(at, Exchanged()) for at in sorted(slots)]
-        found: dict[int, Exchanged] = {}
-        if step is not HistoryStep.MINUTE:
-            found = await self._store.series(step, by, number, range(first, end))
-        block = block_of(by, number)
-        found |= {
-            at: exchanged_in(blocks.get(block, b""), number) for at, blocks in in_memory.items()
-        }
+        first = max(step.start(start), 0 if key is None else key.since)
+        in_memory = self._in_memory(step, by, key)  # a write may take them from there meanwhile
+        found = await self._stored(step, by, key, range(first, end))
+        found |= {at: exchanged for at, exchanged in in_memory if first <= at < end}
         return step, [Point(at, found[at]) for at in sorted(found)]
 
     async def top(self, by: By, start: int, end: int, limit: int) -> list[Largest]:
@@ -406,35 +325,38 @@ class History:
             else HistoryStep.DAY
         )
         starts = {*range(step.start(start), end, step.seconds)}
+        keys = {key.number: key for key in self._keys.of[by].values()}
+        # Of a number that was another's at first, only the slots since then count.
+        since = {number: key.since for number, key in keys.items() if key.since > start}
         # A write may take ended slots from memory meanwhile.
         grows, ended = self._open.get(step), dict(self._ended[step])
-        stored = starts - ended.keys() - ({grows.start} if grows else set())
-        sums = await self._store.sums(step, by, sorted(stored))
+        later = {number: self._in_memory(step, by, keys[number]) for number in since}
+        stored = sorted(starts - ended.keys() - ({grows.start} if grows else set()))
+        sums = await self._store.sums(step, by, stored)
         for at in starts & ended.keys():
             for block in BLOCKS[by]:
                 if codes := ended[at].get(block):
                     sums.add(block, codes)
         if grows is not None and grows.start in starts:
             grows.add_to(sums, by)
-        names = {key.number: key for key in self._keys.of[by].values()}
-        later = [key for key in names.values() if key.since > start]
+        totals = {
+            number: total
+            for number, total in sums.largest(by, limit + len(since))
+            if number not in since
+        }
+        if since:
+            totals |= await self._store.totals(step, by, since, stored)
+        for number, slots in later.items():
+            for at, exchanged in slots:
+                if at in starts and at >= since[number]:
+                    totals[number] = totals[number].plus(exchanged)
         found = [
-            Largest(names[number].name, exchanged)
-            for number, exchanged in sums.largest(by, limit + len(later))
-            if number in names and names[number].since <= start
+            Largest(keys[number].name, total)
+            for number, total in totals.items()
+            if number in keys and any(total)
         ]
-        # Of a number that was another's at first, only the slots since then count.
-        for key in later:
-            _, points = await self.traffic(by, key.name, start, end, step)
-            up = sum(point.exchanged.upload for point in points)
-            down = sum(point.exchanged.download for point in points)
-            if up or down:
-                found.append(Largest(key.name, Exchanged(up, down)))
         found.sort(key=lambda each: (-sum(each.exchanged), each.name))
         return found[:limit]
-
-    async def _starts(self, step: HistoryStep) -> Sequence[int]:
-        return () if step is HistoryStep.MINUTE else await self._store.starts(step)
 
     def _finest(self, start: int) -> HistoryStep:
         # One slot more than is kept, since the one that grows is not among them.
@@ -444,14 +366,34 @@ class History:
             kept.remove(HistoryStep.MINUTE)  # minutes are in memory, and there are none from before
         return kept[0] if kept else HistoryStep.DAY
 
-    def _in_memory(self, step: HistoryStep) -> Iterator[tuple[int, Blocks]]:
-        """Yield the slots that memory has, in place of stored ones with their starts."""
+    async def _stored(
+        self, step: HistoryStep, by: By, key: HistoryKey | None, starts: range
+    ) -> dict[int, Exchanged]:
+        """Return the stored slots that begin in `starts`, with the bytes of a key."""
         if step is HistoryStep.MINUTE:
-            yield from self._minutes
-        else:
-            yield from self._ended[step].items()
-        if (slot := self._open.get(step)) is not None:
-            yield slot.start, slot.blocks()
+            return {}
+        if key is not None:
+            return await self._store.series(step, by, key.number, starts)
+        known = await self._store.starts(step)
+        return {at: Exchanged() for at in known if starts.start <= at < starts.stop}
+
+    def _in_memory(
+        self, step: HistoryStep, by: By, key: HistoryKey | None
+    ) -> list[tuple[int, Exchanged]]:
+        """Return the slots that memory has, in place of stored ones with their starts, with the
+        bytes of a key.
+        """
+        slots = self._minutes if step is HistoryStep.MINUTE else self._ended[step].items()
+        grows = self._open.get(step)
+        opened = () if grows is None else (grows,)
+        if key is None:
+            starts = (*(at for at, _ in slots), *(slot.start for slot in opened))
+            return [(at, Exchanged()) for at in starts]
+        block, number = block_of(by, key.number), key.number
+        return [
+            *((at, exchanged_in(blocks.get(block, b""), number)) for at, blocks in slots),
+            *((slot.start, slot.exchanged(by, number)) for slot in opened),
+        ]
 
 
 def _check(start: int, end: int) -> None:

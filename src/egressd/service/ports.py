@@ -242,6 +242,14 @@ class HistoryPort(Protocol):
         """Return the sums of all keys of a kind over these slots."""
         ...
 
+    async def totals(
+        self, step: HistoryStep, by: By, since: Mapping[int, int], starts: Sequence[int]
+    ) -> dict[int, Exchanged]:
+        """Return the sums of some keys of a kind, by their numbers, over those of the slots that
+        begin from the time of each key in `since` on.
+        """
+        ...
+
     async def close(self) -> None:
         """Close. The object cannot be used afterwards."""
         ...
