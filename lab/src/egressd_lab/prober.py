@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
 import signal
@@ -40,6 +41,14 @@ class ForkServer:
         os.set_inheritable(process, False)
         return process
 
+    def close(self) -> None:
+        """End the process; those that it has forked go on."""
+        with self._lock:
+            if self._requests is not None:
+                self._requests.close()
+            if self._process is not None:
+                self._process.wait()
+
     def _started(self) -> socket.socket:
         """Return a socket of the running server."""
         if self._requests is None or self._process is None or self._process.poll() is not None:
@@ -54,6 +63,7 @@ class ForkServer:
 
 
 _FORK_SERVER = ForkServer()
+atexit.register(_FORK_SERVER.close)
 
 
 class Prober:
