@@ -108,7 +108,7 @@ class Simulation:
 
     def query(self, ask: Callable[[HistoryFile, int], object], queries: int) -> dict[str, float]:
         """Return how long a question takes about a client of that number, and its CPU time. The
-        first one after a start is told apart.
+        first one after a start is shown by itself.
         """
         self.file.open()
         samples, cpu = [], []

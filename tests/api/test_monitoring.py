@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.types import Message, Receive, Scope, Send
 
 from egressd import __version__
 from egressd.api.observe import Observe, RequestMetrics
-from egressd.model.messages import Event, InterfaceStatus, LineStatus, RuleCount, Status
+from egressd.model.messages import (
+    Event,
+    InstanceStatus,
+    InterfaceStatus,
+    LineStatus,
+    RuleCount,
+    Status,
+)
 from egressd.model.wording import NONE, Sentence, say
 from egressd.service.overview import TimedBackups
 
@@ -66,6 +74,7 @@ async def test_metrics_describe_the_device(fresh_device: Device) -> None:
         tracked=15,
         tracked_max=262_144,
         workers=2,
+        instances={key: InstanceStatus(problem=NONE) for key in ("node:1", "node:2", "group:1")},
         memory=5000,
         problems=(say("table-nearly-full", n=15, limit=16),),
     )
@@ -81,6 +90,7 @@ async def test_metrics_describe_the_device(fresh_device: Device) -> None:
     assert seen["egressd_connection_table_entries"] == 15
     assert seen["egressd_connection_table_limit"] == 262_144
     assert seen["egressd_engine_workers"] == 2
+    assert seen["egressd_engine_instances"] == 3
     assert seen["egressd_memory_bytes"] == 6000
     assert seen["egressd_revision"] == device.bench.ledger.revision
     assert seen["egressd_configured{kind=rules}"] == 3
@@ -153,8 +163,36 @@ async def test_metrics_of_each_line_target_and_interface(fresh_device: Device) -
     assert seen[exchanged % "received"] == 2**53
     assert seen[exchanged % "sent"] == 7
     assert seen["egressd_netd_up"] == 1
-    assert seen[f"egressd_build_info{{version={__version__}}}"] == 1
+    assert seen[f"egressd_build_info{{engine=}}{{version={__version__}}}"] == 1
+    assert seen["egressd_start_time_seconds"] > 1_700_000_000
     assert seen["process_start_time_seconds"] > 0
+
+
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
+
+
+async def test_a_scraper_that_knows_openmetrics_gets_it(fresh_device: Device) -> None:
+    device = fresh_device
+    await device.answer("POST", "/rules", {"ip": "10.0.0.5", "target_node": "DIRECT"})
+    (rule,) = device.bench.rules.list()
+    device.bench.netd.shown = Status(state="running", revision=0, refused={"api": 7})
+    device.bench.netd.counted = {rule.id: RuleCount(1, 2, 3, 4)}
+    found: dict[str, dict[str, str]] = {}
+    for accept, parse in (
+        (f"{OPEN_METRICS},text/plain;version=0.0.4;q=0.5", open_families),
+        ("text/plain", text_string_to_metric_families),
+    ):
+        answer = await device.client.get("http://device/ops/metrics", headers={"accept": accept})
+        assert answer.headers["content-type"].startswith(accept.partition(",")[0])
+        assert "_created" not in answer.text
+        families = [*parse(answer.text)]
+        found[accept] = {family.name: family.type for family in families}
+        values = {sample.name: sample.value for family in families for sample in family.samples}
+        assert values["egressd_refused_total"] == 7
+        assert values["egressd_rule_packets_total"] == 4
+    first, second = found.values()
+    assert first == second
+    assert first["egressd_rule_bytes"] == "counter"
 
 
 async def test_unknown_metrics_are_left_out(fresh_device: Device) -> None:

@@ -58,6 +58,7 @@ class Device:
             publish=lambda _: None,
             notify=lambda _: None,
             own_problems=lambda: (),
+            change_took=lambda _: None,
             timed_backups=lambda: None,
             own_findings=lambda: (),
             history=HistoryStore(folder),

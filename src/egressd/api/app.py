@@ -72,13 +72,14 @@ def create_app(
     access: Access,
     events: EventSource,
     other: ASGIApp = nothing_else,
+    engine: str = "",
     measured: Iterable[Collector] = (),
 ) -> ASGIApp:
     """The ASGI application.
 
     `events` opens a stream of what happens on the device. `other` gets the requests that are
-    neither the API's nor the operations endpoints': the console. `measured` are metrics besides
-    the device's and its requests'.
+    neither the API's nor the operations endpoints': the console. `engine` is the engine's version,
+    and `measured` are metrics besides the device's and its requests'.
     """
     app = FastAPI(
         title="egressd",
@@ -99,7 +100,7 @@ def create_app(
     # Made when it is first needed: that takes 0.2 s, and most devices are never asked for it.
     described = cache(partial(document.build, app, endpoints))
     app.state.monitoring = monitoring.Monitoring(
-        metrics=DeviceMetrics(registry, services),
+        metrics=DeviceMetrics(registry, services, engine),
         broadcast=Broadcast(events),
         snapshots=Snapshots(services.overviews.now),
         documentation=monitoring.Documentation(described),

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from prometheus_client import (
-    CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Gauge,
+    Histogram,
     ProcessCollector,
-    generate_latest,
+    disable_created_metrics,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from egressd.api.bounds import CallBounds, CallerShare
@@ -22,13 +23,28 @@ from egressd.model.messages import RuleCount
 from egressd.model.times import utc_seconds
 from egressd.service.overview import Overview
 
-CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+CHANGE_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Bounds of the buckets of a change's duration, in seconds."""
+_OPEN_METRICS: Final = "application/openmetrics-text"
+_END: Final = b"# EOF\n"
+"""The last line of the OpenMetrics form."""
+
+# The times of counters' first values would double the series, and no query needs them.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class Scraped(NamedTuple):
+    """All metrics in the text form of this content type."""
+
+    content_type: str
+    text: bytes
 
 
 class DeviceMetrics:
     """Metrics of the configuration, the device's state, and the traffic of each rule's clients."""
 
-    def __init__(self, registry: CollectorRegistry, services: Services) -> None:
+    def __init__(self, registry: CollectorRegistry, services: Services, engine: str) -> None:
+        """`engine` is the engine's version."""
         self._registry = registry
         self._services = services
         self._up = Gauge(
@@ -43,6 +59,13 @@ class DeviceMetrics:
             registry=registry,
         )
         self._workers = Gauge("egressd_engine_workers", "Engine workers", registry=registry)
+        self._instances = Gauge(
+            "egressd_engine_instances", "Instances of the engine", registry=registry
+        )
+        started = Gauge(
+            "egressd_start_time_seconds", "Unix time of the api's start", registry=registry
+        )
+        started.set_to_current_time()
         self._memory = Gauge(
             "egressd_memory_bytes", "Resident bytes of egressd's processes", registry=registry
         )
@@ -66,13 +89,17 @@ class DeviceMetrics:
         self._sources_refused = Gauge(
             "egressd_sources_refused", "Addresses that have reached a bound", registry=registry
         )
-        self._seen = SeenParts()
+        self._seen = SeenParts(engine)
         registry.register(self._seen)
         ProcessCollector(registry=registry)
 
-    async def scrape(self) -> bytes:
-        """All metrics in Prometheus' text form."""
-        of_rules = await self._of_rules()
+    async def scrape(self, accept: str = "") -> Scraped:
+        """Return all metrics, in the form that the caller's header `accept` prefers: that of
+        OpenMetrics 1.0, or of Prometheus, version 0.0.4.
+        """
+        encode, content_type = choose_encoder(accept)
+        is_open = content_type.startswith(_OPEN_METRICS)
+        of_rules = await self._of_rules(is_open=is_open)
         seen = await self._services.overviews.now()
         self._seen.show(seen, is_netd_there=of_rules is not None)
         self._revision.set(seen.revision)
@@ -82,48 +109,56 @@ class DeviceMetrics:
         self._connections.set(seen.connections)
         self._tracked.set(seen.tracked)
         self._workers.set(seen.workers)
+        self._instances.set(seen.instances)
         self._memory.set(seen.memory)
         self._lines_online.set(seen.counts.online_lines)
         self._targets_failing.set(seen.counts.failing_targets)
         self._problems.set(len(seen.problems))
         self._sources_refused.set(len({each.source for each in seen.reached if each.source}))
-        refused = "".join(_refused_samples(seen.refused)).encode()
-        return generate_latest(self._registry) + refused + (of_rules or b"")
+        refused = "".join(_refused_samples(seen.refused, is_open=is_open)).encode()
+        text = encode(self._registry).removesuffix(_END) + refused + (of_rules or b"")
+        return Scraped(content_type, text + _END if is_open else text)
 
-    async def _of_rules(self) -> bytes | None:
+    async def _of_rules(self, *, is_open: bool) -> bytes | None:
         """The samples of rules; None without netd, as of a target that is down."""
         try:
             counted = await self._services.system.counters()
         except EgressdError:
             return None
-        return "".join(_rule_samples(counted)).encode()
+        return "".join(_rule_samples(counted, is_open=is_open)).encode()
 
 
-def _refused_samples(refused: Mapping[str, int]) -> Iterator[str]:
-    """A counter in Prometheus' text form: netd counts, and begins anew when it does."""
+def _counter(name: str, text: str, *, is_open: bool) -> str:
+    """Return the lines before a counter's samples. In OpenMetrics only the samples' names end in
+    ``_total`` (OpenMetrics 1.0, "Counter").
+    """
+    family = name.removesuffix("_total") if is_open else name
+    return f"# HELP {family} {text}\n# TYPE {family} counter\n"
+
+
+def _refused_samples(refused: Mapping[str, int], *, is_open: bool) -> Iterator[str]:
+    """A counter in text form: netd counts, and begins anew when it does."""
     if refused:
         name = "egressd_refused_total"
-        yield f"# HELP {name} Packets beyond a bound by its kind, and handshakes that were ended\n"
-        yield f"# TYPE {name} counter\n"
+        text = "Packets beyond a bound by its kind, and handshakes that were ended"
+        yield _counter(name, text, is_open=is_open)
         for kind, packets in sorted(refused.items()):
             yield f'{name}{{kind="{kind}"}} {packets}\n'
 
 
-def _rule_samples(counted: Mapping[str, RuleCount]) -> Iterator[str]:
-    """Two counters in Prometheus' text form, four samples a rule.
+def _rule_samples(counted: Mapping[str, RuleCount], *, is_open: bool) -> Iterator[str]:
+    """Two counters in text form, four samples a rule.
 
     Written here because 40,000 samples of 10,000 rules take the library 300 ms. Rule addresses
     hold nothing that needs escaping.
     """
     name = "egressd_rule_bytes_total"
-    yield f"# HELP {name} Bytes of IP packets that a rule's clients exchanged\n"
-    yield f"# TYPE {name} counter\n"
+    yield _counter(name, "Bytes of IP packets that a rule's clients exchanged", is_open=is_open)
     for ip, count in counted.items():
         yield f'{name}{{rule="{ip}",direction="upload"}} {count.up_bytes}\n'
         yield f'{name}{{rule="{ip}",direction="download"}} {count.down_bytes}\n'
     name = "egressd_rule_packets_total"
-    yield f"# HELP {name} Packets that a rule's clients exchanged\n"
-    yield f"# TYPE {name} counter\n"
+    yield _counter(name, "Packets that a rule's clients exchanged", is_open=is_open)
     for ip, count in counted.items():
         yield f'{name}{{rule="{ip}",direction="upload"}} {count.up_packets}\n'
         yield f'{name}{{rule="{ip}",direction="download"}} {count.down_packets}\n'
@@ -135,12 +170,15 @@ class SeenParts(Collector):
     The library writes these: names are operators' text, and it escapes them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, engine: str) -> None:
+        self._engine = engine
         self._families: tuple[Metric, ...] = ()
 
     def show(self, seen: Overview, *, is_netd_there: bool) -> None:
         """Take the parts of `seen` in place of those before."""
-        self._families = (*_seen_families(seen, is_netd_there=is_netd_there),)
+        build = GaugeMetricFamily("egressd_build_info", "Always 1", labels=("version", "engine"))
+        build.add_metric((seen.version, self._engine), 1)
+        self._families = (build, *_seen_families(seen, is_netd_there=is_netd_there))
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of the overview that was shown last."""
@@ -148,9 +186,6 @@ class SeenParts(Collector):
 
 
 def _seen_families(seen: Overview, *, is_netd_there: bool) -> Iterator[Metric]:
-    build = GaugeMetricFamily("egressd_build_info", "Always 1", labels=("version",))
-    build.add_metric((seen.version,), 1)
-    yield build
     yield GaugeMetricFamily("egressd_netd_up", "Whether netd answers", value=int(is_netd_there))
     yield _by_name("egressd_line_up", "Whether a VPN line is online", "line", _lines_up(seen))
     served = [flow for flow in seen.flows if flow.clients]
@@ -215,6 +250,29 @@ class Counted(Collector):
         for value, count in self._counts.items():
             family.add_metric((value,), count)
         yield family
+
+
+class ChangeMetrics(Collector):
+    """The changes of the configuration that were accepted, and how long they took."""
+
+    def __init__(self) -> None:
+        self._seconds = Histogram(
+            "egressd_change_duration_seconds",
+            "Time from a change's request until it was stored and in force",
+            buckets=CHANGE_S,
+            registry=None,
+        )
+        self._number = 0
+
+    def observe(self, seconds: float) -> None:
+        """Count a change that took so long."""
+        self._number += 1
+        self._seconds.observe(seconds)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield both metrics as they are now."""
+        yield CounterMetricFamily("egressd_changes", "Accepted changes", value=self._number)
+        yield from self._seconds.collect()
 
 
 class HeldConnections(Collector):

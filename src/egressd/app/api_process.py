@@ -27,7 +27,7 @@ from egressd.api import server
 from egressd.api.app import create_app
 from egressd.api.bounds import CallBounds
 from egressd.api.gate import Access
-from egressd.api.metrics import Counted, of_connections
+from egressd.api.metrics import ChangeMetrics, Counted, of_connections
 from egressd.app import (
     accounts,
     config,
@@ -60,6 +60,7 @@ from egressd.model.errors import EgressdError, Failed
 from egressd.model.times import utc_text
 from egressd.netd.ipc.client import NetdClient
 from egressd.netd.system import privileges
+from egressd.planner.outbounds import engine
 from egressd.service.exits import ExitPolicy
 from egressd.store.api_token import ApiToken
 from egressd.store.connection import BadDatabase
@@ -138,7 +139,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         await cases.ledger.resync()
 
     news = News(hub, lambda: cases)
-    bounds, backups = CallBounds(), BackupWatch(settings.data.dir)
+    bounds, backups, changes = CallBounds(), BackupWatch(settings.data.dir), ChangeMetrics()
     netd = NetdClient(
         settings.netd_socket,
         on_connect=resync,
@@ -185,6 +186,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         history=HistoryStore(settings.api_data),
         exit_policy=ExitPolicy(url=settings.exits.url, interval_s=settings.exits.check_interval_s),
         exit_record=ExitFile(settings.api_data),
+        change_took=changes.observe,
         site=member,
     )
     token = ApiToken(settings.api_data)
@@ -203,8 +205,12 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         ),
         events=hub.stream,
         other=console.app,
+        engine=engine.version_text(),
         measured=(
             *of_connections(bounds),
+            changes,
+            Counted("egressd_heals", "Repairs of the kernel's state", "what", news.healed),
+            Counted("egressd_engine_restarts", "Parts of the engine that ended", "what", news.lost),
             Counted(
                 "egressd_login_failures",
                 "Passwords and setup codes that were wrong, or not looked at",

@@ -21,14 +21,29 @@ class News:
     def __init__(self, hub: EventHub, cases: Callable[[], UseCases]) -> None:
         self._hub = hub
         self._cases = cases
+        self.healed = {"nftables": 0, "limits": 0}
+        """Part of the kernel's state -> how often netd has put it back after another program
+        changed it, since this process started."""
+        self.lost = {"workers": 0, "instances": 0}
+        """Engine workers that ended by themselves, and the instances that were lost with them."""
 
     def on_event(self, event: Event) -> None:
-        """Log and publish an event of netd, with names in place of nodes' and groups' numbers."""
+        """Log, count and publish an event of netd, with names in place of nodes' and groups'
+        numbers.
+        """
+        self._count(event)
         told = named(event, self._cases().ledger.state)
         if told != event:  # else netd's own log has it
             beside = _for_programs(told)
             log.info(told.text, topic=told.topic, subject=told.subject, key=event.subject, **beside)
         self._hub.publish(told)
+
+    def _count(self, event: Event) -> None:
+        if event.topic == "healed" and event.subject in self.healed:
+            self.healed[event.subject] += 1
+        elif event.topic == "engine" and event.code == "lost":
+            self.lost["workers"] += 1
+            self.lost["instances"] += event.values.get("instances", 0)
 
     def on_status(self, seen: Status) -> None:
         """Judge a changed status of the device."""

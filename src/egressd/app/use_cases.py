@@ -76,9 +76,12 @@ class UseCases:
         history: HistoryPort,
         exit_policy: ExitPolicy,
         exit_record: ExitRecord,
+        change_took: Callable[[float], None],
         site: SitePort | None = None,
     ) -> None:
-        """`site`: this device as a member of a site; None for a device of its own."""
+        """`change_took` is called with the seconds of each accepted change. `site`: this device as
+        a member of a site; None for a device of its own.
+        """
 
         def is_leased() -> bool:
             return site is not None and site.is_leased
@@ -103,6 +106,7 @@ class UseCases:
                 before, after, edits, allowed(), is_leased=is_leased()
             ),
             site=site,
+            took=change_took,
         )
         self.judge = judge = Judge(lambda: ledger.state, allowed, notify, clock)
         system = System(

@@ -9,6 +9,7 @@ send the whole plan before anything else.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Generic, Literal, TypeVar
@@ -71,12 +72,15 @@ class Ledger:
         compile_plan: CompilePlan,
         plan_change: PlanChange,
         site: SitePort | None = None,
+        took: Callable[[float], None] = lambda _: None,
     ) -> None:
+        """`took` is called with the seconds that each accepted change took, its turn included."""
         self._store = store
         self._netd = netd
         self._compile_plan = compile_plan
         self._plan_change = plan_change
         self._site = site
+        self._took = took
         self._lock = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()
         self._state: DesiredState | None = None
@@ -209,6 +213,7 @@ class Ledger:
     async def _change(
         self, build: Callable[[DesiredState], Proposal[T]], is_large: bool, is_restore: bool
     ) -> Outcome[T]:
+        begun = time.perf_counter()
         async with self._lock:
             before = self.revision
             self._is_restoring = is_restore
@@ -217,11 +222,13 @@ class Ledger:
             finally:
                 self._is_restoring = False
             revision = self.revision
-        if self._site is None:
-            return outcome
-        # Without the lock: another member may wait for this one to follow its change.
-        notes = await self._site.everywhere(revision, is_new=revision != before)
-        return Outcome(outcome.value, (*outcome.notes, *notes))
+        if self._site is not None:
+            # Without the lock: another member may wait for this one to follow its change.
+            notes = await self._site.everywhere(revision, is_new=revision != before)
+            outcome = Outcome(outcome.value, (*outcome.notes, *notes))
+        if revision != before:
+            self._took(time.perf_counter() - begun)
+        return outcome
 
     async def _made(
         self, build: Callable[[DesiredState], Proposal[T]], is_large: bool

@@ -130,6 +130,8 @@ class Overview(Coding, frozen=True, kw_only=True):
     """The most entries that it may have; 0 if unknown."""
     workers: int
     """Engine workers that run."""
+    instances: int
+    """Instances of the engine: one for each node, group, and proxy service that is in use."""
     memory: int
     lease_ms: int | None
     """Milliseconds for which clients are still let through, 0 once they are blocked, on a member of
@@ -209,6 +211,7 @@ class Overviews:
             tracked=seen.tracked,
             tracked_max=seen.tracked_max,
             workers=seen.workers,
+            instances=len(seen.instances),
             memory=system.memory,
             lease_ms=seen.lease_ms,
             counts=Counts(

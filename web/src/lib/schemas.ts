@@ -376,6 +376,7 @@ export interface components {
             connections: number;
             counts: components["schemas"]["Counts"];
             flows: components["schemas"]["TargetFlow"][];
+            instances: number;
             interfaces: components["schemas"]["InterfaceStatus"][];
             is_open: boolean;
             lease_ms: number | null;

@@ -53,6 +53,7 @@ router: Final = Router("Operations", OPS_PREFIX)
         "tracked": 1409,
         "tracked_max": 262_144,
         "workers": 2,
+        "instances": 41,
         "memory": 134_217_728,
         "lease_ms": 3400,
         "counts": {

@@ -17,7 +17,7 @@ from egressd.api.dependencies import ServicesDep
 from egressd.api.endpoints import OPS_PREFIX
 from egressd.api.events import Broadcast, EventListener, Pulse, Snapshots
 from egressd.api.gate import caller_of
-from egressd.api.metrics import CONTENT_TYPE, DeviceMetrics
+from egressd.api.metrics import DeviceMetrics
 from egressd.api.protocol import vouch_for
 from egressd.api.routers import Router
 from egressd.api.wire.answers import reply
@@ -108,8 +108,10 @@ async def counters(services: ServicesDep) -> Response:
 
 
 @router.get_text("/metrics", "Metrics for Prometheus", "text/plain")
-async def prometheus(monitoring: MonitoringDep) -> Response:
-    return Response(await monitoring.metrics.scrape(), headers={"content-type": CONTENT_TYPE})
+async def prometheus(request: Request, monitoring: MonitoringDep) -> Response:
+    """In the text form of Prometheus, or of OpenMetrics where the header Accept asks for it."""
+    scraped = await monitoring.metrics.scrape(request.headers.get("accept", ""))
+    return Response(scraped.text, headers={"content-type": scraped.content_type})
 
 
 @router.get_text("/events", "What happens, as it happens", "text/event-stream")

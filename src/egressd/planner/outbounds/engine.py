@@ -25,6 +25,11 @@ def version() -> tuple[int, ...]:
     return tuple(int(number) for number in metadata.version(PACKAGE).split(".")[:3])
 
 
+def version_text() -> str:
+    """Return the installed engine's version as text, such as "1.14.2"."""
+    return ".".join(map(str, version()))
+
+
 @cache
 def affected_protocols() -> frozenset[str]:
     """Return the node protocols that the installed engine has a fault with."""
