@@ -727,6 +727,11 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         {"reason": "reason"},
         "the replica of the site's configuration on this box is out of date: reason",
     ),
+    "site-untold": (
+        {"site": "site", "reason": "reason"},
+        "the site site does not know yet that this box has left it, and counts it as a silent "
+        "member: reason",
+    ),
     "site-without-lease": (
         {"reason": "reason"},
         "this box has no lease in its site, so that no client gets out and no change can be made:"

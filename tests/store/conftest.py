@@ -15,9 +15,11 @@ import pytest
 
 from egressd.model.desired import DesiredState
 from egressd.store.database import Database
+from tests.store.boxes import Rig
 from tests.store.rig import SERVER, CrashServer, EditsOf, OpenDatabase, Site
 from tests.support import postgres
 from tests.support.needs import Need
+from tests.support.netns import Namespace
 
 _SITES = itertools.count()
 
@@ -98,3 +100,24 @@ def site(need: Need, request: pytest.FixtureRequest) -> Site:
     made = Site(server, f"site{next(_SITES)}")
     made.make()
     return made
+
+
+@pytest.fixture(scope="module")
+def made_rig(namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    with (
+        Namespace() as namespace,
+        postgres.server(namespace.path, "listen_addresses=127.0.0.1") as server,
+    ):
+        made = Rig(server, tmp_path_factory.mktemp("rig"), namespace)
+        made.init()
+        yield made
+
+
+@pytest.fixture
+def rig(need: Need, request: pytest.FixtureRequest) -> Iterator[Rig]:
+    """A site of one box; others that joined are removed after the test."""
+    need("the package postgresql", bool(postgres.PROGRAMS))
+    need("a machine id", Path("/etc/machine-id").exists())
+    made: Rig = request.getfixturevalue("made_rig")
+    yield made
+    made.query("DELETE FROM member WHERE name <> 'a'")

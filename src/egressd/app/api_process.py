@@ -47,6 +47,7 @@ from egressd.app import (
 from egressd.app.backup_watch import BackupWatch
 from egressd.app.console import ConsoleComponent
 from egressd.app.events import EventHub
+from egressd.app.leaving import Leaving
 from egressd.app.news import News
 from egressd.app.private_mounts import make_reachable, program_directories
 from egressd.app.resolvers import DeviceResolvers
@@ -138,7 +139,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     async def resync() -> None:
         await cases.ledger.resync()
 
-    news = News(hub, lambda: cases)
+    news, leaving = News(hub, lambda: cases), Leaving(settings.api_data)
     bounds, backups, changes = CallBounds(), BackupWatch(settings.data.dir), ChangeMetrics()
     netd = NetdClient(
         settings.netd_socket,
@@ -177,7 +178,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
             *bounds.problems(),
             *console.problems(),
             *store.problems(),
-            *(member.problems() if member is not None else ()),
+            *(leaving.problems() if member is None else member.problems()),
             *update_record.problems(settings.data.dir),
             *backups.problems(),
         ),
@@ -238,6 +239,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
             "backup watch ended": backups.follow(news.notify),
             "exit checks ended": _repeated(cases.services.exits.follow, "exit checks"),
             "site membership ended": None if member is None else member.run(cases.ledger),
+            "leaving the site ended": leaving.follow() if leaving.is_due and not member else None,
         },
         end,
     )

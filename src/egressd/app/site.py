@@ -72,11 +72,13 @@ def member_of(
     """
     if not settings.cluster.database:
         return None
+    from egressd.app import leaving
     from egressd.service.site_member import SiteMember
     from egressd.store.postgres.site_link import SiteLink
     from egressd.store.postgres.site_store import GATE_MARK, DurableMark, SiteStore
 
     assert isinstance(store, SiteStore)
+    leaving.withdraw(settings.api_data)
     mark = DurableMark(settings.api_data / GATE_MARK)
     mark.open()
     link = SiteLink(settings.cluster.database, version=__version__)

@@ -266,6 +266,49 @@ def join(*, write: bool, yes: bool, path: Path | None) -> None:
 
 
 @cluster.command()
+@click.option("--write", is_flag=True, help="Remove the section from the configuration file, too.")
+@click.option("--yes", is_flag=True, help="Leave without asking.")
+@config_option
+def leave(*, write: bool, yes: bool, path: Path | None) -> None:
+    """Make this box a box of its own again, with the site's configuration as it is now.
+
+    Its clients are served all the time. It leaves with the restart of its service, which then tells
+    the site, so that other members do not wait for this one any more, and removes the keys by which
+    it was a member. Until that restart the box is a member.
+    """
+    from egressd.app import config, leaving, site
+    from egressd.app.cluster_section import write_section
+
+    settings = config.load(path)
+    site.require_site(settings)
+    _require_root("leave a site")
+    name = settings.cluster.site
+
+    def permit(reason: str) -> None:
+        if reason:
+            click.echo(
+                f"{reason}\nThis box has a replica, which may lack the newest changes, and the site"
+                " counts it as a member until it can be informed.",
+                err=True,
+            )
+        click.echo(f"changes of the site {name} will not reach this box any more", err=True)
+        if not yes:
+            confirm("Leave the site?", err=True)
+
+    leaving.note(settings, permit)
+    file = path or config.DEFAULT_PATH
+    if write:
+        try:
+            write_section(file, None)
+        except BaseException:
+            leaving.withdraw(settings.api_data)
+            raise
+    else:
+        click.echo(f"remove the section [cluster] from {file}", err=True)
+    click.echo("then restart the service: sudo systemctl restart egressd-api", err=True)
+
+
+@cluster.command()
 @json_option
 @config_option
 def status(*, as_json: bool, path: Path | None) -> None:

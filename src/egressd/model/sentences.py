@@ -542,6 +542,10 @@ SENTENCES: Final[Mapping[str, str]] = {
     "site-replica-behind": (
         "the replica of the site's configuration on this box is out of date: {reason}"
     ),
+    "site-untold": (
+        "the site {site} does not know yet that this box has left it, and counts it as a silent "
+        "member: {reason}"
+    ),
     "site-without-lease": (
         "this box has no lease in its site, so that no client gets out and no change can be made: "
         "{reason}"

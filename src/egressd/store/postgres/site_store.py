@@ -46,6 +46,10 @@ class DurableMark:
             with reported(f"write {self._path}"):
                 replace_durably(self._path, _CLEAR)
 
+    def exists(self) -> bool:
+        """True if the file is there: `open` was called once."""
+        return self._path.exists()
+
     def is_set(self) -> bool:
         """True if it is set. Raises Failed."""
         with reported(f"read {self._path}"):
@@ -62,6 +66,11 @@ class DurableMark:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+
+
+def replica_mark(folder: Path) -> DurableMark:
+    """Return the mark in the api's data directory that the replica lacks an acknowledged change."""
+    return DurableMark(folder / "replica-behind")
 
 
 class AdoptionMark:
@@ -93,7 +102,7 @@ class SiteStore:
     def __init__(self, site: SiteDatabase, replica: Database) -> None:
         self._site = site
         self._replica = replica
-        self._mark = DurableMark(replica.path.with_name("replica-behind"))
+        self._mark = replica_mark(replica.path.parent)
         self._adoption = AdoptionMark(replica.path.parent)
         self._has_started = False
         self._has_state = False
