@@ -39,7 +39,7 @@ class Host:
         return self._prober.ready()
 
     def run(
-        self, *argv: str, stdin: str | None = None, check: bool = True, timeout: float = 30.0
+        self, *argv: str, stdin: str | None = None, check: bool = True, timeout: float = 100.0
     ) -> subprocess.CompletedProcess[str]:
         """Run a command here and wait. Raises Failed with its error output if `check`."""
         done = subprocess.run(
