@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from egressd.cli import cli
 from egressd.model.messages import Delay, InterfaceStatus, Status
+from egressd.model.site import MemberSeen, MemberState, SiteReading
 from egressd.model.wording import as_sentence
 from egressd_lab.authority import Authority
 from tests.cli.shell import listed
@@ -297,6 +298,20 @@ def test_status_and_explain_print_reasons(shell: Shell) -> None:
     blocked = shell.run("explain", "10.0.0.2", "example.com", "--probe", "--json")
     assert blocked.exit_code == 1
     assert json.loads(blocked.stdout)["reason"] == "its target is REJECT"
+
+
+def test_the_status_of_a_member_has_all_members(shell: Shell) -> None:
+    seen = (
+        MemberSeen(id=1, name="gw1", version="1", n=7, applied=12),
+        MemberSeen(id=2, name="gw2"),
+    )
+    reading = SiteReading(me=1, head=12, members=seen)
+    shell.device.members = [MemberState.of(each, reading, is_beating=True) for each in seen]
+    lines = shell.say("status").splitlines()
+    assert lines[-2:] == [
+        "gw1\t1\t12\t0\tyes\tno\tyes",
+        "gw2\t\t\t\tyes\tno\tyes",
+    ]
 
 
 def test_the_device_is_stopped_opened_and_started(shell: Shell) -> None:

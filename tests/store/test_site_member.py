@@ -160,6 +160,8 @@ async def test_two_writers_at_once_lose_nothing(site: Site, tmp_path: Path) -> N
 
 async def test_a_dead_member_costs_one_change_and_is_named(site: Site, tmp_path: Path) -> None:
     async with pair(site, tmp_path) as (a, b):
+        await until(lambda: all(each.is_beating and each.lag == 0 for each in a.site.states()))
+        assert [each.is_this for each in a.site.states()] == [True, False]
         await b.die()
         began = clock()
         notes = await a.put(1)
@@ -170,6 +172,10 @@ async def test_a_dead_member_costs_one_change_and_is_named(site: Site, tmp_path:
         began = clock()
         assert await a.put(2)
         assert clock() - began < MARGIN_S
+        await until(lambda: a.site.states()[1].lag == 2)
+        mine, other = a.site.states()
+        assert (mine.name, mine.is_beating, mine.is_shut_out, mine.lag) == ("a", True, False, 0)
+        assert (other.name, other.is_beating, other.is_shut_out) == ("b", False, True)
         b.running = asyncio.create_task(b.site.run(b.ledger))
         await until(lambda: b.is_open)
         assert set(b.ledger.state.rules) == {1, 2}
@@ -264,6 +270,7 @@ async def test_a_target_that_is_blocked_at_another_member_is_named(
 
         notes = (await a.ledger.change(build)).notes
         assert notes == ("on the member b of the site n cannot be in force",)
+        await until(lambda: a.site.states()[1].blocked == ("n",))
         assert not b.netd.was_strict
         assert b.netd.plan == a.netd.plan
 

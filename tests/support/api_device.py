@@ -39,6 +39,7 @@ from egressd.model.history import (
     exchanged_in,
 )
 from egressd.model.messages import Event
+from egressd.model.site import MemberState
 from egressd.service.exits import ExitPolicy, Exits
 from egressd.service.history import History
 from egressd.service.journal import Journal
@@ -122,6 +123,7 @@ class Device:
         )
         self.now = 1_763_679_520.0
         self.history = self._new_history()
+        self.members: list[MemberState] = []
         self.exits = Exits(
             bench.ledger,
             bench.netd,
@@ -148,6 +150,7 @@ class Device:
                 machine_check=MachineCheck(bench.netd, self._own_findings),
                 history=self.history,
                 exits=self.exits,
+                members=lambda: self.members,
             ),
             access=Access(
                 token=self._read_token,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from egressd.model.site import MemberState
 from egressd.service.backups import Backups
 from egressd.service.exits import Exits
 from egressd.service.history import History
@@ -40,3 +42,5 @@ class Services:
     machine_check: MachineCheck
     history: History
     exits: Exits
+    members: Callable[[], Sequence[MemberState]]
+    """Returns the members of the site; none on a box of its own."""

@@ -189,6 +189,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         exit_record=ExitFile(settings.api_data),
         change_took=changes.observe,
         site=member,
+        members=tuple if member is None else member.states,
     )
     token = ApiToken(settings.api_data)
     console = ConsoleComponent(

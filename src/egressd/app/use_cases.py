@@ -19,6 +19,7 @@ from egressd.model.findings import MachineFinding
 from egressd.model.instances import NodePath
 from egressd.model.messages import Event
 from egressd.model.nouns import Node
+from egressd.model.site import MemberState
 from egressd.model.wording import Sentence
 from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
@@ -78,9 +79,10 @@ class UseCases:
         exit_record: ExitRecord,
         change_took: Callable[[float], None],
         site: SitePort | None = None,
+        members: Callable[[], Sequence[MemberState]] = tuple,
     ) -> None:
         """`change_took` is called with the seconds of each accepted change. `site`: this device as
-        a member of a site; None for a device of its own.
+        a member of a site, whose `members` are known; None for a device of its own.
         """
 
         def is_leased() -> bool:
@@ -157,6 +159,7 @@ class UseCases:
             journal=Journal(changes, publish),
             machine_check=MachineCheck(netd, own_findings),
             history=recorder,
+            members=members,
             exits=Exits(
                 ledger,
                 netd,

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
+import msgspec
 
 from egressd.cli import config_option
 from egressd.cli.confirmation import confirm
-from egressd.cli.output import json_option, show_rows
+from egressd.cli.members import show_members
+from egressd.cli.output import json_option
 from egressd.model.errors import Failed, Invalid
 from egressd.store.files import prepare_directory, replace_durably
 
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
 OWNER_FILE: Final = "owner"
 """The file in the authority's folder that has the owner's connection string."""
 
-_COLUMNS: Final = ("name", "version", "revision", "lag", "is_beating", "is_shut_out", "needs_lease")
-"""The columns of the list of members."""
 _TOKEN_MAX: Final = 1 << 16
 """Characters of a token at most, far more than one has."""
 
@@ -323,10 +323,8 @@ def status(*, as_json: bool, path: Path | None) -> None:
     settings = config.load(path)
     site.require_site(settings)
     _require_root("ask the site's database")
-    rows = site_status.members_of(settings)
-    if not as_json:
-        rows = [{key: "" if row[key] is None else row[key] for key in row} for row in rows]
-    show_rows(rows, _COLUMNS, as_json)
+    rows = [msgspec.to_builtins(state) for state in site_status.members_of(settings)]
+    show_members(rows, as_json=as_json)
 
 
 @cluster.command()

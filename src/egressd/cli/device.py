@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from egressd.cli.members import show_members
 from egressd.cli.output import done, json_option, show_fields, show_json, show_rows
 from egressd.cli.remote import Remote, over_api
 
@@ -15,7 +16,9 @@ from egressd.cli.remote import Remote, over_api
 @json_option
 @over_api
 def status(remote: Remote, as_json: bool) -> None:
-    """Print the device's status, the egresses of its clients, and the clients that are blocked."""
+    """Print the device's status, the egresses of its clients, and the clients that are blocked;
+    and the members of its site, if it belongs to one.
+    """
     seen = remote.get("/ops/overview")
     if as_json:
         show_json(seen)
@@ -39,6 +42,9 @@ def status(remote: Remote, as_json: bool) -> None:
     )
     click.echo()
     show_rows(seen["flows"], ("target", "clients", "egresses", "problem"), as_json=False)
+    if members := remote.get("/ops/members")["data"]:
+        click.echo()
+        show_members(members, as_json=False)
     for problem in seen["problems"]:
         click.echo(f"problem: {problem}", err=True)
 

@@ -49,6 +49,44 @@ class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
     """Names of targets that cannot be in force there."""
 
 
+class MemberState(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of the site, for an operator."""
+
+    name: str
+    is_this: bool
+    """True for the box that is asked."""
+    version: str
+    """Its version of egressd; empty before its first start."""
+    revision: int | None
+    """The revision in force there; null if none of the site's history is known to be."""
+    lag: int | None
+    """The number of the site's changes that it lacks; null as `revision` is."""
+    is_beating: bool
+    """True if it has shown that it lives within the seconds that a lease lasts."""
+    is_shut_out: bool
+    """True if it lets no client through until it is in step with the site again."""
+    needs_lease: bool
+    """True if its kernel lets clients through by a lease only."""
+    blocked: tuple[str, ...]
+    """Names of targets that cannot be in force there, and block their clients there."""
+
+    @classmethod
+    def of(cls, seen: MemberSeen, reading: SiteReading, *, is_beating: bool) -> MemberState:
+        """Return the state of a member of a reading."""
+        is_known = seen.applied >= 0
+        return cls(
+            name=seen.name,
+            is_this=seen.id == reading.me,
+            version=seen.version,
+            revision=seen.applied if is_known else None,
+            lag=reading.head - seen.applied if is_known else None,
+            is_beating=is_beating,
+            is_shut_out=seen.is_fenced,
+            needs_lease=not seen.is_ungated,
+            blocked=seen.blocked,
+        )
+
+
 class SiteReading(msgspec.Struct, frozen=True, kw_only=True):
     """All members of the site, this one included, and the revision of its state."""
 

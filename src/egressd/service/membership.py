@@ -140,6 +140,11 @@ class Membership:
             if other.seen.n is not None and not other.seen.is_fenced and self._is_over(other, now)
         ]
 
+    def is_silent(self, member: int, now: float) -> bool:
+        """True if no new beat of another member was seen for as long as a lease lasts."""
+        other = self._others.get(member)
+        return other is None or other.seen.n is None or self._is_over(other, now)
+
     def silent_without_gate(self, now: float) -> list[MemberSeen]:
         """Return the members that do not beat and whose kernels let clients through all the
         same.

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import structlog
 
 from egressd.model.errors import EgressdError, Failed, Unconfirmed
-from egressd.model.site import MemberSeen, SiteReading, StatePoint
+from egressd.model.site import MemberSeen, MemberState, SiteReading, StatePoint
 from egressd.model.wording import Sentence, say
 from egressd.service.membership import BEAT_S, MARGIN_S, TTL_S, Membership
 from egressd.service.ports import GateMark, MemberLink
@@ -217,6 +217,20 @@ class SiteMember:
     def members(self) -> tuple[MemberSeen, ...]:
         """All members that are not removed, this one included, at the last reading."""
         return tuple(seen for seen in self._members if not seen.is_revoked)
+
+    def states(self) -> list[MemberState]:
+        """Return the states of `members`. Without the database they are those of the last reading,
+        and none beats.
+        """
+        reading = SiteReading(me=self._me, head=self._head, members=self._members)
+        now, is_away = self._clock(), bool(self._fault)
+
+        def is_beating(seen: MemberSeen) -> bool:
+            if is_away or seen.id == self._me:
+                return not is_away
+            return not self._membership.is_silent(seen.id, now)
+
+        return [MemberState.of(seen, reading, is_beating=is_beating(seen)) for seen in self.members]
 
     @property
     def me(self) -> int:

@@ -285,6 +285,20 @@ export interface components {
             is_enabled: boolean;
             items: components["schemas"]["LineKey"][];
         };
+        MemberList: {
+            data: components["schemas"]["MemberState"][];
+        };
+        MemberState: {
+            blocked: string[];
+            is_beating: boolean;
+            is_shut_out: boolean;
+            is_this: boolean;
+            lag: number | null;
+            name: string;
+            needs_lease: boolean;
+            revision: number | null;
+            version: string;
+        };
         NodeBatchUpdate: {
             dialer_proxy?: string | null;
             group?: string | null;
@@ -822,6 +836,8 @@ export type LinesImported = components['schemas']['LinesImported'];
 export type LineState = components['schemas']['LineState'];
 export type LineStates = components['schemas']['LineStates'];
 export type LineStatusBatch = components['schemas']['LineStatusBatch'];
+export type MemberList = components['schemas']['MemberList'];
+export type MemberState = components['schemas']['MemberState'];
 export type NodeBatchUpdate = components['schemas']['NodeBatchUpdate'];
 export type NodeCreate = components['schemas']['NodeCreate'];
 export type NodeDelay = components['schemas']['NodeDelay'];
