@@ -41,6 +41,18 @@ def problems(lab: Lab) -> str:
     return " ".join(lab.api.ask("GET", "/ops/overview").body["problems"])
 
 
+def make_site(lab: Lab, database: postgres.Server) -> str:
+    """Make a site of a device with a rule, which is stopped then; return how its owner connects."""
+    lab.start_egressd()
+    send(lab, 1, "DIRECT")
+    lab.device.stop()
+    with lab.device.config.open("a") as config:
+        config.write(f'[cluster]\ndatabase = "{database.conninfo()}"\nsite = "home"\n')
+    owner = database.conninfo(postgres.OWNER)
+    assert "a member of the site home" in lab.device.run("cluster", "init", "--owner", owner)
+    return owner
+
+
 def stored(database: postgres.Server) -> set[str]:
     return {address for (address,) in database.query("SELECT ip FROM rules")}
 
@@ -49,13 +61,7 @@ def test_a_box_becomes_a_member_of_a_site_and_outlives_its_database(
     database: postgres.Server, tmp_path: Path
 ) -> None:
     with Lab() as lab:
-        lab.start_egressd()
-        send(lab, 1, "DIRECT")
-        lab.device.stop()
-        with lab.device.config.open("a") as config:
-            config.write(f'[cluster]\ndatabase = "{database.conninfo()}"\nsite = "home"\n')
-        owner = database.conninfo(postgres.OWNER)
-        assert "a member of the site home" in lab.device.run("cluster", "init", "--owner", owner)
+        make_site(lab, database)
         lab.device.start()
         send(lab, 2, "DIRECT")
         assert stored(database) == {f"{lab.client(n).address}/32" for n in (1, 2)}
@@ -90,13 +96,7 @@ def test_a_box_becomes_a_member_of_a_site_and_outlives_its_database(
 def test_a_member_that_leaves_serves_its_clients_all_the_time(database: postgres.Server) -> None:
     """In a kernel with a lease: the site has another member, which is silent."""
     with Lab() as lab:
-        lab.start_egressd()
-        send(lab, 1, "DIRECT")
-        lab.device.stop()
-        with lab.device.config.open("a") as config:
-            config.write(f'[cluster]\ndatabase = "{database.conninfo()}"\nsite = "home"\n')
-        owner = database.conninfo(postgres.OWNER)
-        lab.device.run("cluster", "init", "--owner", owner)
+        owner = make_site(lab, database)
         ((key_id,),) = database.query("SELECT key_id FROM site")
         add_member(owner, site="home", key_id=key_id, member="other", role="other")
         lab.device.start()
