@@ -168,6 +168,19 @@ async def test_metrics_of_each_line_target_and_interface(fresh_device: Device) -
     assert seen["process_start_time_seconds"] > 0
 
 
+async def test_delays_are_those_of_nodes_that_answer(fresh_device: Device) -> None:
+    for name in ("a", "b"):
+        body = {"name": name, "protocol": "socks5", "config_json": PLACE, "group": "g"}
+        await fresh_device.answer("POST", "/nodes", body)
+    first, _ = fresh_device.bench.nodes.list()
+    measured = {f"node:{first.id}": 250, "node:99": 7}
+    fresh_device.bench.netd.shown = Status(state="running", revision=0, delays=measured)
+    seen = await metrics(fresh_device)
+    delays = {name: value for name, value in seen.items() if "node_delay" in name}
+    assert delays == {f"egressd_node_delay_seconds{{node={first.name}}}": 0.25}
+
+
+PLACE = '{"server": "198.51.100.1", "port": 1080}'
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
 

@@ -79,8 +79,8 @@ class Prometheus:
 def lab(namespaces: None) -> Iterator[Lab]:
     with Lab(LabSpec(nodes=("socks5",))) as lab:
         lab.start_egressd()
-        lab.api.post("/nodes", lab.nodes["socks5"].draft())
-        send(lab, 1, "socks5")
+        lab.api.post("/nodes", lab.nodes["socks5"].draft() | {"group": "hk"})
+        send(lab, 1, "Group_hk")
         lab.api.post("/vpn-lines", LINE | {"name": "l2tp_office"})
         lab.device.run("backup", "--every", "24h", "--to", str(lab.folder))
         yield lab

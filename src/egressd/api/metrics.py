@@ -25,6 +25,7 @@ from egressd.service.overview import Overview
 
 CHANGE_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Bounds of the buckets of a change's duration, in seconds."""
+_DELAY: Final = "Time that the last check of a group's node took"
 _OPEN_METRICS: Final = "application/openmetrics-text"
 _END: Final = b"# EOF\n"
 """The last line of the OpenMetrics form."""
@@ -100,8 +101,9 @@ class DeviceMetrics:
         encode, content_type = choose_encoder(accept)
         is_open = content_type.startswith(_OPEN_METRICS)
         of_rules = await self._of_rules(is_open=is_open)
+        delays = await self._node_delays()
         seen = await self._services.overviews.now()
-        self._seen.show(seen, is_netd_there=of_rules is not None)
+        self._seen.show(seen, delays, is_netd_there=of_rules is not None)
         self._revision.set(seen.revision)
         for kind in ("rules", "nodes", "lines", "proxy_services"):
             self._configured.labels(kind).set(getattr(seen.counts, kind))
@@ -118,6 +120,12 @@ class DeviceMetrics:
         refused = "".join(_refused_samples(seen.refused, is_open=is_open)).encode()
         text = encode(self._registry).removesuffix(_END) + refused + (of_rules or b"")
         return Scraped(content_type, text + _END if is_open else text)
+
+    async def _node_delays(self) -> Mapping[str, float]:
+        try:
+            return await self._services.system.node_delays()
+        except EgressdError:
+            return {}
 
     async def _of_rules(self, *, is_open: bool) -> bytes | None:
         """The samples of rules; None without netd, as of a target that is down."""
@@ -174,11 +182,14 @@ class SeenParts(Collector):
         self._engine = engine
         self._families: tuple[Metric, ...] = ()
 
-    def show(self, seen: Overview, *, is_netd_there: bool) -> None:
-        """Take the parts of `seen` in place of those before."""
+    def show(self, seen: Overview, delays: Mapping[str, float], *, is_netd_there: bool) -> None:
+        """Take the parts of `seen`, and the `delays` of nodes in seconds, in place of those
+        before.
+        """
         build = GaugeMetricFamily("egressd_build_info", "Always 1", labels=("version", "engine"))
         build.add_metric((seen.version, self._engine), 1)
-        self._families = (build, *_seen_families(seen, is_netd_there=is_netd_there))
+        checked = _by_name("egressd_node_delay_seconds", _DELAY, "node", delays)
+        self._families = (build, checked, *_seen_families(seen, is_netd_there=is_netd_there))
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of the overview that was shown last."""
@@ -222,7 +233,7 @@ def _seen_families(seen: Overview, *, is_netd_there: bool) -> Iterator[Metric]:
         )
 
 
-def _by_name(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
+def _by_name(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
     family = GaugeMetricFamily(name, text, labels=(label,))
     for value, number in values.items():
         family.add_metric((value,), number)

@@ -274,6 +274,9 @@ class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
     failing: dict[str, Sentence] = {}
     """Key of a node's instance -> why the node failed at its last check. Nodes that serve groups
     are checked all the time, others once connections through them fail."""
+    delays: dict[str, int] = {}
+    """Key of the instance of a group's node -> milliseconds that its last check took; none of a
+    node that failed."""
     egress_problems: dict[str, Sentence] = {}
     """WAN, interface of the plan or ``DIRECT`` -> why no traffic leaves by it; empty while traffic
     may leave. VPN lines are in `lines`."""

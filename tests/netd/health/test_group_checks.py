@@ -253,3 +253,5 @@ def test_a_dead_node_outside_its_group_is_not_reported(tmp_path: Path) -> None:
     assert groups.dead(plan_of()) == ["node:1", "node:2"]
     assert groups.dead(plan_of(KEYS[1:])) == ["node:2"]
     assert groups.dead(Plan(instances=plan_of().instances)) == []
+    assert groups.measured(plan_of()) == {"node:3": 9}
+    assert groups.measured(Plan(instances=plan_of().instances)) == {}

@@ -70,6 +70,13 @@ class Groups:
         clients = [address for address, mark in hosts if mark == group.mark]
         return choose(group, self.delays, before, clients)
 
+    def measured(self, plan: Plan) -> dict[str, int]:
+        """Return the delays of the nodes of the plan's groups that answered at their last check, in
+        milliseconds.
+        """
+        delays = ((key, self.delays.get(key, DEAD)) for key in sorted(members(plan)))
+        return {key: delay for key, delay in delays if delay != DEAD}
+
     def dead(self, plan: Plan) -> list[str]:
         """Return the nodes of the plan's groups that are known to be dead. A node that has left all
         groups is not measured any more, so its last result does not count.

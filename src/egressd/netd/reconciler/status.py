@@ -95,6 +95,7 @@ class Monitor:
             workers=len(self._engine.workers()),
             memory=usage.memory,
             strangers=self._strangers(plan, usage.neighbours),
+            delays=self._groups.measured(plan),
             lease_ms=self._kernel.lease_ms(plan),
             refused={**self._refused_sources.totals, "handshakes": self._handshakes.ended},
         )
