@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from egressd.cli import update
+from egressd.cli import update, update_source
 from egressd.model.errors import EgressdError, Failed, Invalid
 
 MADISON = """\
@@ -20,15 +20,15 @@ SIGNED = "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA512\n\n"
 
 
 def test_apts_versions_are_read_the_newest_first() -> None:
-    assert update.offered_versions(MADISON) == ["0.2.0+deb12", "0.1.0+deb12"]
-    assert update.offered_versions("") == []
-    assert update.offered_versions("N: Unable to locate package egressd\n") == []
+    assert update_source.offered_versions(MADISON) == ["0.2.0+deb12", "0.1.0+deb12"]
+    assert update_source.offered_versions("") == []
+    assert update_source.offered_versions("N: Unable to locate package egressd\n") == []
 
 
 def test_only_sources_of_egressd_are_read() -> None:
     rows = "/etc/apt/sources.list:1|Debian\n/etc/apt/sources.list.d/e.list:1|egressd\n"
-    assert update.own_sources(rows + rows) == ["/etc/apt/sources.list.d/e.list"]
-    assert update.own_sources("/etc/apt/sources.list:1|Debian\n") == []
+    assert update_source.own_sources(rows + rows) == ["/etc/apt/sources.list.d/e.list"]
+    assert update_source.own_sources("/etc/apt/sources.list:1|Debian\n") == []
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_unsigned_repositories_of_egressd_are_found(
 ) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    assert [path.name for path in update.unsigned_lists(tmp_path)] == unsigned
+    assert [path.name for path in update_source.unsigned_lists(tmp_path)] == unsigned
 
 
 @pytest.mark.parametrize(
@@ -67,23 +67,23 @@ def test_unsigned_repositories_of_egressd_are_found(
     ],
 )  # fmt: skip
 def test_the_reason_of_a_failure_is_taken_from_the_output(output: str, reason: str) -> None:
-    assert update.reported(output) == reason
+    assert update_source.reported(output) == reason
 
 
 def test_a_program_that_fails_or_is_missing_is_reported() -> None:
     with pytest.raises(Failed, match="no space"):
-        update._run("sh", "-c", "echo E: no space; exit 100")
+        update_source.run("sh", "-c", "echo E: no space; exit 100")
     with pytest.raises(Failed, match="/nonexistent"):
-        update._run("/nonexistent")
+        update_source.run("/nonexistent")
 
 
 def test_a_file_must_be_a_package_of_egressd(tmp_path: Path) -> None:
     file = tmp_path / "a.deb"
     file.write_bytes(b"!<arch>\nhalf of it")
     with pytest.raises(Invalid, match="--unsigned"):
-        update._from_file(file, unsigned=False)
+        update_source.from_file(file, unsigned=False)
     with pytest.raises(Invalid, match="is no whole Debian package: dpkg-deb"):
-        update._from_file(file, unsigned=True)
+        update_source.from_file(file, unsigned=True)
 
 
 def test_a_checkout_is_not_updated() -> None:

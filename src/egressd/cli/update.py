@@ -11,12 +11,9 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import re
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,13 +23,13 @@ from egressd.app import update_record
 from egressd.app.versions import InstalledVersions
 from egressd.cli import config_option
 from egressd.cli.remote import Remote
+from egressd.cli.update_source import Wanted, from_apt, from_file, run
 from egressd.model.errors import EgressdError, Failed, Invalid
 
 if TYPE_CHECKING:
     from egressd.app.config import Config
 
 _LOCK: Final = Path("/run/lock/egressd-update")
-_LISTS: Final = Path("/var/lib/apt/lists")
 _BACKUPS: Final = "update"
 """The folder of backups, in the data directory."""
 _APT_WAIT_S: Final = 120
@@ -82,21 +79,11 @@ def update(version: str | None, file: Path | None, unsigned: bool, path: Path | 
             "this egressd runs from a checkout: replace the checkout, and run script/install"
         )
     with _alone():
-        wanted = _from_file(file, unsigned) if file else _from_apt(version, unsigned)
+        wanted = from_file(file, unsigned) if file else from_apt(version, unsigned)
         if wanted.version == before and file is None:
             click.echo(f"version {before} is in force already")
             return
         _update(settings, versions, before, wanted)
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """A version that can be installed."""
-
-    version: str
-    package: str
-    """The package as apt takes it: a name with a version, or a file."""
-    options: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -108,96 +95,6 @@ def _alone() -> Iterator[None]:
         except BlockingIOError:
             raise Failed("update", "another `egressd update` is running") from None
         yield
-
-
-# --- The version to install. ---
-
-
-def _from_file(file: Path, unsigned: bool) -> Wanted:
-    if not unsigned:
-        raise Invalid(f"{file} has no signature; --unsigned accepts it if you know its origin")
-    try:
-        fields = _run("dpkg-deb", "--field", str(file), "Package", "Version", "Architecture")
-        _run("dpkg-deb", "--contents", str(file))  # it reads the whole file
-    except Failed as error:
-        raise Invalid(f"{file} is no whole Debian package: {error.cause}") from error
-    found = dict(re.findall(r"^(\w+): (.*)$", fields, re.MULTILINE))
-    own = _run("dpkg", "--print-architecture").strip()
-    if found.get("Package") != "egressd":
-        raise Invalid(f"{file} is no package of egressd")
-    if found.get("Architecture") != own:
-        raise Invalid(f"{file} is for {found.get('Architecture')}; this machine is {own}")
-    # Otherwise apt leaves another build of the installed version alone.
-    return Wanted(found["Version"], str(file), options=("--reinstall",))
-
-
-def _from_apt(version: str | None, unsigned: bool) -> Wanted:
-    unread = _read_indexes()
-    if not unsigned and (lists := unsigned_lists(_LISTS)):
-        raise Invalid(
-            f"apt's repository of egressd has no signature ({lists[0].name}); --unsigned accepts it"
-            " if you know its origin"
-        )
-    offered = offered_versions(_run("apt-cache", "madison", "egressd"))
-    if not offered:
-        reason = f"; apt could not read all of them: {' '.join(unread)}" if unread else ""
-        raise Invalid(f"none of apt's repositories has a package of egressd{reason}")
-    if version is None:
-        return Wanted(offered[0], f"egressd={offered[0]}")
-    for each in offered:
-        if version in (each, each.partition("+deb")[0]):
-            return Wanted(each, f"egressd={each}")
-    raise Invalid(f"apt does not offer version {version}; it offers {', '.join(offered)}")
-
-
-def _read_indexes() -> list[str]:
-    """Have apt read the indexes of egressd's repositories, and of all others only if it knows none:
-    Debian's mirrors may be unreachable, which would take minutes. Return its reasons for what it
-    could not read. Raises Failed if that is an index of egressd's.
-    """
-    targets = _run("apt-get", "indextargets", "--format", "$(SOURCESENTRY)|$(ORIGIN)")
-    files = own_sources(targets)
-    for file in files:
-        _run(
-            "apt-get", "--quiet", "update", "--error-on=any",
-            "--option", f"Dir::Etc::SourceList={file}",
-            "--option", "Dir::Etc::SourceParts=-",
-            "--option", "APT::Get::List-Cleanup=0",
-        )  # fmt: skip
-    if files:
-        return []
-    said = _run("apt-get", "--quiet", "update")
-    return [line for line in said.splitlines() if line.startswith("W: Failed to fetch ")]
-
-
-def own_sources(targets: str) -> list[str]:
-    """Return the files that name repositories of egressd, from rows of file, line and origin."""
-    rows = (line.rpartition("|") for line in targets.splitlines())
-    entries = (entry for entry, _, origin in rows if origin == "egressd")
-    return list(dict.fromkeys(entry.rpartition(":")[0] for entry in entries))
-
-
-def offered_versions(madison: str) -> list[str]:
-    """Return the versions in the output of ``apt-cache madison``, the newest first."""
-    rows = (line.split("|") for line in madison.splitlines())
-    return list(dict.fromkeys(row[1].strip() for row in rows if len(row) == 3))
-
-
-def unsigned_lists(folder: Path) -> list[Path]:
-    """Return apt's index files of repositories of egressd without a signature.
-
-    apt keeps a signed index as ``InRelease``, or as ``Release`` with ``Release.gpg``; it uses
-    others only where ``[trusted=yes]`` allows it.
-    """
-    found = []
-    for path in sorted(folder.glob("*Release")):
-        text = path.read_text(errors="replace")
-        if not re.search(r"^Origin: egressd$", text, re.MULTILINE):
-            continue
-        is_inline = text.startswith("-----BEGIN PGP SIGNED MESSAGE-----")
-        if not is_inline and not path.with_name(f"{path.name}.gpg").exists():
-            found.append(path)
-    return found
 
 
 # --- The steps. ---
@@ -266,17 +163,17 @@ def _install_older(settings: Config, versions: InstalledVersions, wanted: Wanted
             f"it cannot read the database, and there is no backup of it ({backup})",
         )
     click.echo(f"it cannot read the database: restoring {backup}; later changes are lost")
-    _run("systemctl", "mask", "--runtime", "--now", "egressd-api.service")
+    run("systemctl", "mask", "--runtime", "--now", "egressd-api.service")
     try:
         _install(wanted, EGRESSD_RESTORES="1")
-        _run(str(versions.program(wanted.version)), "restore", "--set-aside", str(backup))
+        run(str(versions.program(wanted.version)), "restore", "--set-aside", str(backup))
     finally:
-        _run("systemctl", "unmask", "--runtime", "egressd-api.service")
-        _run("systemctl", "start", "egressd-api.service")
+        run("systemctl", "unmask", "--runtime", "egressd-api.service")
+        run("systemctl", "start", "egressd-api.service")
 
 
 def _install(wanted: Wanted, **environment: str) -> None:
-    _run(
+    run(
         "apt-get", "--yes", "--quiet", "--allow-downgrades", "--no-remove",
         "--option", f"DPkg::Lock::Timeout={_APT_WAIT_S}",
         "--option", "Dpkg::Options::=--force-confdef",
@@ -340,22 +237,22 @@ def _leaves(settings: Config, client: str) -> str:
 
 def _return(settings: Config, versions: InstalledVersions, before: str, backup: Path) -> None:
     """Put the version before, and its configuration, in force again. Raises Failed."""
-    _run("systemctl", "stop", "egressd-api.service")
+    run("systemctl", "stop", "egressd-api.service")
     if not _is_readable(versions, before, settings):
         click.echo("the database is a newer version's: restoring the backup")
-        _run(str(versions.program(before)), "restore", "--set-aside", str(backup))
+        run(str(versions.program(before)), "restore", "--set-aside", str(backup))
     versions.put_in_force(before)
-    _run("systemctl", "daemon-reload")
+    run("systemctl", "daemon-reload")
     with suppress(Failed):  # one that does not start is started again by systemd
-        _run("systemctl", "reload", "egressd-netd.service")
-    _run("systemctl", "start", "egressd-api.service")
+        run("systemctl", "reload", "egressd-netd.service")
+    run("systemctl", "start", "egressd-api.service")
     _await_health(settings)
 
 
 def _have_dpkg_name(version: str) -> None:
     """Have dpkg name the version in force, too; where apt has it no more, it stays as it is."""
     with suppress(Failed):
-        if _run("dpkg-query", "--show", _AS_DPKG_HAS_IT, "egressd") != f"installed {version}":
+        if run("dpkg-query", "--show", _AS_DPKG_HAS_IT, "egressd") != f"installed {version}":
             _install(Wanted(version, f"egressd={version}"))
 
 
@@ -363,41 +260,10 @@ def _is_readable(versions: InstalledVersions, version: str, settings: Config) ->
     """True if a version can read the present database: it backs it up."""
     trial = settings.data.dir / _BACKUPS / "trial.backup"
     try:
-        _run(str(versions.program(version)), "backup", str(trial))
+        run(str(versions.program(version)), "backup", str(trial))
     except Failed:
         return False
     finally:
         with suppress(OSError):
             trial.unlink(missing_ok=True)
     return True
-
-
-def _run(*argv: str, **more: str) -> str:
-    """Run a program, with more in its environment, and return its output. Raises Failed with the
-    lines that name the fault.
-    """
-    environment = {
-        **os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive", **more,
-    }  # fmt: skip
-    try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors="replace", check=False, env=environment,
-        )  # fmt: skip
-    except OSError as error:
-        raise Failed(f"run {argv[0]}", str(error)) from error
-    if done.returncode:
-        raise Failed(f"run {' '.join(argv[:2])}", reported(done.stdout))
-    return done.stdout
-
-
-def reported(output: str) -> str:
-    """Return the lines of a program's output that name a fault: egressd's own, else dependencies
-    that cannot be met, else errors of apt and dpkg, else the last one.
-    """
-    whole = re.sub(r"^(dpkg: .*:)\n +", r"\1 ", output, flags=re.MULTILINE)  # two lines of dpkg's
-    lines = [line.strip() for line in whole.splitlines() if line.strip()]
-    for pattern in (r"egressd: ", r"(egressd : )?(Pre-)?Depends: ", r"(E|dpkg|Err|ERROR)\b.*: "):
-        if found := [line for line in lines if re.match(pattern, line)]:
-            return " ".join(line.removeprefix("egressd: ") for line in found[:6])
-    return lines[-1] if lines else "it reported no reason"
