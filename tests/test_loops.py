@@ -20,6 +20,7 @@ MAKERS: Final = {
     "store/test_site_database.py": "a fixture founds a site before an asynchronous test",
     "store/boxes.py": "commands run between the steps of synchronous tests",
     "store/test_site_joining.py": "commands run between the steps of synchronous tests",
+    "store/test_site_key.py": "commands run between the steps of synchronous tests",
     "store/test_site_leaving.py": "commands run between the steps of synchronous tests",
     "netd/lines/conftest.py": "synchronous tests use the fixture, too",
     "planner/test_outbounds_carry.py": "the engine is called while a server runs in a thread",

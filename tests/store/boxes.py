@@ -178,3 +178,13 @@ async def state_of(settings: config.Config) -> DesiredState:
     await store.close()
     assert not problems, problems
     return state
+
+
+def joined(rig: Rig, name: str = "b") -> Box:
+    """Return a box that has joined, and whose service has run once."""
+    box = rig.box(name)
+    with rig.invitation() as (token, inviting):
+        box.run("join", "--write", given=token)
+        assert inviting.wait(WAIT_S) == 0
+    rig.network.run_async(state_of, box.settings)
+    return box

@@ -120,4 +120,7 @@ def rig(need: Need, request: pytest.FixtureRequest) -> Iterator[Rig]:
     need("a machine id", Path("/etc/machine-id").exists())
     made: Rig = request.getfixturevalue("made_rig")
     yield made
-    made.query("DELETE FROM member WHERE name <> 'a'")
+    made.query(
+        "UPDATE change SET member = (SELECT id FROM member WHERE name = 'a');"
+        " DELETE FROM beat; DELETE FROM member WHERE name <> 'a'"
+    )

@@ -13,7 +13,7 @@ from egressd.model.desired import Edit
 from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
 from egressd.store import schema
 from egressd.store.database import Database
-from egressd.store.postgres.database import SiteDatabase
+from egressd.store.postgres.database import COMMIT_S, INQUIRY_S, SiteDatabase
 from egressd.store.postgres.schema import add_member, migrate
 from egressd.store.postgres.site_link import SiteLink
 from egressd.store.postgres.site_store import SiteStore
@@ -177,13 +177,16 @@ class Site:
         """Return the member's link to the others, not connected."""
         return SiteLink(conninfo or self.server.conninfo(self.role), version="1")
 
-    def database(self, conninfo: str = "", **seconds: float) -> SiteDatabase:
+    def database(
+        self, conninfo: str = "", *, commit_s: float = COMMIT_S, inquiry_s: float = INQUIRY_S
+    ) -> SiteDatabase:
         """Return the site's database, not opened, at another place if `conninfo` names one."""
         return SiteDatabase(
             conninfo or self.server.conninfo(self.role),
             site=self.name,
             seal=self.seal,
-            **seconds,
+            commit_s=commit_s,
+            inquiry_s=inquiry_s,
         )
 
     def store(self, folder: Path) -> SiteStore:

@@ -12,20 +12,10 @@ from egressd.app import config
 from egressd.app.leaving import Leaving
 from egressd.app.site import member_of, store_of
 from egressd.store.postgres.site_store import SiteStore
-from tests.store.boxes import WAIT_S, Box, Rig, state_of
+from tests.store.boxes import WAIT_S, Rig, joined, state_of
 from tests.store.rig import rules, write
 
 pytestmark = pytest.mark.lab
-
-
-def joined(rig: Rig) -> Box:
-    """Return a box that has joined, and whose service has run once."""
-    box = rig.box()
-    with rig.invitation() as (token, inviting):
-        box.run("join", "--write", given=token)
-        assert inviting.wait(WAIT_S) == 0
-    rig.network.run_async(state_of, box.settings)
-    return box
 
 
 async def told(folder: Path, says: str = "") -> str:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,120 +13,24 @@ from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed, Unconfirmed
 from egressd.model.messages import InstanceStatus, Status
 from egressd.model.nouns import Node, Rule
-from egressd.model.plan import Change, Plan
-from egressd.model.wording import Sentence, as_sentence
-from egressd.planner.change import plan_change
-from egressd.planner.compile import compile_plan
-from egressd.service.ledger import Ledger, Proposal
+from egressd.model.plan import Change
+from egressd.model.wording import as_sentence
+from egressd.service.ledger import Proposal
 from egressd.service.membership import MARGIN_S, TTL_S
-from egressd.service.site_member import SiteMember
 from egressd.store.postgres.schema import revoke_member
-from egressd.store.postgres.site_store import DurableMark
+from tests.store.members import Member, clock, paired, until
 from tests.store.rig import Site, rules, standby_away, write
-from tests.support.netd_double import NetdDouble
 from tests.support.postgres import OWNER
-from tests.support.use_cases import RESOLVERS
 
 pytestmark = pytest.mark.slow
-
-
-class Member:
-    """One member: its store, its ledger, and the lease that its kernel would have."""
-
-    def __init__(self, site: Site, folder: Path) -> None:
-        self.box = site
-        folder.mkdir(parents=True, exist_ok=True)
-        self.netd = NetdDouble()
-        self.store = site.store(folder)
-        self.link = site.link()
-        self.until_ms = 0
-        self.renewals = 0
-        mark = DurableMark(folder / "site-gated")
-        mark.open()
-        self.site = SiteMember(
-            self.link, clock=clock, renew=self._renew, mark=mark, point=lambda: self.store.point
-        )
-        self.ledger = Ledger(
-            self.store,
-            self.netd,
-            compile_plan=self._compiled,
-            plan_change=lambda before, after, edits: plan_change(
-                before, after, edits, RESOLVERS, is_leased=self.site.is_leased
-            ),
-            site=self.site,
-        )
-        self.running: asyncio.Task[None] | None = None
-        self.is_closed = False
-
-    def _compiled(self, state: DesiredState) -> Plan:
-        return compile_plan(state, RESOLVERS, is_leased=self.site.is_leased)
-
-    async def _renew(self, until_ms: int) -> None:
-        self.until_ms = until_ms
-        self.renewals += 1
-
-    @property
-    def is_open(self) -> bool:
-        """True if its kernel lets clients through."""
-        return not self.netd.plan.is_leased or clock() * 1000 < self.until_ms
-
-    async def start(self) -> None:
-        await self.store.open()
-        await self.ledger.load()
-        await self.ledger.resync()
-        self.running = asyncio.create_task(self.site.run(self.ledger))
-
-    async def die(self) -> None:
-        """Stop beating and following, as a power loss would."""
-        assert self.running is not None
-        self.running.cancel()
-        await asyncio.wait({self.running})
-
-    async def close(self) -> None:
-        if self.is_closed:
-            return
-        self.is_closed = True
-        if self.running is not None:
-            await self.die()
-        await self.ledger.close()
-        await self.link.close()
-        await self.store.close()
-
-    async def put(self, key: int, target: str = "DIRECT") -> tuple[Sentence, ...]:
-        """Make a rule; return the notes of the answer."""
-        rule = Rule(id=key, ip=f"10.0.{key >> 8}.{key & 255}/32", target_node=target)
-
-        def build(_: DesiredState) -> Proposal[None]:
-            return Proposal([Edit("rules", key, rule)], None)
-
-        return (await self.ledger.change(build)).notes
-
-
-def clock() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - it depends on clocks too
-        await asyncio.sleep(0.02)
-
-
-def is_paired(member: Member) -> bool:
-    return member.netd.plan.is_leased and member.is_open and member.ledger.phase == "running"
 
 
 @asynccontextmanager
 async def pair(site: Site, folder: Path) -> AsyncIterator[tuple[Member, Member]]:
     """Yield two members, each of which has a lease."""
-    async with AsyncExitStack() as opened:
-        a = Member(site, folder / "a")
-        b = Member(site.second(), folder / "b")
-        for member in (a, b):
-            opened.push_async_callback(member.close)
-            await member.start()
-        for member in (a, b):
-            await until(partial(is_paired, member))
-        await until(lambda: not any(seen.is_ungated for seen in b.site.members))
+    a = Member.of_site(site, folder / "a")
+    b = Member.of_site(site.second(), folder / "b")
+    async with paired(a, b):
         yield a, b
 
 
@@ -341,8 +243,8 @@ async def test_a_replica_alone_gets_no_lease(site: Site, tmp_path: Path) -> None
         await b.close()
         await a.close()
     await other_history(site, 77)
+    b = Member.of_site(site.second(), tmp_path / "b")
     site.server.stop()
-    b = Member(b.box, tmp_path / "b")
     try:
         await b.start()
         assert set(b.ledger.state.rules) == {1, 2}
@@ -359,7 +261,8 @@ async def test_the_first_members_kernel_is_open_until_it_is_seen_as_shut(
     site: Site, tmp_path: Path
 ) -> None:
     """The first member is a box that runs on its own; the second one starts before it restarts."""
-    a, b = Member(site, tmp_path / "a"), Member(site.second(), tmp_path / "b")
+    a = Member.of_site(site, tmp_path / "a")
+    b = Member.of_site(site.second(), tmp_path / "b")
     async with AsyncExitStack() as opened:
         for member in (a, b):
             opened.push_async_callback(member.close)

@@ -6,6 +6,7 @@ import base64
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -59,7 +60,10 @@ def store_of(settings: Config) -> Configuration:
 
     check_conninfo(settings.cluster.database)
     site = SiteDatabase(
-        settings.cluster.database, site=settings.cluster.site, seal=SiteSeal(site_key(settings))
+        settings.cluster.database,
+        site=settings.cluster.site,
+        seal=SiteSeal(site_key(settings)),
+        renew=partial(_renewed, settings),
     )
     return SiteStore(site, database)
 
@@ -106,15 +110,35 @@ def site_key(settings: Config) -> bytes:
     return key
 
 
+def _renewed(settings: Config, envelope: str) -> SiteSeal:
+    """Return the seal with the site's new key, which is in this member's envelope and is kept from
+    now on. Raises Failed.
+    """
+    from egressd.app.key_rotation import opened_here
+
+    key = opened_here(settings, envelope)
+    keep_site_key(settings, key)
+    return SiteSeal(key)
+
+
 def ensure_site_key(settings: Config) -> bytes:
     """Return the site's key; make one, for the folder's owner, if there is none. Raises Failed."""
-    path = _key_path(settings)
-    if not path.exists():
-        try:
-            replace_durably(path, base64.b64encode(secrets.token_bytes(KEY_BYTES)))
-        except OSError as error:
-            raise Failed("write the site's key", str(error)) from error
+    if not _key_path(settings).exists():
+        keep_site_key(settings, new_site_key())
     return site_key(settings)
+
+
+def new_site_key() -> bytes:
+    """Return a new key for a site."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+def keep_site_key(settings: Config, key: bytes) -> None:
+    """Write the site's key, for the folder's owner. Raises Failed."""
+    try:
+        replace_durably(_key_path(settings), base64.b64encode(key))
+    except OSError as error:
+        raise Failed("write the site's key", str(error)) from error
 
 
 def _key_path(settings: Config) -> Path:

@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -110,6 +111,10 @@ class SiteAuthority:
         built = self._builder(named(role), key, is_server=False).sign(self._key, hashes.SHA256())
         return built.public_bytes(serialization.Encoding.PEM).decode()
 
+    def sign(self, content: bytes) -> bytes:
+        """Return the authority's signature (ECDSA with SHA-256, FIPS 186-5)."""
+        return self._key.sign(content, ec.ECDSA(hashes.SHA256()))
+
     def _builder(
         self, name: x509.Name, key: ec.EllipticCurvePublicKey, *, is_server: bool
     ) -> x509.CertificateBuilder:
@@ -138,6 +143,17 @@ def pem_of_der(der: bytes) -> bytes:
     except ValueError:
         raise Invalid("the site's certificate cannot be read") from None
     return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def has_signed(authority: bytes, content: bytes, signature: bytes) -> bool:
+    """True if the authority, whose certificate is given in PEM, has signed `content`."""
+    key = x509.load_pem_x509_certificate(authority).public_key()
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    try:
+        key.verify(signature, content, ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        return False
+    return True
 
 
 def expiry_of(certificate: str) -> datetime.datetime | None:

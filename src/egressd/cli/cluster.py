@@ -308,6 +308,30 @@ def leave(*, write: bool, yes: bool, path: Path | None) -> None:
     click.echo("then restart the service: sudo systemctl restart egressd-api", err=True)
 
 
+@cluster.command("rotate-key")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@owner_option
+@config_option
+def rotate_key(*, yes: bool, owner: str | None, path: Path | None) -> None:
+    """Give the site another key, after a box was stolen, say, and was removed from the site.
+
+    All secrets in the database are sealed anew. Members take the key by themselves, within a second
+    if they run; clients do not notice. The secrets themselves, those of nodes and lines, stay as
+    they are: a stolen box has them.
+    """
+    from egressd.app import config, key_rotation, site
+
+    settings = config.load(path)
+    site.require_site(settings)
+    _require_root("give the site another key")
+    if not yes:
+        confirm(f"Give the site {settings.cluster.site} another key?", err=True)
+    without = key_rotation.rotate(settings, _owner_of(settings, owner))
+    click.echo(f"the site {settings.cluster.site} has another key. Keep a copy of it", err=True)
+    for name in without:
+        click.echo(f"{name} does not have it yet: it takes it once its service runs", err=True)
+
+
 @cluster.command()
 @json_option
 @config_option
@@ -339,7 +363,7 @@ def remove(*, member: str, yes: bool, is_off: bool, owner: str | None, path: Pat
     Its connections end, and it can log in no more. If it runs it lets no client through once its
     lease has run out, and the next change waits for that. A box that was the only member when its
     service ended needs no lease, so it must be off. It keeps its copies of the site's configuration
-    and key.
+    and key: if it was stolen, run `egressd cluster rotate-key`.
     """
     from egressd.app import config, site
     from egressd.store.postgres import schema

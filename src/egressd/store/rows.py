@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Column, Connection, Table, bindparam, delete, insert, select, update
@@ -34,7 +34,7 @@ _STATE = (
 )
 """Every table that holds a part of the state."""
 
-_SECRETS = {
+SECRETS: Final = {
     "nodes": ("config_json",),
     "lines": ("password", "secret"),
     "services": ("password",),
@@ -48,6 +48,11 @@ _DELETE = {
     name: delete(table).where(table.c.id == bindparam("key")) for name, (table, _) in _ROWS.items()
 }
 _INSERT = {name: insert(table) for name, (table, _) in _ROWS.items()}
+
+
+def table_of(name: str) -> str:
+    """Return the name of the table with the rows of a `DesiredState` field."""
+    return str(_ROWS[name][0].name)
 
 
 def found_database(connection: Connection) -> None:
@@ -114,14 +119,15 @@ def _read(connection: Connection, name: str, seal: Seal | None) -> Iterable[tupl
         found = msgspec.convert(row, noun)
         if seal is not None:
             secrets = {
-                column: seal.open(getattr(found, column), _place(name, column, row["id"]))
-                for column in _SECRETS.get(name, ())
+                column: seal.open(getattr(found, column), place_of(name, column, row["id"]))
+                for column in SECRETS.get(name, ())
             }
             found = msgspec.structs.replace(found, **secrets)
         yield row["id"], found
 
 
-def _place(name: str, column: str, id_: int) -> str:
+def place_of(name: str, column: str, id_: int) -> str:
+    """Return the place of a secret, for its seal."""
     return f"{name}/{id_}/{column}"
 
 
@@ -174,8 +180,8 @@ def _replace(connection: Connection, name: str, rows: dict[Any, Any], seal: Seal
     ]
     if seal is not None:
         for row in put:
-            for column in _SECRETS.get(name, ()):
-                row[column] = seal.close(row[column], _place(name, column, row["id"]))
+            for column in SECRETS.get(name, ()):
+                row[column] = seal.close(row[column], place_of(name, column, row["id"]))
     if put:
         connection.execute(_INSERT[name], put)
 

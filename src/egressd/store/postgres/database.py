@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal, TypeAlias
 
@@ -56,6 +56,10 @@ _STATUS: Final = text("SELECT pg_xact_status(CAST(:number AS xid8))")
 _STANDBYS: Final = text("SHOW synchronous_standby_names")
 _SNAPSHOT: Final = text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 """As a transaction's first statement, it has all others see the same state."""
+_KEY: Final = text(
+    "SELECT key_id, key_envelope FROM member JOIN site ON site.id = member.site"
+    " WHERE role_name = session_user"
+)
 _NOTIFY: Final = text("SELECT pg_notify(:channel, :payload), pg_current_xact_id()::text")
 _READ_LOG: Final = text(
     "SELECT revision, batch, format, edits"
@@ -79,13 +83,18 @@ class SiteDatabase(StateWriter):
         *,
         site: str,
         seal: SiteSeal,
+        renew: Callable[[str], SiteSeal] | None = None,
         commit_s: float = COMMIT_S,
         inquiry_s: float = INQUIRY_S,
     ) -> None:
+        """`renew` returns the seal with the site's new key from this member's envelope, and keeps
+        the key. It may raise Failed.
+        """
         super().__init__()
         self._place = f"the database of the site {site}"
         self._site = site
         self._seal: SiteSeal = seal
+        self._renew = renew
         self._engine = engine_on(conninfo)
         self._commit_s = commit_s
         self._inquiry_s = inquiry_s
@@ -130,9 +139,18 @@ class SiteDatabase(StateWriter):
                 f"use {self._place}",
                 f"this box's role is a member of the site {found.site}: see cluster.site",
             )
-        if found.key_id != self._seal.key_id:
-            raise Failed(f"use {self._place}", "this box has another key than the site's")
+        self._take_key(connection)
         self._member_id, self._site_id = found.member_id, found.site_id
+
+    def _take_key(self, connection: Connection) -> None:
+        """Have the site's key of this moment, if the site has got another one."""
+        key_id, envelope = connection.execute(_KEY).one()
+        if key_id == self._seal.key_id:
+            return
+        if self._renew is not None and envelope:
+            self._seal = self._renew(envelope)
+        if key_id != self._seal.key_id:
+            raise Failed(f"use {self._place}", "this box has another key than the site's")
 
     def _reconnect(self) -> None:
         old, self._open_connection = self._open_connection, None
@@ -153,6 +171,7 @@ class SiteDatabase(StateWriter):
             self._connection.execute(_SNAPSHOT)
             if self.point is not None:
                 self._check_history(self.point)
+            self._take_key(self._connection)
             state = rows.read_state(self._connection, self._seal)
             batch = self._batch_at(state.revision)
             if batch is None:
@@ -197,7 +216,7 @@ class SiteDatabase(StateWriter):
     ) -> None:
         """Add an entry to the log. Raises Failed unless it follows `after`, if that is given."""
         batch = uuid.uuid4()
-        sealed = self._seal.close_bytes(edit_log.pack(edits), _place_of(batch))
+        sealed = self._seal.close_bytes(edit_log.pack(edits), place_of_batch(batch))
         values = {"batch": batch, "format": edit_log.FORMAT, "edits": sealed}
         values |= {"revision": revision, "member": self._member_id}
         if after is None:
@@ -217,6 +236,8 @@ class SiteDatabase(StateWriter):
             if self._check_history(point) is None:
                 return None
             found = self._connection.execute(_READ_LOG, {"revision": revision}).all()
+            if found:
+                self._take_key(self._connection)
             entries = [LogEntry(row.revision, self._edits_in(row)) for row in found]
         if [entry.revision for entry in entries] != [
             *range(revision + 1, revision + 1 + len(entries))
@@ -229,7 +250,7 @@ class SiteDatabase(StateWriter):
     def _edits_in(self, row: Row[Any]) -> list[Edit]:
         if row.format > edit_log.FORMAT:
             raise Failed(f"read {self._place}", "its log is of a newer egressd: upgrade this one")
-        return edit_log.unpack(self._seal.open_bytes(row.edits, _place_of(row.batch)))
+        return edit_log.unpack(self._seal.open_bytes(row.edits, place_of_batch(row.batch)))
 
     def _confirm(self, transaction: RootTransaction) -> None:
         try:
@@ -300,5 +321,6 @@ class SiteDatabase(StateWriter):
         return "committed here" if has_standbys else "committed"
 
 
-def _place_of(batch: uuid.UUID) -> str:
+def place_of_batch(batch: uuid.UUID) -> str:
+    """Return the place of the edits of a batch, for their seal."""
     return f"edit_batch/{batch}/edits"
