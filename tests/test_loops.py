@@ -22,7 +22,7 @@ MAKERS: Final = {
     "store/test_site_joining.py": "commands run between the steps of synchronous tests",
     "store/test_site_key.py": "commands run between the steps of synchronous tests",
     "store/test_site_leaving.py": "commands run between the steps of synchronous tests",
-    "netd/lines/conftest.py": "synchronous tests use the fixture, too",
+    "netd/conftest.py": "synchronous tests use the fixture, too",
     "planner/test_outbounds_carry.py": "the engine is called while a server runs in a thread",
     "service/test_history.py": "Hypothesis calls state machines synchronously",
     "store/test_users.py": "a child process of another user",

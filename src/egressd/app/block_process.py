@@ -15,8 +15,7 @@ from egressd.model.errors import Failed
 from egressd.netd.engine import launch
 from egressd.netd.kernel import fast_path
 from egressd.netd.kernel.nft import Nft
-from egressd.netd.lines import daemon_group
-from egressd.netd.system import orphans
+from egressd.netd.system import daemon_group, orphans
 from egressd.planner import nft as script
 
 log = structlog.get_logger()

@@ -21,8 +21,7 @@ from egressd.model.errors import Failed
 from egressd.netd.engine import launch
 from egressd.netd.kernel import fast_path, routes, sysctl_record
 from egressd.netd.kernel.nft import Nft
-from egressd.netd.lines import daemon_group
-from egressd.netd.system import orphans
+from egressd.netd.system import daemon_group, orphans
 from egressd.planner.registry import HELPER_INTERFACES, NFT_TABLE
 
 UNIT_FOLDER: Final = Path("/etc/systemd/system")

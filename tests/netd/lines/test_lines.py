@@ -17,10 +17,10 @@ import msgspec
 import pytest
 
 from egressd.model.messages import LineStatus
-from egressd.netd.lines import backoff, daemon_group, host_environment, line_controller
-from egressd.netd.lines.daemon_group import members
+from egressd.netd.lines import backoff, host_environment, line_controller
 from egressd.netd.lines.lines import DialledLines
-from egressd.netd.system import orphans
+from egressd.netd.system import daemon_group, orphans
+from egressd.netd.system.daemon_group import members
 from egressd.planner.lines.address import Taken
 from egressd.planner.registry import CLEAR_LINE_PORTS
 from tests.netd.lines.rig import NETWORK, SERVER, Site, exists, install, line, opened, sh

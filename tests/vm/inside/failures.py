@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from egressd.netd.lines.daemon_group import members
+from egressd.netd.system.daemon_group import members
 from tests.vm.inside import network
 from tests.vm.inside.netns import sh
 from tests.vm.inside.network import SERVERS, WANS

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from egressd.model.nouns import Line
-from egressd.netd.lines.daemon_group import kill_all, members
+from egressd.netd.system.daemon_group import kill_all, members
 from tests.vm.inside import network
 from tests.vm.inside.netns import sh
 from tests.vm.inside.network import PASSWORD, SECRET, SERVERS, Account, pool

@@ -4,7 +4,6 @@
   has a local UDP port, by which the rules of `planner.lines.line_rules` know its packets.
 - `line_controller`: one line: it dials, watches, ends, waits, and dials again. `backoff` computes
   the wait, and `turns` the order of many lines.
-- `daemon_group`: a daemon with all its children, in a folder and mount namespace of its own.
 - `charon`: strongSwan's IKE daemon, for lines with a secret; `vici` speaks its protocol,
   `shared_secrets` hands it one secret per server, and `manners` chooses the next attempt's manner.
 - `pulse`: detects that the server of a line that is up has fallen silent.

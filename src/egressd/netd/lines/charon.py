@@ -24,12 +24,12 @@ import structlog
 
 from egressd.model.wording import NONE, Sentence, as_sentence, say
 from egressd.netd.lines import diagnosis
-from egressd.netd.lines.daemon_group import LOG, DaemonGroup, prepare
 from egressd.netd.lines.diagnosis import IkeTalk
 from egressd.netd.lines.failure import Cause, Declined, Failure, Unproved
 from egressd.netd.lines.manners import Manners, way_of
 from egressd.netd.lines.shared_secrets import SharedSecrets
 from egressd.netd.lines.vici import CharonRefusal, Connection, Values
+from egressd.netd.system.daemon_group import LOG, DaemonGroup, prepare
 from egressd.planner.lines import ipsec, proposals
 from egressd.planner.lines.dial import Dial
 from egressd.planner.lines.ipsec import Manner

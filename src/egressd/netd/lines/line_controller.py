@@ -29,15 +29,16 @@ from egressd.model.nouns import Line
 from egressd.model.times import utc_text
 from egressd.model.wording import NONE, Sentence, as_sentence, say
 from egressd.netd.kernel import sockets
-from egressd.netd.lines import daemon_group, diagnosis
+from egressd.netd.lines import diagnosis
 from egressd.netd.lines.backoff import Backoff
 from egressd.netd.lines.charon import Charon, Secured
-from egressd.netd.lines.daemon_group import DaemonGroup
 from egressd.netd.lines.failure import AccountInUse, CarrierChanged, Cause, Failure
 from egressd.netd.lines.host_environment import HostEnvironment
 from egressd.netd.lines.logins import Logins
 from egressd.netd.lines.pulse import LOOK_S, EchoLog, SignsOfLife, packets, ping
 from egressd.netd.lines.turns import Turns
+from egressd.netd.system import daemon_group
+from egressd.netd.system.daemon_group import DaemonGroup
 from egressd.netd.system.port_range import PortRange
 from egressd.planner.lines import pppd
 from egressd.planner.lines.carrier import Carrier, carrier

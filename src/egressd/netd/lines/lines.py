@@ -18,14 +18,14 @@ from egressd.model.messages import LineStatus
 from egressd.model.nouns import Line
 from egressd.model.wording import say
 from egressd.netd.kernel.debounce import Debouncer
-from egressd.netd.lines import daemon_group, diagnosis
+from egressd.netd.lines import diagnosis
 from egressd.netd.lines.charon import Charon
-from egressd.netd.lines.daemon_group import DaemonGroup
 from egressd.netd.lines.host_environment import HostEnvironment
 from egressd.netd.lines.line_controller import LineController, note_of
 from egressd.netd.lines.logins import Logins
 from egressd.netd.lines.turns import Turns
-from egressd.netd.system import orphans
+from egressd.netd.system import daemon_group, orphans
+from egressd.netd.system.daemon_group import DaemonGroup
 from egressd.netd.system.port_range import PortRange
 from egressd.planner.lines import pppd
 from egressd.planner.lines.address import Taken

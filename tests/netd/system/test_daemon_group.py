@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from egressd.netd.lines import daemon_group
-from egressd.netd.lines.daemon_group import DaemonGroup, kill_all, members, prepare
+from egressd.netd.system import daemon_group
+from egressd.netd.system.daemon_group import DaemonGroup, kill_all, members, prepare
 from egressd.netd.system.files import write_private
 from tests.support.netns import eventually
 
@@ -54,7 +54,7 @@ async def test_a_unit_whose_record_cannot_be_written_does_not_start(
             raise OSError(28, "No space left on device")
         write_private(path, content)
 
-    monkeypatch.setattr("egressd.netd.lines.daemon_group.write_private", full)
+    monkeypatch.setattr("egressd.netd.system.daemon_group.write_private", full)
     with pytest.raises(OSError, match="No space left"):
         start(folder, FAMILY)
     await eventually(lambda: members(folder) == set())

@@ -1,4 +1,4 @@
-"""A folder for the lines' tests, whose units are ended."""
+"""A folder for daemons, whose units are ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from egressd.netd.lines.daemon_group import kill_all
+from egressd.netd.system.daemon_group import kill_all
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def run_dir() -> Iterator[Path]:
     """A folder with a short name (a Unix socket lies in it); units that still run there are
     ended.
     """
-    folder = Path(tempfile.mkdtemp(prefix="lines-"))
+    folder = Path(tempfile.mkdtemp(prefix="units-"))
     yield folder
 
     async def end() -> None:
