@@ -16,7 +16,7 @@ async def test_a_box_of_its_own_has_no_members(device: Device) -> None:
 
 async def test_members_are_listed_with_what_is_known_of_each(fresh_device: Device) -> None:
     seen = (
-        MemberSeen(id=1, name="gw1", version="1", n=7, applied=12),
+        MemberSeen(id=1, name="gw1", version="1", n=7, applied=12, role="active"),
         MemberSeen(id=2, name="gw2", is_ungated=True, is_fenced=True, blocked=("hk",)),
     )
     reading = SiteReading(me=1, head=12, members=seen)
@@ -30,6 +30,7 @@ async def test_members_are_listed_with_what_is_known_of_each(fresh_device: Devic
             "version": "1",
             "revision": 12,
             "lag": 0,
+            "role": "active",
             "is_beating": True,
             "is_shut_out": False,
             "needs_lease": True,
@@ -41,6 +42,7 @@ async def test_members_are_listed_with_what_is_known_of_each(fresh_device: Devic
             "version": "",
             "revision": None,
             "lag": None,
+            "role": "",
             "is_beating": True,
             "is_shut_out": True,
             "needs_lease": False,

@@ -727,6 +727,15 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         {"reason": "reason"},
         "the replica of the site's configuration on this box is out of date: reason",
     ),
+    "pair-daemon-missing": (
+        {"name": "name"},
+        "name is not installed (apt install name): this box does not take over from the other one "
+        "of its pair",
+    ),
+    "pair-daemon-ends": (
+        {"name": "name", "how": "how"},
+        "name has ended, and is started again: how",
+    ),
     "site-untold": (
         {"site": "site", "reason": "reason"},
         "the site site does not know yet that this box has left it, and counts it as a silent "

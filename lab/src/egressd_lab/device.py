@@ -44,8 +44,10 @@ class Answer(msgspec.Struct, frozen=True):
 class Api:
     """egressd's HTTP API, called from the router itself, with a connection per request."""
 
-    def __init__(self, router: Host, token: str) -> None:
+    def __init__(self, router: Host, token: str, address: str = str(LAN_ADDRESS)) -> None:
+        """`address` is one of the router's own."""
         self._router = router
+        self._address = address
         self.token = token
 
     def get(self, path: str) -> Any:
@@ -85,8 +87,8 @@ class Api:
         if body is not None:
             payload = json.dumps(body).encode()
             sent["Content-Type"] = "application/json"
-        connection = http.client.HTTPConnection(str(LAN_ADDRESS), API_PORT)
-        connection.sock = self._router.socket(str(LAN_ADDRESS), API_PORT, timeout)
+        connection = http.client.HTTPConnection(self._address, API_PORT)
+        connection.sock = self._router.socket(self._address, API_PORT, timeout)
         try:
             connection.sock.settimeout(timeout)
             connection.request(method, path, payload, sent | dict(headers or {}))
@@ -128,8 +130,10 @@ class Device:
         trusted: Path,
         settings: Settings,
         environment: Mapping[str, str],
+        address: str = str(LAN_ADDRESS),
     ) -> None:
         self._router = router
+        self._address = address
         self.data = folder / "data"
         self.config = folder / "egressd.toml"
         tables: dict[str, dict[str, object]] = {
@@ -164,7 +168,7 @@ class Device:
     @property
     def url(self) -> str:
         """The address of the API and the console, for the lab's own hosts."""
-        return f"http://{LAN_ADDRESS}:{API_PORT}"
+        return f"http://{self._address}:{API_PORT}"
 
     @property
     def api(self) -> Api:
@@ -178,7 +182,7 @@ class Device:
         begun = time.monotonic()
         self.program.start()
         self.wait_healthy(seconds)
-        self._api = Api(self._router, self._read_token())
+        self._api = Api(self._router, self._read_token(), self._address)
         return time.monotonic() - begun
 
     def wait_healthy(self, seconds: float = START_SECONDS) -> None:
@@ -186,7 +190,7 @@ class Device:
         not.
         """
         deadline = time.monotonic() + seconds
-        api = Api(self._router, "")
+        api = Api(self._router, "", self._address)
         reason = ""
         while time.monotonic() < deadline:
             if not self.program.running:

@@ -56,16 +56,18 @@ class Lab:
         self.name = self.spec.name or secrets.token_hex(3)
         self.folder = netns.RUN_DIR / self.name
         self.topology = Topology(self.name, self.spec)
-        self.router = Host(self.name, "router", self.folder)
+        boxes = range(1, self.spec.boxes + 1)
+        self.routers = [Host(self.name, plan.router_role(box), self.folder) for box in boxes]
+        self.router = self.routers[0]
         self.internet = Internet(self.name, self.folder)
         hosts = {p.role: Host(self.name, p.role, self.folder) for p in self.topology.places}
         self._clients = {p.name: Client(hosts[p.role], p) for p in self.topology.places}
-        self._hosts = [self.router, self.internet, *hosts.values()]
+        self._hosts = [*self.routers, self.internet, *hosts.values()]
         self._wans = [Wan(self.topology, wan) for wan in self.topology.wans]
         self.nodes: dict[str, Node] = {}
         self.line_servers: list[LineServer] = []
         self._programs: list[Program] = []
-        self._device: Device | None = None
+        self._devices: dict[int, Device] = {}
         self._authority: Authority | None = None
 
     # --- Parts. ---
@@ -107,9 +109,13 @@ class Lab:
     @property
     def device(self) -> Device:
         """egressd in the router."""
-        if self._device is None:
+        return self.box(1)
+
+    def box(self, number: int) -> Device:
+        """Return egressd in the router of that number, from 1."""
+        if number not in self._devices:
             raise Failed("find the lab's egressd", "start_egressd has not been called")
-        return self._device
+        return self._devices[number]
 
     @property
     def api(self) -> Api:
@@ -156,9 +162,9 @@ class Lab:
     def remove(self) -> None:
         """Stop and remove everything. Safe to repeat."""
         problem: Failed | None = None
-        if self._device is not None:
+        for device in self._devices.values():
             try:
-                self._device.stop()
+                device.stop()
             except Failed as error:
                 problem = error
         for host in self._hosts:
@@ -202,20 +208,33 @@ class Lab:
 
         `settings` override the configuration file's tables, `environment` its variables.
         """
-        if self._device is None:
+        device = self.install(1, settings, environment)
+        device.start()
+        return device
+
+    def install(
+        self,
+        box: int,
+        settings: Settings | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Device:
+        """Return egressd in the router of that number, with its configuration; it is not started.
+
+        The settings of the first call stay.
+        """
+        if box not in self._devices:
             lan = ["lan0", "lan1"] if self.spec.second_lan else ["lan0"]
-            wan = [w.interface for w in self._wans]
-            self._device = Device(
-                self.router,
-                self.folder / "egressd",
+            self._devices[box] = Device(
+                self.routers[box - 1],
+                self.folder / ("egressd" if box == 1 else f"egressd{box}"),
                 lan=lan,
-                wan=wan,
+                wan=[w.interface for w in self._wans],
                 trusted=self.authority.file,
                 settings=settings or {},
                 environment=environment or {},
+                address=str(plan.lan_address(self.spec, box)),
             )
-        self._device.start()
-        return self._device
+        return self._devices[box]
 
     def add_node(self, kind: str, name: str = "") -> Node:
         """Start a node of a kind of `egressd_lab.nodes` in a namespace of its own."""

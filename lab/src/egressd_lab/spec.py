@@ -21,9 +21,13 @@ WANS_MAX: Final = 64
 OWN_NAMESPACE: Final = 3
 """Clients that have a namespace each; further ones share the namespace ``crowd``."""
 _SMALL_LAN_MAX: Final = 200
+_WANS_OF_BOXES_MAX: Final = 16
 
 LAN_ADDRESS: Final = IPv4Address("10.77.0.1")
 GUEST_NETWORK: Final = IPv4Network("10.78.0.0/24")
+BOXES_MAX: Final = 2
+SYNC_NETWORK: Final = IPv4Network("192.168.77.0/30")
+"""The link between two boxes, ``sync0`` on each."""
 ONE_ARM_GATEWAY: Final = IPv4Address("10.77.0.254")
 SPOOFER_ADDRESS: Final = IPv4Address("10.77.0.250")
 LAN6: Final = "2001:db8:77::"
@@ -82,6 +86,9 @@ class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Also a ``lan1`` (10.78.0.1/24) with clients ``guest1`` and ``guest2``."""
     one_arm: bool = False
     """The router's single interface ``lan0`` shares a segment with clients and gateway."""
+    boxes: int = 1
+    """Routers side by side: with 2, each has addresses of its own on LAN and WANs, and the first
+    ones, `LAN_ADDRESS` and `WanPlan.shared`, are for the active one to take."""
     nodes: tuple[str, ...] = ("socks5", "socks5-udp", "http", "ss")
     """Node kinds to start, each once, under the kind's name."""
     zone: dict[str, tuple[str, ...]] = {}
@@ -98,6 +105,10 @@ class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
             problems.append(f"wans must be 1 to {WANS_MAX}")
         if self.one_arm and self.wans != 1:
             problems.append("wans must be 1 in one-arm use")
+        if not 1 <= self.boxes <= BOXES_MAX:
+            problems.append(f"boxes must be 1 to {BOXES_MAX}")
+        if self.boxes > 1 and (self.one_arm or self.second_lan or self.wans > _WANS_OF_BOXES_MAX):
+            problems.append(f"two boxes have one LAN and 1 to {_WANS_OF_BOXES_MAX} WANs")
         if problems:
             raise Invalid(*problems)
 
@@ -129,6 +140,9 @@ class WanPlan(msgspec.Struct, frozen=True, kw_only=True):
     prefix: int
     address6: str
     gateway6: str
+    shared: str = ""
+    """The address that the active one of two boxes takes."""
+    box: int = 1
 
     @property
     def metric(self) -> int:
@@ -136,8 +150,27 @@ class WanPlan(msgspec.Struct, frozen=True, kw_only=True):
         return 100 * self.number
 
 
-def wan_plans(spec: LabSpec) -> list[WanPlan]:
-    """Return the WANs of a lab, by number from 1: consecutive /30s of 198.51.100.0/24."""
+def router_role(box: int) -> str:
+    """Return the role of a box's namespace: ``router``, ``router2``."""
+    return "router" if box == 1 else f"router{box}"
+
+
+def lan_address(spec: LabSpec, box: int) -> IPv4Address:
+    """Return a box's own address on ``lan0``: 10.77.0.2 and .3 if there are two."""
+    return LAN_ADDRESS if spec.boxes == 1 else LAN_ADDRESS + box
+
+
+def sync_address(box: int) -> IPv4Address:
+    """Return a box's address on the link between two."""
+    return SYNC_NETWORK[box]
+
+
+def wan_plans(spec: LabSpec, box: int = 1) -> list[WanPlan]:
+    """Return the WANs of a box, by number from 1: consecutive /30s of 198.51.100.0/24, or /28s if
+    there are two boxes.
+    """
+    if spec.boxes > 1:
+        return [_shared_wan(n, box) for n in range(1, spec.wans + 1)]
     if spec.one_arm:
         return [
             WanPlan(
@@ -164,6 +197,22 @@ def wan_plans(spec: LabSpec) -> list[WanPlan]:
         )
         for n in range(1, spec.wans + 1)
     ]
+
+
+def _shared_wan(n: int, box: int) -> WanPlan:
+    base = WAN_NETWORK[16 * (n - 1)]
+    return WanPlan(
+        number=n,
+        interface=f"wan{n}",
+        far=f"isp{n}",
+        address=str(base + 1 + box),
+        gateway=str(base + 1),
+        prefix=28,
+        address6=f"2001:db8:a:{n:x}::{1 + box}",
+        gateway6=f"2001:db8:a:{n:x}::1",
+        shared=str(base + 10),
+        box=box,
+    )
 
 
 def client_places(spec: LabSpec) -> list[Place]:

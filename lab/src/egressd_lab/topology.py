@@ -9,6 +9,9 @@ client2 ─┼─ lan0 (router) ──────────┤               
 In one-arm use a namespace ``switch`` holds the bridge, and the router, the clients and the
 internet's ``isp1`` are all plugged into it. The internet has routes back to the LANs' own
 addresses, so a packet that leaks without NAT is answered and seen, not just lost.
+
+Two boxes, ``router`` and ``router2``, are plugged into the bridges of the ``switch`` and of the
+internet (``isp1``, …), and are linked by ``sync0``. Each has addresses of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +22,16 @@ from collections.abc import Iterable
 from egressd.model.errors import Failed
 from egressd_lab import spec as plan
 from egressd_lab.netns import ETC_DIR, exec_argv, namespace, run_ip
-from egressd_lab.spec import LabSpec, Place, WanPlan, client_places, wan_plans
+from egressd_lab.spec import (
+    LabSpec,
+    Place,
+    WanPlan,
+    client_places,
+    lan_address,
+    router_role,
+    sync_address,
+    wan_plans,
+)
 
 _QUIET_IPV6 = (
     # Addresses are usable at once: no other host could have them (duplicate detection off).
@@ -42,19 +54,42 @@ class Topology:
         self.spec = spec
         self.wans = wan_plans(spec)
         self.places = client_places(spec)
+        self._boxes = range(1, spec.boxes + 1)
 
     def build(self) -> None:
         """Make everything but the nodes. Raises Failed with the error message of ``ip``."""
-        roles = ["router", "internet", *dict.fromkeys(p.role for p in self.places)]
-        if self.spec.one_arm:
+        roles = [*map(router_role, self._boxes), "internet"]
+        roles += dict.fromkeys(p.role for p in self.places)
+        if self.has_switch:
             roles.append("switch")
         for role in roles:
             self._add_namespace(role, _FORWARDING if role == "internet" else ())
         self._build_internet()
         for lan, gateway in self._lans():
             self._build_lan(lan, gateway)
-        for wan in self.wans:
-            self.connect_wan(wan)
+        for box in self._boxes:
+            for wan in wan_plans(self.spec, box):
+                self.connect_wan(wan)
+        if self.spec.boxes > 1:
+            self._link("router", "sync0", "router2", "sync0")
+            for box in self._boxes:
+                address = f"{sync_address(box)}/{plan.SYNC_NETWORK.prefixlen}"
+                self.ip(router_role(box), ["link set sync0 up", f"address add {address} dev sync0"])
+
+    @property
+    def has_switch(self) -> bool:
+        """True if ``lan0`` is a bridge in a namespace of its own, and not in the router."""
+        return self.spec.one_arm or self.spec.boxes > 1
+
+    def power(self, box: int, *, is_on: bool) -> None:
+        """Cut all cables of a box, as a power loss does, or plug them in again."""
+        state = "up" if is_on else "down"
+        role = router_role(box)
+        self.ip("switch", [f"link set p-{role} {state}"])
+        ports = [f"link set {_port(wan)} {state}" for wan in wan_plans(self.spec, box)]
+        self.ip("internet", ports)
+        for each in map(router_role, self._boxes):
+            self.ip(each, [f"link set sync0 {state}"])
 
     def ip(self, role: str, lines: Iterable[str]) -> None:
         """Run lines of ``ip -batch`` in the namespace of `role`."""
@@ -75,6 +110,11 @@ class Topology:
         if self.spec.one_arm:
             self._link("switch", f"p-{wan.far}", "internet", wan.far)
             self.ip("switch", [f"link set p-{wan.far} master lan0 up"])
+        elif self.spec.boxes > 1:
+            if wan.box == 1:
+                self.ip("internet", [f"link add {wan.far} type bridge mcast_snooping 0"])
+            self._link("internet", _port(wan), router_role(wan.box), wan.interface)
+            self.ip("internet", [f"link set {_port(wan)} master {wan.far} up"])
         else:
             self._link("internet", wan.far, "router", wan.interface)
         self.raise_wan(wan)
@@ -90,19 +130,20 @@ class Topology:
                 f"address replace {wan.gateway6}/{prefix6} dev {wan.far}",
             ],
         )
+        role = router_role(wan.box)
         if not self.spec.one_arm:
             self.ip(
-                "router",
+                role,
                 [
                     f"link set {wan.interface} up",
                     f"address replace {wan.address}/{wan.prefix} dev {wan.interface}",
                     f"address replace {wan.address6}/{prefix6} dev {wan.interface}",
                 ],
             )
-            if wan.number == 1:
+            if wan.number == wan.box == 1:
                 self.ip("internet", self._ways_back(wan))
         self.ip(
-            "router",
+            role,
             [
                 f"route replace default via {gateway} dev {wan.interface} metric {wan.metric}"
                 for gateway in (wan.gateway, wan.gateway6)
@@ -161,7 +202,8 @@ class Topology:
                 *(f"address add {address}/128 dev lo" for address in plan.SERVERS6),
             ],
         )
-        self.write_etc("router", "resolv.conf", f"nameserver {plan.RESOLVERS['device']}\n")
+        for role in map(router_role, self._boxes):
+            self.write_etc(role, "resolv.conf", f"nameserver {plan.RESOLVERS['device']}\n")
 
     def _lans(self) -> list[tuple[str, str]]:
         """Return each LAN's interface and the router's address on it."""
@@ -172,14 +214,18 @@ class Topology:
 
     def _build_lan(self, lan: str, gateway: str) -> None:
         prefix = self.spec.lan_prefix if lan == "lan0" else plan.GUEST_NETWORK.prefixlen
-        one_arm = self.spec.one_arm and lan == "lan0"
-        bridge_role = "switch" if one_arm else "router"
+        has_switch = self.has_switch and lan == "lan0"
+        bridge_role = "switch" if has_switch else "router"
         # No snooping: without a querier it would hold back IPv6's neighbour discovery.
         self.ip(bridge_role, [f"link add {lan} type bridge mcast_snooping 0", f"link set {lan} up"])
-        if one_arm:
-            self._link("switch", "p-router", "router", lan)
-            self.ip("switch", [f"link set p-router master {lan} up"])
-        self.ip("router", [f"link set {lan} up", f"address add {gateway}/{prefix} dev {lan}"])
+        for box in self._boxes:
+            role, own = router_role(box), gateway if box == 1 else ""
+            if has_switch:
+                self._link("switch", f"p-{role}", role, lan)
+                self.ip("switch", [f"link set p-{role} master {lan} up"])
+            if self.spec.boxes > 1:
+                own = str(lan_address(self.spec, box))
+            self.ip(role, [f"link set {lan} up", f"address add {own}/{prefix} dev {lan}"])
         if lan == "lan0":
             self.ip("router", [f"address add {plan.LAN6}1/64 dev {lan}"])
         places: dict[str, list[Place]] = {}
@@ -201,6 +247,11 @@ class Topology:
             f"route replace {plan.GUEST_NETWORK} via {wan.address} dev {wan.far}",
             f"route replace {plan.LAN6}/64 via {wan.address6} dev {wan.far}",
         ]
+
+
+def _port(wan: WanPlan) -> str:
+    """Return the internet's port for a box on a WAN that two boxes have."""
+    return f"p-{wan.far}-{wan.box}"
 
 
 def _client_lines(places: list[Place], gateway: str, prefix: int) -> list[str]:

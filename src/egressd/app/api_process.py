@@ -148,7 +148,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         on_status=news.on_status,
         why_away=lambda: last_words.read(settings),
     )
-    member = site.member_of(settings, store, netd.renew_lease)
+    member = site.member_of(settings, store, netd.renew_lease, lambda: news.pair_role)
     trial_calls = TrialCalls(settings.api_data)
     licensing = Licensing(
         LicenseSettings(

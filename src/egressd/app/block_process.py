@@ -1,7 +1,7 @@
 """Block every client in place of a netd that should stop and cannot: it is dead, or did not react.
 
-A netd that stops blocks every client itself. This process needs no configuration and no plan, since
-these may be the reason why netd is gone.
+A netd that stops blocks every client itself. This process needs no plan, and the configuration only
+for a pair's addresses, since these may be the reason why netd is gone.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import structlog
 
-from egressd.app import logs
-from egressd.model.errors import Failed
+from egressd.app import config, logs
+from egressd.model.errors import EgressdError, Failed
 from egressd.netd.engine import launch
-from egressd.netd.kernel import fast_path
+from egressd.netd.kernel import addresses, fast_path
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.system import daemon_group, orphans
 from egressd.planner import nft as script
@@ -21,8 +21,10 @@ from egressd.planner import nft as script
 log = structlog.get_logger()
 
 
-def main(_: Path | None) -> None:
-    """Block every client, and end the engine and the lines of this network namespace."""
+def main(path: Path | None) -> None:
+    """Block every client, and end the engine, the lines and a pair's daemons of this network
+    namespace. The addresses that a pair shares are the other box's then.
+    """
     logs.configure("block")
     nft = Nft()
     try:
@@ -38,3 +40,7 @@ def main(_: Path | None) -> None:
         lambda it: launch.is_worker(it) or daemon_group.folder_of(it) is not None
     ):
         log.warning("ended engine and line processes", pids=ended)
+    try:
+        addresses.remove(config.load(path).pair.shared)
+    except (OSError, EgressdError) as error:
+        log.warning("cannot look for a pair's addresses", error=str(error))

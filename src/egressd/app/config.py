@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, get_args
 
 from egressd.app import toml_values as toml
 from egressd.app.listen_address import ListenAddress
+from egressd.app.pair_section import PairSection
 from egressd.app.toml_values import reads
 from egressd.formats.hosts import parse_domain, parse_host, parse_port
 from egressd.model.device import InterfaceRoles
@@ -325,6 +326,7 @@ class Config:
     )
     console: Console = field(default=Console(), metadata=reads(toml.table(Console)))
     cluster: Cluster = field(default_factory=Cluster, metadata=reads(toml.table(Cluster)))
+    pair: PairSection = field(default_factory=PairSection, metadata=reads(toml.table(PairSection)))
     exits: ExitChecks = field(default=ExitChecks(), metadata=reads(toml.table(ExitChecks)))
 
     @property
@@ -370,6 +372,7 @@ class Config:
             multicast=self.lan.multicast,
             gateways=self.wan.gateways,
             sources=self.wan.sources,
+            shared=self.pair.sources(self.wan.interfaces),
             gateways6=self.wan.gateways6,
         )
 
@@ -382,7 +385,10 @@ def read(document: Mapping[str, Any]) -> Config:
             both = {*settings.local.interfaces} & {*getattr(settings, name).interfaces}
             if both:
                 raise Invalid(f"local.interfaces: {min(both)} is in {name}.interfaces already")
-        if problems := [*_source_problems(settings)]:
+        pair_problems = settings.pair.faults(
+            settings.lan.interfaces, settings.wan.interfaces, has_site=bool(settings.cluster.site)
+        )
+        if problems := [*_source_problems(settings), *pair_problems]:
             raise Invalid(*problems)
         if bool(settings.cluster.database) != bool(settings.cluster.site):
             raise Invalid("cluster.database and cluster.site: must both be set, or neither")
@@ -397,6 +403,8 @@ def _source_problems(settings: Config) -> Iterator[str]:
     for name, address in settings.wan.sources.items():
         if name.startswith(_LINES):
             yield f"wan.sources: {name} is a VPN line, whose address its server gives it"
+        if name in settings.pair.shared:
+            yield f"wan.sources: {name} has an address in pair.shared already"
         if name in settings.local.interfaces:
             yield f"wan.sources: {name} is in local.interfaces, and so no WAN"
         if address in holders:

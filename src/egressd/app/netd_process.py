@@ -29,7 +29,9 @@ from egressd.app.signals import ENDINGS
 from egressd.app.supervise import when_supervisor_ends
 from egressd.model.errors import EgressdError, Failed
 from egressd.model.messages import Event, News
+from egressd.model.pair import ROLES, PairRole
 from egressd.model.plan import Plan
+from egressd.netd.cluster.gateway import PairedGateway
 from egressd.netd.dataplane.instances import RunningInstances
 from egressd.netd.dataplane.kernel_state import KernelState
 from egressd.netd.dataplane.speed_limits import SpeedLimits
@@ -55,9 +57,10 @@ from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.nft_events import ForeignChanges
 from egressd.netd.kernel.tc import ForeignShaping, Shaper
 from egressd.netd.lines.lines import DialledLines
-from egressd.netd.ports import EnginePort, KernelPort, LimitsPort, LinesPort
+from egressd.netd.ports import EnginePort, KernelPort, LimitsPort, LinesPort, PairPort
 from egressd.netd.reconciler.applier import Applier
 from egressd.netd.reconciler.moved_clients import MovedClients
+from egressd.netd.reconciler.phase import Phase
 from egressd.netd.reconciler.plan_file import PlanFile
 from egressd.netd.reconciler.reconciler import Reconciler
 from egressd.netd.reconciler.status import Monitor
@@ -127,6 +130,7 @@ async def _serve(settings: config.Config) -> None:
         on_trouble=on_trouble,
         mapped=kernel.mapped_ports,
     )
+    pair = _pair_of(settings, kernel, lambda: reconciler, publish)
     shaper = Shaper(nft, kernel.fast_path.counts)
     reconciler = compose(
         kernel=kernel,
@@ -136,9 +140,11 @@ async def _serve(settings: config.Config) -> None:
             settings.run.dir / "lines",
             settings.netd_data / "logins.json",
             lambda _name: reconciler.line_changed(),
+            others=None if pair is None else pair.folder,
         ),
         plan_file=PlanFile(settings.netd_data / "plan.db"),
         groups=Groups(settings.netd_data / "groups.json"),
+        pair=pair,
         publish=publish,
     )
     sysctl.keep_record(settings.sysctl_record)
@@ -157,11 +163,7 @@ async def _serve(settings: config.Config) -> None:
     await asyncio.gather(pool.open(_served_targets(reconciler.plan)), reconciler.limit())
     async with contextlib.AsyncExitStack() as stack:
         # Before the start, which may take seconds: a flush meanwhile must be noticed.
-        await stack.enter_async_context(ForeignChanges(reconciler.reload))
-        await stack.enter_async_context(ForeignShaping(shaper, reconciler.limit_again))
-        await stack.enter_async_context(
-            ForeignChanges(reconciler.limit_again, family=uapi.NFPROTO_NETDEV)
-        )
+        await _watch_tables(stack, reconciler, shaper)
         await reconciler.start()
         # Only now: the limits of connection tracking do not exist before rules need it.
         sysctl.make_room(sysctls.room(os.sysconf("SC_PHYS_PAGES")))
@@ -173,23 +175,74 @@ async def _serve(settings: config.Config) -> None:
         readiness.describe("the plan is in force")
         heap.trim()
         await stack.enter_async_context(FactsWatcher(reconciler.refresh))
-        filters = ForeignFilters(kernel.fast_path, shaper.port, reconciler.refresh)
-        await stack.enter_async_context(filters)
+        await stack.enter_async_context(
+            ForeignFilters(kernel.fast_path, shaper.port, reconciler.refresh)
+        )
         await reconciler.refresh()  # no watcher has seen the changes since `guard` looked
+        if pair is not None:
+            await pair.open()
         await _look_after(reconciler, server, ending)
-    await _end(reconciler, ending.result())
+    await _end(reconciler, pair, ending.result())
     nft.close()
     held.close()
 
 
-async def _end(reconciler: Reconciler, signalled: signal.Signals) -> None:
-    """Make room for another netd, or block all clients."""
+async def _watch_tables(
+    stack: contextlib.AsyncExitStack, reconciler: Reconciler, shaper: Shaper
+) -> None:
+    """Have other programs' changes of egressd's tables repaired until the stack is closed."""
+    await stack.enter_async_context(ForeignChanges(reconciler.reload))
+    await stack.enter_async_context(ForeignShaping(shaper, reconciler.limit_again))
+    await stack.enter_async_context(
+        ForeignChanges(reconciler.limit_again, family=uapi.NFPROTO_NETDEV)
+    )
+
+
+async def _end(
+    reconciler: Reconciler, pair: PairedGateway | None, signalled: signal.Signals
+) -> None:
+    """Make room for another netd, or block all clients, once the other box of a pair has them."""
     if signalled == signal.SIGUSR1:
         readiness.stopping("making room for another netd; clients are not affected")
+        if pair is not None:
+            await pair.release()
         await reconciler.release()
     else:
         readiness.stopping("blocking all clients")
+        if pair is not None:
+            await pair.close()
         await reconciler.stop()
+
+
+def _pair_of(
+    settings: config.Config,
+    kernel: KernelState,
+    reconciler: Callable[[], Reconciler],
+    publish: Callable[[News], None],
+) -> PairedGateway | None:
+    """Return this box as one of a pair, or None if it is alone."""
+    pair = settings.pair.pair
+    if pair is None:
+        return None
+
+    def took(role: PairRole) -> None:
+        text = f"this box is {ROLES[role]}"
+        publish(Event(topic="pair", text=text, code=role))
+        reconciler().notify()
+
+    def may_be_active() -> bool | None:
+        if kernel.lease_ms(reconciler().plan) == 0:
+            return False
+        is_put = reconciler().phase in (Phase.RUNNING, Phase.STOPPED, Phase.OPENED)
+        return True if is_put else None
+
+    return PairedGateway(
+        pair,
+        settings.run.dir / "pair",
+        own=lambda: kernel.topology.router_addresses,
+        may_be_active=may_be_active,
+        on_role=took,
+    )
 
 
 def compose(
@@ -201,6 +254,7 @@ def compose(
     plan_file: PlanFile,
     groups: Groups,
     publish: Callable[[News], None],
+    pair: PairPort | None = None,
 ) -> Reconciler:
     """Return the reconciler of these, with all checks that repeat."""
 
@@ -289,6 +343,7 @@ def compose(
             refused_sources=refused_sources,
             handshakes=handshakes,
             descriptors=descriptors,
+            pair=pair,
         ),
         watchers=(
             selection,

@@ -27,6 +27,10 @@ class News:
         self.lost = {"workers": 0, "instances": 0}
         """Engine workers that ended by themselves, and the instances that were lost with them."""
 
+        self.pair_role = ""
+        """The role of this box in its pair, as netd has reported it last; empty if it is in none.
+        """
+
     def on_event(self, event: Event) -> None:
         """Log, count and publish an event of netd, with names in place of nodes' and groups'
         numbers.
@@ -47,6 +51,7 @@ class News:
 
     def on_status(self, seen: Status) -> None:
         """Judge a changed status of the device."""
+        self.pair_role = seen.pair_role or ""
         try:
             self._cases().judge.take(seen)
         except Exception:

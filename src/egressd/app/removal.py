@@ -18,8 +18,9 @@ from typing import Final
 
 from egressd.app.config import Config
 from egressd.model.errors import Failed
+from egressd.netd.cluster import sync_guard
 from egressd.netd.engine import launch
-from egressd.netd.kernel import fast_path, routes, sysctl_record
+from egressd.netd.kernel import addresses, fast_path, routes, sysctl_record
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.system import daemon_group, orphans
 from egressd.planner.registry import HELPER_INTERFACES, NFT_TABLE
@@ -38,7 +39,7 @@ USERS: Final = ("egressd", "egressd-engine")
 """The users that ``script/setup`` makes."""
 _DATA: Final = ("api", "netd", "update", "update.json", "timed-backup.json")
 """Names in the data folder."""
-_RUN: Final = ("netd", "engine", "lines", "netd.sock", "netd.problem")
+_RUN: Final = ("netd", "engine", "lines", "pair", "netd.sock", "netd.problem")
 """Names in the run folder."""
 
 
@@ -73,6 +74,7 @@ def clean_kernel(settings: Config) -> list[str]:
             if not problems:
                 settings.sysctl_record.unlink(missing_ok=True)
             _delete_tables(nft)
+            addresses.remove(settings.pair.shared)
             routes.sync((), ())
             _delete_links()
         except OSError as error:
@@ -86,6 +88,7 @@ def _delete_tables(nft: Nft) -> None:
     # To add a table that is there changes nothing, and one that is missing cannot be deleted.
     for family in ("inet", "netdev"):
         nft.run(f"add table {family} {NFT_TABLE}\ndelete table {family} {NFT_TABLE}\n")
+    nft.run(sync_guard.removal())
 
 
 def _delete_links() -> None:

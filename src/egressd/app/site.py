@@ -69,10 +69,14 @@ def store_of(settings: Config) -> Configuration:
 
 
 def member_of(
-    settings: Config, store: Configuration, renew: Callable[[int], Awaitable[None]]
+    settings: Config,
+    store: Configuration,
+    renew: Callable[[int], Awaitable[None]],
+    role: Callable[[], str] = lambda: "",
 ) -> SiteMember | None:
     """Return this box as a member of its site; None for a box of its own. `store` is what
-    `store_of` returned; `renew` prolongs the lease in the kernel. Raises Failed.
+    `store_of` returned; `renew` prolongs the lease in the kernel, and `role` returns this
+    box's role in its pair. Raises Failed.
     """
     if not settings.cluster.database:
         return None
@@ -86,7 +90,9 @@ def member_of(
     mark = DurableMark(settings.api_data / GATE_MARK)
     mark.open()
     link = SiteLink(settings.cluster.database, version=__version__)
-    return SiteMember(link, clock=_boot_time, renew=renew, mark=mark, point=lambda: store.point)
+    return SiteMember(
+        link, clock=_boot_time, renew=renew, role=role, mark=mark, point=lambda: store.point
+    )
 
 
 def _boot_time() -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from egressd.app import config, toml_values
 from egressd.cli import config_option
 from egressd.cli.output import json_option, show_json
 from egressd.model.errors import Invalid
+from egressd.model.pair import PairLink
 
 _FIRST_PORT = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 
@@ -96,15 +98,21 @@ def show(path: Path | None, as_json: bool) -> None:
 
 
 def _settings(table: toml_values.IsTable) -> Iterator[tuple[str, Any]]:
-    """Yield key and value of each setting of a table, as the file has them."""
+    """Yield key and value of each setting of a table, as the file has them. A file has no value for
+    a setting that is None.
+    """
     for key, name in toml_values.keys(type(table)).items():
-        yield key, _plain(getattr(table, name))
+        value = getattr(table, name)
+        if value is not None:
+            yield key, _plain(value)
 
 
 def _plain(value: Any) -> Any:
     """Return a value of the types that TOML and JSON share."""
     if isinstance(value, bool | int):
         return value
+    if isinstance(value, PairLink):
+        value = asdict(value)
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

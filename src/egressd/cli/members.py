@@ -7,7 +7,16 @@ from typing import Any, Final
 
 from egressd.cli.output import show_rows
 
-_COLUMNS: Final = ("name", "version", "revision", "lag", "is_beating", "is_shut_out", "needs_lease")
+_COLUMNS: Final = (
+    "name",
+    "role",
+    "version",
+    "revision",
+    "lag",
+    "is_beating",
+    "is_shut_out",
+    "needs_lease",
+)
 
 
 def show_members(members: Sequence[dict[str, Any]], *, as_json: bool) -> None:

@@ -28,6 +28,8 @@ class InterfaceRoles(msgspec.Struct, frozen=True, kw_only=True):
     """Gateway of a WAN that has no default route in the main table."""
     sources: dict[str, IPv4Address] = {}
     """Interface -> the address that clients' packets get there while the interface has it."""
+    shared: dict[str, IPv4Address] = {}
+    """WAN -> an address to the same effect, which moves between two boxes."""
     gateways6: dict[str, IPv6Address] = {}
     """The router whose IPv6 advertisements are accepted on an interface that is LAN and WAN at
     once."""

@@ -12,6 +12,7 @@ from egressd.model.bounds import DELAY_TIMEOUT_MAX_MS
 from egressd.model.findings import MachineFinding
 from egressd.model.forms import Address, Number, Text, Url
 from egressd.model.instances import KernelPath, NodePath
+from egressd.model.pair import PairRole
 from egressd.model.plan import Change, Plan
 from egressd.model.wording import NONE, Sentence
 
@@ -291,6 +292,8 @@ class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
     lease_ms: int | None = None
     """Milliseconds for which clients are still let through, 0 once they are blocked; None if they
     need no lease. In `StatusNews` it is None while a lease runs, too."""
+    pair_role: PairRole | None = None
+    """The role of this box in its pair; None if it is in none."""
     full: Sentence = NONE
     """The reason why no client's new connection gets through; else empty."""
     doubts: tuple[Sentence, ...] = ()

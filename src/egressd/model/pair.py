@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface
-from typing import Literal
+from typing import Final, Literal
 
 PairRole = Literal["active", "standby", "fault"]
 """A box's role. One in "fault" cannot become active: it has no lease, or its LAN is down."""
+
+
+ROLES: Final[Mapping[PairRole, str]] = {
+    "active": "active: it has the shared addresses",
+    "standby": "on standby: the other box has the shared addresses",
+    "fault": "not able to become active: it has no lease, or its LAN is down",
+}
+"""The roles in words, after "this box is"."""
 
 
 @dataclass(frozen=True)

@@ -542,6 +542,11 @@ SENTENCES: Final[Mapping[str, str]] = {
     "site-replica-behind": (
         "the replica of the site's configuration on this box is out of date: {reason}"
     ),
+    "pair-daemon-missing": (
+        "{name} is not installed (apt install {name}): this box does not take over from the other "
+        "one of its pair"
+    ),
+    "pair-daemon-ends": "{name} has ended, and is started again: {how}",
     "site-untold": (
         "the site {site} does not know yet that this box has left it, and counts it as a silent "
         "member: {reason}"

@@ -61,6 +61,9 @@ class MemberState(msgspec.Struct, frozen=True, kw_only=True):
     """The revision in force there; null if none of the site's history is known to be."""
     lag: int | None
     """The number of the site's changes that it lacks; null as `revision` is."""
+    role: str
+    """Its role in a pair, `active`, `standby` or `fault` (it cannot become active); empty if it is
+    in none."""
     is_beating: bool
     """True if it has shown that it lives within the seconds that a lease lasts."""
     is_shut_out: bool
@@ -80,6 +83,7 @@ class MemberState(msgspec.Struct, frozen=True, kw_only=True):
             version=seen.version,
             revision=seen.applied if is_known else None,
             lag=reading.head - seen.applied if is_known else None,
+            role=seen.role,
             is_beating=is_beating,
             is_shut_out=seen.is_fenced,
             needs_lease=not seen.is_ungated,

@@ -21,6 +21,7 @@ from egressd.model.messages import (
     StatusNews,
 )
 from egressd.model.nouns import Line
+from egressd.model.pair import PairRole
 from egressd.model.plan import Change, Egress, Limit, Patch, Plan
 from egressd.model.wording import Sentence
 from egressd.netd.engine.document import Document
@@ -239,6 +240,20 @@ class LinesPort(Protocol):
     def reserve(self, taken: Taken) -> None: ...
 
     def pids(self) -> set[int]: ...
+
+
+# --- The other box of a pair: `egressd.netd.cluster.gateway`. ------------------------------------
+
+
+class PairPort(Protocol):
+    """Moves addresses and flows between two boxes."""
+
+    @property
+    def role(self) -> PairRole: ...
+
+    def problems(self) -> tuple[Sentence, ...]: ...
+
+    def pids(self) -> list[int]: ...
 
 
 # --- netd, as requests of the api see it: `egressd.netd.reconciler`. ----------------------------

@@ -73,7 +73,7 @@ def missing_roles(topology: Topology, roles: InterfaceRoles) -> Iterable[Sentenc
         yield say("no-lan-found")
     if not topology.wans and not roles.wan:
         yield say("no-wan-found")
-    for name, address in topology.fixed_sources:
+    for name, address in roles.sources.items():
         if (name, address) not in topology.sources:
             yield say("source-missing", name=name, address=str(address))
 

@@ -213,6 +213,7 @@ def discover(facts: Facts, roles: InterfaceRoles, before: Topology | None = None
     own = (a.ip for i in present.values() if not i.is_loopback for a in i.addresses)
     outer_addresses = tuple(_outer_addresses(present, lans, wans))
     renamed = _renamed(outer_addresses, before)
+    sources = {**roles.sources, **roles.shared}
     return Topology(
         lans=lans,
         lan_networks=tuple(networks),
@@ -235,10 +236,10 @@ def discover(facts: Facts, roles: InterfaceRoles, before: Topology | None = None
             for name in addressed
             if not missing or name in known_roles or not _may_be_lan(present[name])
         ),
-        fixed_sources=tuple(roles.sources.items()),
+        fixed_sources=tuple(sources.items()),
         sources=tuple(
             (name, address)
-            for name, address in roles.sources.items()
+            for name, address in sources.items()
             if name in present and any(address == each.ip for each in present[name].addresses)
         ),
         unheard=tuple(unheard),

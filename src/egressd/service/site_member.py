@@ -61,7 +61,7 @@ class SiteMember:
     """One member of a site. `run` must run for it to have a lease.
 
     `point` returns the site's state that was read or written last; None if none was since the
-    start.
+    start. `role` returns this box's role in its pair; empty if it is in none.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class SiteMember:
         *,
         clock: Callable[[], float],
         renew: Callable[[int], Awaitable[None]],
+        role: Callable[[], str] = lambda: "",
         mark: GateMark,
         point: Callable[[], StatePoint | None],
         membership: Membership | None = None,
@@ -77,6 +78,7 @@ class SiteMember:
         self._link = link
         self._clock = clock
         self._renew = renew
+        self._role = role
         self._mark = mark
         self._membership = membership or Membership()
         self._point = point
@@ -282,7 +284,7 @@ class SiteMember:
             self._keep_gate()
             self._follow_now.set()
             return
-        reading = await self._link.beat(applied, "", blocked)
+        reading = await self._link.beat(applied, self._role(), blocked)
         self._note(reading)
         self._membership.beaten(
             reading, applied=applied.revision, sent_at=sent_at, now=self._clock()
@@ -305,7 +307,7 @@ class SiteMember:
             return
         if not self._membership.may_join(applied.revision, self._clock()):
             return
-        self._membership.joined(await self._link.join(applied, ""))
+        self._membership.joined(await self._link.join(applied, self._role()))
         self._follow_now.set()
         self._beat_now.set()
 

@@ -297,6 +297,7 @@ export interface components {
             name: string;
             needs_lease: boolean;
             revision: number | null;
+            role: string;
             version: string;
         };
         NodeBatchUpdate: {

@@ -27,6 +27,7 @@ router: Final = Router("Operations", OPS_PREFIX)
                 "version": "0.2.0",
                 "revision": 812,
                 "lag": 0,
+                "role": "active",
                 "is_beating": True,
                 "is_shut_out": False,
                 "needs_lease": True,

@@ -68,6 +68,15 @@ class TrackedFlow(NamedTuple):
     NATed either."""
 
 
+class Opened(NamedTuple):
+    """A client's TCP connection. Addresses have 4 bytes in network order."""
+
+    client: bytes
+    client_port: int
+    far: bytes
+    far_port: int
+
+
 def delete_stale(
     clients: Iterable[str],
     lans: Ranges,
@@ -139,6 +148,20 @@ def forget_own(address: IPv4Address) -> int:
         return not (flow.is_source_translated or is_engines or is_from_wan)
 
     return _forget(address, is_stuck)
+
+
+def engine_connections() -> Iterator[Opened]:
+    """Yield the TCP connections of clients that lead to the engine. Raises OSError."""
+    with NetlinkSocket(uapi.NETLINK_NETFILTER) as asked:
+        for body in asked.stream(_GET, _HEADER):
+            entry = attributes(body, len(_HEADER))
+            flow = _flow(entry, is_opener=True)
+            if flow.protocol != IPPROTO_TCP or flow.mark & MARK_KIND_MASK != MARK_ENGINE:
+                continue
+            original = attributes(entry[uapi.CTA_TUPLE_ORIG])
+            ports = attributes(original[uapi.CTA_TUPLE_PROTO])
+            client_port = int.from_bytes(ports[uapi.CTA_PROTO_SRC_PORT], "big")
+            yield Opened(_opener(body), client_port, flow.far, flow.port)
 
 
 def mark_of_caller(local: tuple[IPv4Address, int], remote: tuple[IPv4Address, int]) -> int | None:

@@ -44,10 +44,19 @@ class DialledLines:
 
     `run_dir` is a folder of their own (its path must be short: a Unix socket's path holds 107
     bytes), `logins` the file of the logins that have worked. `on_change` is called with the name of
-    a line whose status or resolvers have changed.
+    a line whose status or resolvers have changed. Daemons in the folder `others` are not its own
+    and are left alone; all others that it does not know are ended.
     """
 
-    def __init__(self, run_dir: Path, logins: Path, on_change: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        logins: Path,
+        on_change: Callable[[str], None],
+        *,
+        others: Path | None = None,
+    ) -> None:
+        self._others = others
         self._folder = run_dir / "units"
         self._on_change = on_change
         self._charon = Charon(run_dir / "charon")
@@ -188,7 +197,7 @@ class DialledLines:
     def _is_stray(self, process: Path) -> bool:
         """Return True for a process of a line that neither `find` nor `open` will handle."""
         folder = daemon_group.folder_of(process)
-        if folder is None:
+        if folder is None or self._others in folder.parents:
             return False
         return self._folder.parent not in folder.parents or not daemon_group.is_recorded(folder)
 

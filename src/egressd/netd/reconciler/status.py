@@ -24,7 +24,7 @@ from egressd.netd.health.worker_descriptors import WorkerDescriptors
 from egressd.netd.kernel import conntrack, memory, neighbours, nft, traffic
 from egressd.netd.kernel.address_ranges import RangeMap, Ranges
 from egressd.netd.kernel.traffic import InterfaceTraffic
-from egressd.netd.ports import EnginePort, KernelPort, LimitsPort, LinesPort
+from egressd.netd.ports import EnginePort, KernelPort, LimitsPort, LinesPort, PairPort
 from egressd.netd.reconciler.cached import Cached
 from egressd.planner.registry import HELPER_INTERFACES
 from egressd.planner.topology import Topology, is_line
@@ -67,6 +67,7 @@ class Monitor:
         refused_sources: RefusedSources,
         handshakes: ProxyHandshakes,
         descriptors: WorkerDescriptors,
+        pair: PairPort | None = None,
     ) -> None:
         self._kernel = kernel
         self._dns_servers = dns_servers
@@ -79,6 +80,7 @@ class Monitor:
         self._refused_sources = refused_sources
         self._handshakes = handshakes
         self._descriptors = descriptors
+        self._pair = pair
         self._usage = Cached(lambda: asyncio.to_thread(self._measure), kept=_USAGE_KEPT)
         self._counts = Cached(limits.counters)
 
@@ -117,6 +119,7 @@ class Monitor:
             nameless=dict(self._dns_servers.nameless),
             unserved=self._kernel.why_unserved(),
             lease_ms=0 if (is_shut := self._kernel.lease_ms(plan) == 0) else None,
+            pair_role=None if self._pair is None else self._pair.role,
             full=conntrack.why_full(),
             doubts=(*self._kernel.firewall_problems, *conntrack.crowding()),
             reached=self._refused_sources.reached,
@@ -125,6 +128,7 @@ class Monitor:
             problems=(
                 *([_NO_LEASE] if is_shut else ()),
                 *self._kernel.missing_roles(),
+                *(self._pair.problems() if self._pair is not None else ()),
                 *self._engine.problems(),
                 *(
                     say("worker-fails", n=n, reason=why)
@@ -165,7 +169,14 @@ class Monitor:
         return Usage(
             neighbours=frozenset(each for each in living if each in within),
             connections=conntrack.count(networks),
-            memory=memory.resident({os.getpid(), *self._engine.pids(), *self._lines.pids()}),
+            memory=memory.resident(
+                {
+                    os.getpid(),
+                    *self._engine.pids(),
+                    *self._lines.pids(),
+                    *(self._pair.pids() if self._pair is not None else ()),
+                }
+            ),
         )
 
 

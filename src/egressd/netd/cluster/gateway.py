@@ -1,0 +1,267 @@
+"""One box of a pair: the daemons that move addresses and carry flows, and this box's role.
+
+keepalived and conntrackd outlive netd, as the daemons of lines do: a later netd finds them. They
+end with `PairedGateway.close`, whereupon the other box takes over at once. keepalived decides about
+the role; netd only says, by the file of `vrrp.track`, whether the box may be active.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from egressd.model.pair import Pair, PairRole
+from egressd.model.wording import Sentence, say
+from egressd.netd.cluster import flows, sync_guard, takeover, vrrp
+from egressd.netd.kernel import addresses
+from egressd.netd.kernel.nft import Nft
+from egressd.netd.system import daemon_group
+from egressd.netd.system.daemon_group import DaemonGroup, prepare
+from egressd.netd.system.periodic import PeriodicTask
+
+log = structlog.get_logger()
+
+_LOOK_S: Final = 0.1
+"""Seconds between two looks at the lease: a part of the time in which the other box takes over."""
+_AGAIN_S: Final = 2.0
+"""Seconds from one start of a daemon to the next one."""
+_READ_MAX: Final = 1 << 16
+
+
+class _Daemon:
+    """A daemon of the pair, which is started again when it has ended."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.folder = folder
+        self.problem: Sentence | None = None
+        self._unit: DaemonGroup | None = None
+        self._started = -_AGAIN_S
+
+    async def find(self, files: dict[str, str]) -> bool:
+        """Find the daemon that an earlier netd started. One with other `files` is ended."""
+        self._unit = await DaemonGroup.find(self.folder)
+        if self._unit is not None and self._unit.note != files:
+            await self.end()
+        return self._unit is not None
+
+    @property
+    def is_due(self) -> bool:
+        """True if it is to be started now."""
+        is_over = self._unit is None or self._unit.is_over
+        return is_over and time.monotonic() - self._started >= _AGAIN_S
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, if it runs."""
+        return None if self._unit is None or self._unit.is_over else self._unit.pid
+
+    async def start(self, command: list[str], files: dict[str, str]) -> None:
+        """Start it in its folder, which is made again, with its `files`."""
+        if self._unit is not None:
+            self._report(self._unit.how)
+            await self.end()
+        self._started = time.monotonic()
+        if not os.access(command[0], os.X_OK):
+            self.problem = say("pair-daemon-missing", name=self.name)
+            return
+        prepare(self.folder, files)
+        self._unit = DaemonGroup.start(self.folder, command, covers={}, note=dict(files))
+
+    def settle(self) -> None:
+        """Forget the problem of a daemon that has run for a while."""
+        if self.pid is not None and time.monotonic() - self._started > 2 * _AGAIN_S:
+            self.problem = None
+
+    async def end(self) -> None:
+        """End it politely."""
+        if self._unit is not None:
+            await self._unit.end(polite=True)
+            daemon_group.remove(self.folder)
+            self._unit = None
+
+    def release(self) -> None:
+        """Leave it running for a later netd."""
+        if self._unit is not None:
+            self._unit.release()
+
+    def _report(self, how: Sentence) -> None:
+        self.problem = say("pair-daemon-ends", name=self.name, how=how)
+        assert self._unit is not None
+        said = self._unit.read(daemon_group.LOG)[-500:]
+        log.warning("a daemon of the pair has ended", name=self.name, how=str(how), said=said)
+
+
+class PairedGateway:
+    """This box as one of a pair.
+
+    `may_be_active` says whether the box's kernel lets clients through, or None while that cannot be
+    said: then all stays as an earlier netd left it. `own` returns the addresses of this machine,
+    and `on_role` is called with each new role.
+    """
+
+    def __init__(
+        self,
+        pair: Pair,
+        folder: Path,
+        *,
+        own: Callable[[], Iterable[IPv4Address]],
+        may_be_active: Callable[[], bool | None],
+        on_role: Callable[[PairRole], None],
+    ) -> None:
+        self._pair = pair
+        self.folder: Final = folder
+        # Kept open: netd knows its own changes of nftables by the sockets that it has.
+        self._nft = Nft()
+        self._own = own
+        self._may_be_active = may_be_active
+        self._on_role = on_role
+        self._keepalived = _Daemon("keepalived", folder / "vrrp")
+        self._conntrackd = _Daemon("conntrackd", folder / "flows")
+        self._role: PairRole = "fault"
+        self._track = ""
+        self._pipe = -1
+        self._heard = b""
+        self._poking: set[asyncio.Task[None]] = set()
+        self._looking = PeriodicTask("look after the pair's daemons", self._look, _LOOK_S)
+
+    @property
+    def role(self) -> PairRole:
+        """The role that keepalived has reported last."""
+        return self._role
+
+    def problems(self) -> tuple[Sentence, ...]:
+        """Return a sentence about each daemon that does not run."""
+        found = (self._keepalived.problem, self._conntrackd.problem)
+        return tuple(problem for problem in found if problem is not None)
+
+    def pids(self) -> list[int]:
+        """Return the daemons that run."""
+        found = (self._keepalived.pid, self._conntrackd.pid)
+        return [pid for pid in found if pid is not None]
+
+    async def open(self) -> None:
+        """Find or start the daemons, and look after them from now on. Raises Failed."""
+        self._nft.run(sync_guard.script(self._pair.sync))
+        if await self._keepalived.find(self._vrrp_files):
+            self._open_pipe()
+            held = addresses.holds(self._pair.shared)
+            self._take_role("active" if held else "standby")
+        else:
+            addresses.remove(self._pair.shared)  # a keepalived that was killed left them
+        await self._conntrackd.find(self._flow_files)
+        self._looking.start()
+
+    async def close(self) -> None:
+        """End the daemons. The other box is active then, if it can be."""
+        await self._stop_looking()
+        await self._keepalived.end()
+        addresses.remove(self._pair.shared)
+        await self._conntrackd.end()
+        self._nft.run(sync_guard.removal())
+        self._nft.close()
+
+    async def release(self) -> None:
+        """Leave the daemons running for a later netd."""
+        await self._stop_looking()
+        self._keepalived.release()
+        self._conntrackd.release()
+        self._nft.close()
+
+    async def _stop_looking(self) -> None:
+        await self._looking.close()
+        for task in self._poking:
+            task.cancel()
+        self._close_pipe()
+
+    @property
+    def _vrrp_files(self) -> dict[str, str]:
+        text = vrrp.configuration(self._pair, self._keepalived.folder)
+        return {vrrp.CONFIGURATION: text, vrrp.TRACK: vrrp.track(may_be_active=False)}
+
+    @property
+    def _flow_files(self) -> dict[str, str]:
+        own = [*self._own(), *(address.ip for address in self._pair.shared.values())]
+        text = flows.configuration(self._pair, self._conntrackd.folder, own)
+        return {flows.CONFIGURATION: text}
+
+    async def _look(self) -> None:
+        if self._keepalived.is_due:
+            self._close_pipe()
+            self._track = ""
+            self._take_role("fault")
+            await self._keepalived.start(vrrp.command(self._keepalived.folder), self._vrrp_files)
+            self._open_pipe()
+        if self._conntrackd.is_due:
+            await self._conntrackd.start(flows.command(self._conntrackd.folder), self._flow_files)
+        self._keepalived.settle()
+        self._conntrackd.settle()
+        may_be_active = self._may_be_active()
+        if may_be_active is not None:
+            self._allow(may_be_active=may_be_active and self._conntrackd.pid is not None)
+
+    def _allow(self, *, may_be_active: bool) -> None:
+        """Write the file of `vrrp.track`, if it changes. Raises OSError."""
+        track = vrrp.track(may_be_active=may_be_active)
+        if track != self._track and self._keepalived.pid is not None:
+            # In place: keepalived watches the file itself (inotify(7)).
+            (self._keepalived.folder / vrrp.TRACK).write_text(track)
+            self._track = track
+
+    # --- The pipe of roles. --------------------------------------------------------------
+
+    def _open_pipe(self) -> None:
+        path = self._keepalived.folder / vrrp.FIFO
+        if self._keepalived.pid is None:
+            return
+        with suppress(FileExistsError):
+            os.mkfifo(path, 0o600)
+        # For both: a pipe without another reader or writer has no end.
+        self._pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISFIFO(os.fstat(self._pipe).st_mode):
+            self._close_pipe()
+            return
+        self._heard = b""
+        asyncio.get_running_loop().add_reader(self._pipe, self._hear)
+
+    def _close_pipe(self) -> None:
+        if self._pipe >= 0:
+            asyncio.get_running_loop().remove_reader(self._pipe)
+            os.close(self._pipe)
+            self._pipe = -1
+
+    def _hear(self) -> None:
+        with suppress(BlockingIOError):
+            self._heard += os.read(self._pipe, _READ_MAX)
+        *lines, self._heard = self._heard.split(b"\n")
+        for line in lines:
+            role = vrrp.role_of(line.decode("utf-8", "replace"))
+            if role is not None:
+                self._take_role(role)
+
+    def _take_role(self, role: PairRole) -> None:
+        if role == self._role:
+            return
+        self._role = role
+        log.info("role of this box", role=role)
+        if role == "active":
+            task = asyncio.create_task(self._poke())
+            self._poking.add(task)
+            task.add_done_callback(self._poking.discard)
+        self._on_role(role)
+
+    async def _poke(self) -> None:
+        try:
+            poked = await asyncio.to_thread(takeover.poke_clients_of_nodes)
+            log.info("clients of nodes know that their connections have ended", connections=poked)
+        except OSError as error:
+            log.warning("clients of nodes cannot be notified", error=str(error))

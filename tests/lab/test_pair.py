@@ -1,0 +1,201 @@
+"""Two boxes with one configuration and shared addresses: one takes over from the other."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from egressd_lab.capture import Capture
+from egressd_lab.device import rule_body
+from egressd_lab.spec import wan_plans
+from tests.support import postgres
+from tests.support.device import SERVER, add_nodes, eventually
+from tests.support.needs import Need
+from tests.support.paired_lab import PairedLab, paired_lab
+
+pytestmark = pytest.mark.lab
+
+WEB = f"http://{SERVER}/"
+NOBODY = 3
+
+
+@pytest.fixture(scope="module")
+def made(namespaces: None) -> Iterator[PairedLab]:
+    with paired_lab() as pair:
+        add_nodes(pair.lab)
+        yield pair
+
+
+@pytest.fixture
+def pair(need: Need, request: pytest.FixtureRequest) -> Iterator[PairedLab]:
+    """Two boxes in step, one of them active. No rule is left after the test."""
+    need("the package postgresql", bool(postgres.PROGRAMS))
+    for name in ("keepalived", "conntrackd"):
+        need(f"the package {name}", shutil.which(name) is not None)
+    made: PairedLab = request.getfixturevalue("made")
+    yield made
+    made.mend()
+    for rule in made.boxes[1].api.get("/rules")["data"]:
+        made.boxes[1].api.delete(f"/rules/{rule['id']}")
+
+
+def shared(pair: PairedLab, wan: int) -> str:
+    return wan_plans(pair.lab.spec)[wan - 1].shared
+
+
+def put(pair: PairedLab, client: int, target: str) -> None:
+    """Give a client a rule."""
+    address = pair.lab.client(client).address
+    pair.boxes[1].api.post("/rules", {"ip": address, "target_node": target})
+
+
+def seen(pair: PairedLab, client: int) -> str:
+    return pair.lab.client(client).http(WEB, timeout=0.5).seen
+
+
+def wrong(pair: PairedLab, wan: int, capture: Capture) -> list[str]:
+    """Return the sources of packets on a WAN that are neither its own nor that of its network."""
+    network = shared(pair, wan).rpartition(".")[0]
+    base = 16 * (wan - 1)
+    own = {f"{network}.{base + n}" for n in (2, 3, 10)}
+    found = {flow.source for flow in capture.flows(outgoing=False) if flow.protocol != "arp"}
+    return sorted(source for source in found - own if ":" not in source)
+
+
+def test_flows_outlive_the_loss_of_a_box(pair: PairedLab) -> None:
+    lab = pair.lab
+    put(pair, 1, "DIRECT")
+    put(pair, 2, "Interface:wan2")
+    clients = {1: shared(pair, 1), 2: shared(pair, 2)}
+    for client, address in clients.items():
+        eventually(lambda client=client, address=address: seen(pair, client) == address)  # type: ignore[misc]
+    talking = {client: lab.client(client).connect(SERVER, 7) for client in clients}
+    for client, connection in talking.items():
+        assert connection.exchange("before").seen == clients[client]
+    download = lab.client(1).download(f"{WEB}drip/3000", timeout=60)
+    with lab.internet.capture("isp1") as one, lab.internet.capture("isp2") as two:
+        for capture in (one, two):
+            capture.prove()
+            capture.clear()
+        lab.topology.power(pair.active(), is_on=False)
+        eventually(lambda: seen(pair, 1) == clients[1], 30)
+        for client, connection in talking.items():
+            assert connection.exchange("after", 20).seen == clients[client]
+        assert seen(pair, 2) == clients[2]
+        assert not seen(pair, NOBODY)
+        received = download.progress().received
+        eventually(lambda: download.progress().received > received)
+        assert download.progress().seen == clients[1]
+        assert wrong(pair, 1, one) == []
+        assert wrong(pair, 2, two) == []
+
+
+def other(box: int) -> int:
+    return 3 - box
+
+
+def flows(pair: PairedLab, box: int) -> str:
+    """Return the tracked flows of a box to the echo server."""
+    listed = pair.lab.routers[box - 1].run("conntrack", "-L", "-p", "tcp", "--dport", "7")
+    return listed.stdout
+
+
+def test_clients_of_nodes_notice_that_their_connections_are_gone(pair: PairedLab) -> None:
+    lab = pair.lab
+    put(pair, 1, "socks5")
+    node = lab.nodes["socks5"].address
+    eventually(lambda: seen(pair, 1) == node)
+    silent = lab.client(1).connect(SERVER, 7)
+    assert silent.exchange("before").seen == node
+    active = pair.active()
+    eventually(lambda: SERVER in flows(pair, other(active)))
+    lab.topology.power(active, is_on=False)
+    eventually(lambda: silent.state() != "open", 30)
+    eventually(lambda: seen(pair, 1) == node, 30)
+
+
+def test_a_box_that_stops_hands_over(pair: PairedLab) -> None:
+    """By its own end, and with the way back."""
+    lab = pair.lab
+    put(pair, 1, "DIRECT")
+    eventually(lambda: seen(pair, 1) == shared(pair, 1))
+    connection = lab.client(1).connect(SERVER, 7)
+    assert connection.exchange("before").seen == shared(pair, 1)
+    first = pair.active()
+    second = other(first)
+    pair.boxes[first].stop()
+    assert connection.exchange("meanwhile").seen == shared(pair, 1)
+    eventually(lambda: pair.active() == second)
+    assert seen(pair, 1) == shared(pair, 1)
+    pair.boxes[first].start()
+    eventually(lambda: pair.roles(first) == {first: "standby", second: "active"}, 30)
+    pair.boxes[second].stop()
+    eventually(lambda: pair.active() == first)
+    assert connection.exchange("after").seen == shared(pair, 1)
+
+
+def test_a_frozen_box_uses_no_old_rule(pair: PairedLab) -> None:
+    lab = pair.lab
+    put(pair, 1, "DIRECT")
+    eventually(lambda: seen(pair, 1) == shared(pair, 1))
+    connection = lab.client(1).connect(SERVER, 7)
+    connection.exchange("before")
+    first = pair.active()
+    second = other(first)
+    with pair.frozen(first):
+        eventually(lambda: seen(pair, 1) == shared(pair, 1), 30)
+        api = pair.boxes[second].api
+        (rule,) = api.get("/rules")["data"]
+        api.put(f"/rules/{rule['id']}", {**rule_body(rule), "target_node": "REJECT"})
+        with lab.internet.capture("isp1") as capture:
+            capture.prove()
+            capture.clear()
+            for _ in range(20):
+                assert not seen(pair, 1)
+            assert connection.exchange("after", 1).error
+            sources = {flow.source for flow in capture.flows(outgoing=False, protocol="tcp")}
+            assert shared(pair, 1) not in sources
+    eventually(lambda: pair.roles(second) == {first: "standby", second: "active"}, 30)
+    assert not seen(pair, 1)
+
+
+def test_another_netd_takes_the_daemons_over(pair: PairedLab) -> None:
+    first = pair.active()
+    box, roles = pair.boxes[first], {first: "active", other(first): "standby"}
+    running = [box.pids(name) for name in ("keepalived", "conntrackd")]
+    (netd,) = box.pids("egressd.app netd")
+    os.kill(netd, signal.SIGKILL)
+    eventually(lambda: box.pids("egressd.app netd") not in ([], [netd]), 30)
+    box.wait_healthy()
+    eventually(lambda: pair.roles() == roles, 30)
+    assert pair.active() == first
+    assert [box.pids(name) for name in ("keepalived", "conntrackd")] == running
+
+
+def test_a_keepalived_that_dies_leaves_no_address(pair: PairedLab) -> None:
+    first = pair.active()
+    second = other(first)
+    for pid in pair.boxes[first].pids("keepalived"):
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: pair.active() == second, 30)
+    eventually(lambda: pair.roles() == {first: "standby", second: "active"}, 30)
+    problems = pair.boxes[first].api.ask("GET", "/ops/overview").body["problems"]
+    assert [problem for problem in problems if "keepalived has ended" in problem]
+
+
+def test_a_box_without_a_lease_hands_over(pair: PairedLab) -> None:
+    put(pair, 1, "DIRECT")
+    eventually(lambda: seen(pair, 1) == shared(pair, 1))
+    first = pair.active()
+    (api,) = pair.boxes[first].pids("egressd.app api")
+    os.kill(api, signal.SIGSTOP)
+    try:
+        eventually(lambda: pair.active() == other(first), 30)
+        eventually(lambda: seen(pair, 1) == shared(pair, 1))
+    finally:
+        os.kill(api, signal.SIGCONT)
+    eventually(lambda: pair.roles(other(first)) == {first: "standby", other(first): "active"}, 30)

@@ -1,0 +1,88 @@
+"""The table by which states of flows come from the other box alone."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+
+from egressd.model.pair import PairLink
+from egressd.netd.cluster import sync_guard
+from egressd.netd.cluster.flows import PORT
+from egressd.netd.kernel.nft import Nft
+from tests.support.netns import Namespace
+
+pytestmark = pytest.mark.lab
+
+SYNC = PairLink("sync0", IPv4Address("192.168.77.1"), IPv4Address("192.168.77.2"))
+
+
+@pytest.fixture
+def box(namespaces: None) -> Iterator[tuple[Namespace, Namespace]]:
+    """Yield a box with a sync link and a LAN, and the host at the other end of both."""
+    with Namespace() as here, Namespace() as there:
+        for name, network in (("sync0", "192.168.77"), ("lan0", "10.77.0")):
+            here.cable(name, there, name)
+            here.shell(f"ip address add {network}.1/24 dev {name}")
+            there.shell(f"ip address add {network}.2/24 dev {name}")
+        there.shell("ip address add 192.168.77.3/24 dev sync0")
+        yield here, there
+
+
+def send(text: str, source: str, destination: str) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sending:
+        sending.bind((source, 0))
+        sending.sendto(text.encode(), (destination, PORT))
+
+
+def heard(ready: Path) -> list[str]:
+    """Return the datagrams that reach conntrackd's port, up to one with the text ``end``."""
+    texts: list[str] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening:
+        listening.bind(("0.0.0.0", PORT))
+        ready.touch()
+        while not texts or texts[-1] != "end":
+            texts.append(listening.recv(100).decode())
+    return texts
+
+
+def run(script: str) -> None:
+    nft = Nft()
+    nft.run(script)
+    nft.close()
+
+
+def test_only_the_other_box_reaches_conntrackd(
+    box: tuple[Namespace, Namespace], tmp_path: Path
+) -> None:
+    here, there = box
+    tries = (
+        ("peer", "192.168.77.2", "192.168.77.1"),
+        ("third", "192.168.77.3", "192.168.77.1"),
+        ("by the LAN", "10.77.0.2", "10.77.0.1"),
+        ("past the link", "192.168.77.2", "10.77.0.1"),
+        ("end", "192.168.77.2", "192.168.77.1"),
+    )
+    assert [*listened(here, there, tries, tmp_path / "open")] == [text for text, *_ in tries]
+    here.run(run, sync_guard.script(SYNC))
+    here.run(run, sync_guard.script(SYNC))
+    assert [*listened(here, there, tries, tmp_path / "shut")] == ["peer", "end"]
+    here.run(run, sync_guard.removal())
+    here.run(run, sync_guard.removal())
+    assert sync_guard.TABLE not in here.shell("nft list tables")
+
+
+def listened(
+    here: Namespace, there: Namespace, tries: Iterable[tuple[str, str, str]], ready: Path
+) -> list[str]:
+    """Return the texts that arrive of those that are sent, each with its source and destination."""
+    listening = here.start(heard, ready)
+    while not ready.exists():
+        time.sleep(0.01)
+    for each in tries:
+        there.run(send, *each)
+    return listening.result()

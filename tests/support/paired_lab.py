@@ -1,0 +1,137 @@
+"""A lab of two boxes, which are a pair: one site, one database, shared addresses."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from egressd.store.postgres.schema import add_member
+from egressd_lab import netns
+from egressd_lab.device import Device
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LAN_ADDRESS, LabSpec, lan_address, sync_address, wan_plans
+from tests.support import postgres
+from tests.support.device import eventually
+
+ROLES: Final = {1: postgres.MEMBER, 2: "egressd_box2"}
+"""Box -> the role that it logs in as."""
+PROGRAMS: Final = ("egressd", "keepalived", "conntrackd")
+"""Parts of the command lines of a box's processes."""
+
+
+class PairedLab:
+    """The lab, its two boxes, and their database."""
+
+    def __init__(self, lab: Lab, database: postgres.Server) -> None:
+        self.lab = lab
+        self.database = database
+        self.boxes = {box: lab.install(box, self._settings(box)) for box in ROLES}
+
+    def start(self) -> None:
+        """Make the site, and have both boxes in step, the first one active."""
+        first, second = self.boxes.values()
+        owner = self.database.conninfo(postgres.OWNER)
+        first.run("cluster", "init", "--owner", owner, "--role", ROLES[1])
+        first.start()
+        ((key_id,),) = self.database.query("SELECT key_id FROM site")
+        add_member(owner, site="home", key_id=key_id, member="box2", role=ROLES[2])
+        self._give_key(first, second)
+        eventually(lambda: self.active() == 1, 30)
+        second.start()
+        eventually(lambda: self.roles() == {1: "active", 2: "standby"}, 30)
+
+    def mend(self) -> None:
+        """Have both boxes run and in step again, whatever a test has done to them."""
+        for box, device in self.boxes.items():
+            self.lab.topology.power(box, is_on=True)
+            if not device.program.running:
+                device.start()
+        settled = ["active", "standby"]
+        eventually(lambda: bool(self.active()) and sorted(self.roles().values()) == settled, 30)
+
+    def _settings(self, box: int) -> dict[str, dict[str, object]]:
+        spec, other = self.lab.spec, 3 - box
+        shared = {wan.interface: wan.shared for wan in wan_plans(spec, box)}
+        return {
+            "cluster": {
+                "database": self.database.conninfo(ROLES[box]),
+                "site": "home",
+                "member": f"box{box}",
+            },
+            "pair": {
+                "lan": {
+                    "interface": "lan0",
+                    "own": str(lan_address(spec, box)),
+                    "peer": str(lan_address(spec, other)),
+                },
+                "sync": {
+                    "interface": "sync0",
+                    "own": str(sync_address(box)),
+                    "peer": str(sync_address(other)),
+                },
+                "shared": {"lan0": f"{LAN_ADDRESS}/24", **shared},
+            },
+        }
+
+    @staticmethod
+    def _give_key(first: Device, second: Device) -> None:
+        """Give the second box the site's key, as `cluster join` does."""
+        source, folder = first.data / "api", second.data / "api"
+        shutil.copytree(
+            source, folder, ignore=lambda _, names: [n for n in names if n != "site-key"]
+        )
+        for path in (folder, folder / "site-key"):
+            found = (source / path.relative_to(folder)).stat()
+            os.chown(path, found.st_uid, found.st_gid)
+            path.chmod(found.st_mode & 0o777)
+
+    def api(self, box: int, path: str) -> Any:
+        """Return the data of a GET request to a box's own address."""
+        return self.boxes[box].api.ask("GET", path).body["data"]
+
+    def roles(self, asked: int = 1) -> dict[int, str]:
+        """Return box -> its role, as the members of the site are reported by one of them."""
+        members = {each["name"]: each["role"] for each in self.api(asked, "/ops/members")}
+        return {box: members.get(f"box{box}", "") for box in ROLES}
+
+    def active(self) -> int:
+        """Return the box that has all shared addresses; 0 if none has, or both have some."""
+        shared = {str(LAN_ADDRESS), *(wan.shared for wan in wan_plans(self.lab.spec))}
+        held = {}
+        for box, router in enumerate(self.lab.routers, 1):
+            shown = router.run("ip", "-4", "-o", "address", "show").stdout
+            held[box] = {address for address in shared if f" {address}/" in shown}
+        holders = [box for box, found in held.items() if found]
+        return holders[0] if len(holders) == 1 and held[holders[0]] == shared else 0
+
+    def pids(self, box: int) -> list[int]:
+        """Return the processes of egressd and of its daemons on a box."""
+        return [pid for part in PROGRAMS for pid in self.boxes[box].pids(part)]
+
+    @contextmanager
+    def frozen(self, box: int) -> Iterator[None]:
+        """Stop all processes of a box for the block; its kernel goes on."""
+        stopped = {*self.pids(box)} & {*netns.processes([self.lab.routers[box - 1].namespace])}
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def paired_lab() -> Iterator[PairedLab]:
+    """Yield two boxes of which the first one is active."""
+    with (
+        postgres.server() as database,
+        Lab(LabSpec(boxes=2, nodes=("socks5",))) as lab,
+    ):
+        made = PairedLab(lab, database)
+        made.start()
+        yield made
