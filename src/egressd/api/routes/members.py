@@ -39,6 +39,7 @@ router: Final = Router("Operations", OPS_PREFIX)
                 "version": "0.2.0",
                 "revision": 810,
                 "lag": 2,
+                "role": "fault",
                 "is_beating": False,
                 "is_shut_out": True,
                 "needs_lease": True,
