@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from egressd.netd.cluster.flows import PORT
 from egressd_lab.capture import Capture
 from egressd_lab.device import rule_body
 from egressd_lab.spec import wan_plans
@@ -185,6 +186,12 @@ def test_a_keepalived_that_dies_leaves_no_address(pair: PairedLab) -> None:
     eventually(lambda: pair.roles() == {first: "standby", second: "active"}, 30)
     problems = pair.boxes[first].api.ask("GET", "/ops/overview").body["problems"]
     assert [problem for problem in problems if "keepalived has ended" in problem]
+
+
+def test_the_sync_link_is_guarded_again_after_a_flush(pair: PairedLab) -> None:
+    router = pair.lab.routers[0]
+    router.run("nft", "flush", "ruleset")
+    eventually(lambda: f"udp dport {PORT} drop" in router.run("nft", "list", "ruleset").stdout)
 
 
 def test_a_box_without_a_lease_hands_over(pair: PairedLab) -> None:

@@ -729,8 +729,8 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     ),
     "pair-daemon-missing": (
         {"name": "name"},
-        "name is not installed (apt install name): this box does not take over from the other one "
-        "of its pair",
+        "name is not installed (apt install name), without which this box is no whole part of its "
+        "pair",
     ),
     "pair-daemon-ends": (
         {"name": "name", "how": "how"},

@@ -6,11 +6,10 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from egressd.store.postgres.schema import add_member
-from egressd_lab import netns
 from egressd_lab.device import Device
 from egressd_lab.lab import Lab
 from egressd_lab.spec import LAN_ADDRESS, LabSpec, lan_address, sync_address, wan_plans
@@ -48,6 +47,7 @@ class PairedLab:
         """Have both boxes run and in step again, whatever a test has done to them."""
         for box, device in self.boxes.items():
             self.lab.topology.power(box, is_on=True)
+            self.signal(box, signal.SIGCONT)
             if not device.program.running:
                 device.start()
         settled = ["active", "standby"]
@@ -100,29 +100,38 @@ class PairedLab:
 
     def active(self) -> int:
         """Return the box that has all shared addresses; 0 if none has, or both have some."""
+        found = self.holders()
+        return next(iter(found)) if len(found) == 1 and all(found.values()) else 0
+
+    def holders(self) -> dict[int, bool]:
+        """Return each box that has shared addresses -> True if it has all of them."""
         shared = {str(LAN_ADDRESS), *(wan.shared for wan in wan_plans(self.lab.spec))}
-        held = {}
+        found = {}
         for box, router in enumerate(self.lab.routers, 1):
             shown = router.run("ip", "-4", "-o", "address", "show").stdout
-            held[box] = {address for address in shared if f" {address}/" in shown}
-        holders = [box for box, found in held.items() if found]
-        return holders[0] if len(holders) == 1 and held[holders[0]] == shared else 0
+            held = {address for address in shared if f" {address}/" in shown}
+            if held:
+                found[box] = held == shared
+        return found
 
     def pids(self, box: int) -> list[int]:
         """Return the processes of egressd and of its daemons on a box."""
         return [pid for part in PROGRAMS for pid in self.boxes[box].pids(part)]
 
+    def signal(self, box: int, number: signal.Signals) -> None:
+        """Send a signal to all processes of a box."""
+        for pid in self.pids(box):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
     @contextmanager
     def frozen(self, box: int) -> Iterator[None]:
         """Stop all processes of a box for the block; its kernel goes on."""
-        stopped = {*self.pids(box)} & {*netns.processes([self.lab.routers[box - 1].namespace])}
-        for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
+        self.signal(box, signal.SIGSTOP)
         try:
             yield
         finally:
-            for pid in stopped:
-                os.kill(pid, signal.SIGCONT)
+            self.signal(box, signal.SIGCONT)
 
 
 @contextmanager
@@ -133,5 +142,9 @@ def paired_lab() -> Iterator[PairedLab]:
         Lab(LabSpec(boxes=2, nodes=("socks5",))) as lab,
     ):
         made = PairedLab(lab, database)
-        made.start()
-        yield made
+        try:
+            made.start()
+            yield made
+        finally:
+            for box in made.boxes:
+                made.signal(box, signal.SIGCONT)

@@ -84,12 +84,16 @@ class Topology:
     def power(self, box: int, *, is_on: bool) -> None:
         """Cut all cables of a box, as a power loss does, or plug them in again."""
         state = "up" if is_on else "down"
-        role = router_role(box)
-        self.ip("switch", [f"link set p-{role} {state}"])
+        self.plug_lan(box, is_in=is_on)
         ports = [f"link set {_port(wan)} {state}" for wan in wan_plans(self.spec, box)]
         self.ip("internet", ports)
         for each in map(router_role, self._boxes):
             self.ip(each, [f"link set sync0 {state}"])
+
+    def plug_lan(self, box: int, *, is_in: bool) -> None:
+        """Plug a box's cable to the LAN in, or pull it out."""
+        state = "up" if is_in else "down"
+        self.ip("switch", [f"link set p-{router_role(box)} {state}"])
 
     def ip(self, role: str, lines: Iterable[str]) -> None:
         """Run lines of ``ip -batch`` in the namespace of `role`."""

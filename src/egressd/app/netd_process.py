@@ -163,7 +163,7 @@ async def _serve(settings: config.Config) -> None:
     await asyncio.gather(pool.open(_served_targets(reconciler.plan)), reconciler.limit())
     async with contextlib.AsyncExitStack() as stack:
         # Before the start, which may take seconds: a flush meanwhile must be noticed.
-        await _watch_tables(stack, reconciler, shaper)
+        await _watch_tables(stack, reconciler, shaper, pair)
         await reconciler.start()
         # Only now: the limits of connection tracking do not exist before rules need it.
         sysctl.make_room(sysctls.room(os.sysconf("SC_PHYS_PAGES")))
@@ -188,10 +188,19 @@ async def _serve(settings: config.Config) -> None:
 
 
 async def _watch_tables(
-    stack: contextlib.AsyncExitStack, reconciler: Reconciler, shaper: Shaper
+    stack: contextlib.AsyncExitStack,
+    reconciler: Reconciler,
+    shaper: Shaper,
+    pair: PairedGateway | None,
 ) -> None:
     """Have other programs' changes of egressd's tables repaired until the stack is closed."""
-    await stack.enter_async_context(ForeignChanges(reconciler.reload))
+
+    async def reload(reason: str) -> None:
+        if pair is not None:
+            await pair.guard_again()
+        await reconciler.reload(reason)
+
+    await stack.enter_async_context(ForeignChanges(reload))
     await stack.enter_async_context(ForeignShaping(shaper, reconciler.limit_again))
     await stack.enter_async_context(
         ForeignChanges(reconciler.limit_again, family=uapi.NFPROTO_NETDEV)

@@ -543,8 +543,8 @@ SENTENCES: Final[Mapping[str, str]] = {
         "the replica of the site's configuration on this box is out of date: {reason}"
     ),
     "pair-daemon-missing": (
-        "{name} is not installed (apt install {name}): this box does not take over from the other "
-        "one of its pair"
+        "{name} is not installed (apt install {name}), without which this box is no whole part of "
+        "its pair"
     ),
     "pair-daemon-ends": "{name} has ended, and is started again: {how}",
     "site-untold": (

@@ -131,6 +131,9 @@ class PairedGateway:
         self._track = ""
         self._pipe = -1
         self._heard = b""
+        self._is_guarded = False
+        """True once the table of `sync_guard` is loaded."""
+        self._has_begun = False
         self._poking: set[asyncio.Task[None]] = set()
         self._looking = PeriodicTask("look after the pair's daemons", self._look, _LOOK_S)
 
@@ -150,16 +153,16 @@ class PairedGateway:
         return [pid for pid in found if pid is not None]
 
     async def open(self) -> None:
-        """Find or start the daemons, and look after them from now on. Raises Failed."""
-        self._nft.run(sync_guard.script(self._pair.sync))
+        """Find the daemons of an earlier netd, and look after both from now on."""
         if await self._keepalived.find(self._vrrp_files):
             self._open_pipe()
-            held = addresses.holds(self._pair.shared)
-            self._take_role("active" if held else "standby")
-        else:
-            addresses.remove(self._pair.shared)  # a keepalived that was killed left them
         await self._conntrackd.find(self._flow_files)
         self._looking.start()
+
+    async def guard_again(self) -> None:
+        """Load the table of `sync_guard` again, soon: another program may have removed it."""
+        self._is_guarded = False
+        self._looking.wake()
 
     async def close(self) -> None:
         """End the daemons. The other box is active then, if it can be."""
@@ -195,6 +198,11 @@ class PairedGateway:
         return {flows.CONFIGURATION: text}
 
     async def _look(self) -> None:
+        if not self._is_guarded:
+            self._nft.run(sync_guard.script(self._pair.sync))
+            self._is_guarded = True
+        if not self._has_begun:
+            self._begin()
         if self._keepalived.is_due:
             self._close_pipe()
             self._track = ""
@@ -207,7 +215,16 @@ class PairedGateway:
         self._conntrackd.settle()
         may_be_active = self._may_be_active()
         if may_be_active is not None:
-            self._allow(may_be_active=may_be_active and self._conntrackd.pid is not None)
+            self._allow(may_be_active=may_be_active)
+
+    def _begin(self) -> None:
+        """Take over the role that a keepalived which was found has. Raises OSError."""
+        if self._keepalived.pid is None:
+            addresses.remove(self._pair.shared)  # a keepalived that was killed left them
+        elif self._role == "fault":
+            held = addresses.holds(self._pair.shared)
+            self._take_role("active" if held else "standby")
+        self._has_begun = True
 
     def _allow(self, *, may_be_active: bool) -> None:
         """Write the file of `vrrp.track`, if it changes. Raises OSError."""
