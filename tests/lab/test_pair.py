@@ -16,17 +16,20 @@ from egressd_lab.spec import wan_plans
 from tests.support import postgres
 from tests.support.device import SERVER, add_nodes, eventually
 from tests.support.needs import Need
+from tests.support.pair_chaos import CLIENTS, PairChaos
 from tests.support.paired_lab import PairedLab, paired_lab
 
 pytestmark = pytest.mark.lab
 
 WEB = f"http://{SERVER}/"
 NOBODY = 3
+CHAOS_S = 12.0
+SEED = 2826
 
 
 @pytest.fixture(scope="module")
 def made(namespaces: None) -> Iterator[PairedLab]:
-    with paired_lab() as pair:
+    with paired_lab(clients=CLIENTS) as pair:
         add_nodes(pair.lab)
         yield pair
 
@@ -206,3 +209,7 @@ def test_a_box_without_a_lease_hands_over(pair: PairedLab) -> None:
     finally:
         os.kill(api, signal.SIGCONT)
     eventually(lambda: pair.roles(other(first)) == {first: "standby", other(first): "active"}, 30)
+
+
+def test_random_failures_leak_nothing(pair: PairedLab) -> None:
+    PairChaos(pair, seconds=CHAOS_S, seed=SEED).run()

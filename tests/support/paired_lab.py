@@ -12,7 +12,14 @@ from typing import Any, Final
 from egressd.store.postgres.schema import add_member
 from egressd_lab.device import Device
 from egressd_lab.lab import Lab
-from egressd_lab.spec import LAN_ADDRESS, LabSpec, lan_address, sync_address, wan_plans
+from egressd_lab.spec import (
+    LAN_ADDRESS,
+    OWN_NAMESPACE,
+    LabSpec,
+    lan_address,
+    sync_address,
+    wan_plans,
+)
 from tests.support import postgres
 from tests.support.device import eventually
 
@@ -135,11 +142,11 @@ class PairedLab:
 
 
 @contextmanager
-def paired_lab() -> Iterator[PairedLab]:
+def paired_lab(clients: int = OWN_NAMESPACE) -> Iterator[PairedLab]:
     """Yield two boxes of which the first one is active."""
     with (
         postgres.server() as database,
-        Lab(LabSpec(boxes=2, nodes=("socks5",))) as lab,
+        Lab(LabSpec(boxes=2, clients=clients, nodes=("socks5",))) as lab,
     ):
         made = PairedLab(lab, database)
         try:

@@ -1,0 +1,309 @@
+"""Random failures of a pair of boxes, under a flood and under changes at both: nothing may leak.
+
+``python -m tests.support.pair_chaos [--minutes N] [--seed SEED]``, or ``script/chaos --pair``. The
+exit status is 1 at the first breach:
+
+- a packet of a client on another WAN than its rule's, from an address that is neither box's there,
+  or later than `_OLD_S` after the answer to the change that forbids it;
+- an acknowledged change that one of the boxes lacks at the end;
+- a client that is not served within `_SERVED_S` once all is well again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from typing import Any, Final, NamedTuple
+
+from egressd.model.errors import Failed
+from egressd_lab.capture import Capture
+from egressd_lab.packets import new_token
+from egressd_lab.spec import wan_plans
+from tests.support.device import SERVER, eventually
+from tests.support.paired_lab import PairedLab, paired_lab
+
+RULES: Final = {1: "DIRECT", 2: "Interface:wan2"}
+"""Client -> a target that no change touches. A third client has no rule."""
+UNRULED: Final = 3
+MOVER: Final = 4
+"""The client whose rule changes all the time."""
+CLIENTS: Final = 4
+WAYS: Final[Mapping[str, int]] = {"DIRECT": 1, "Interface:wan1": 1, "Interface:wan2": 2}
+"""Target -> the number of its WAN. Other targets have none."""
+TARGETS: Final = (*WAYS, "REJECT")
+_RATE: Final = 100.0
+"""Datagrams a second of each client."""
+_OLD_S: Final = 0.3
+"""Seconds after an answer in which packets that were under way may arrive by the old rule."""
+_SERVED_S: Final = 30.0
+_HELD_S: Final = (0.2, 6.0)
+"""Seconds that a failure lasts."""
+_CALM_S: Final = (0.0, 3.0)
+"""Seconds between two failures. Some come before the last one is mended."""
+_CHANGE_S: Final = (0.05, 0.6)
+_ANSWER_S: Final = 120.0
+"""Seconds for an answer: longer than any failure, so that no change is made after it was given up.
+"""
+
+
+class Breach(Exception):
+    """Something that must never happen."""
+
+
+class Asked(NamedTuple):
+    """A change of the mover's target. Times are of CLOCK_REALTIME, in seconds."""
+
+    target: str
+    asked_at: float
+    answered_at: float
+    is_acknowledged: bool
+    """False if the change failed, or may have been made."""
+
+
+class Failure(NamedTuple):
+    """Something that happens to a box, or to the database if `box` is 0, and its end."""
+
+    name: str
+    box: int
+    begin: Callable[[], None]
+    end: Callable[[], object]
+
+
+class PairChaos:
+    """One run. `say` gets a line for each failure."""
+
+    def __init__(
+        self, pair: PairedLab, *, seconds: float, seed: int, say: Callable[[str], None] = print
+    ) -> None:
+        self._pair = pair
+        self._seconds = seconds
+        self._chance = random.Random(seed)
+        self._changes_chance = random.Random(seed + 1)
+        self._say = say
+        self._tokens = {client: new_token() for client in range(1, CLIENTS + 1)}
+        self._asked: list[Asked] = []
+        self._captures: dict[int, Capture] = {}
+        self._is_over = threading.Event()
+        self._rule_ids: dict[int, int] = {}
+        self.takeovers = 0
+
+    def run(self) -> None:
+        """Let everything happen. Raises Breach."""
+        lab = self._pair.lab
+        for client, target in {**RULES, MOVER: "REJECT"}.items():
+            rule = {"ip": lab.client(client).address, "target_node": target}
+            self._pair.boxes[1].api.post("/rules", rule)
+            listed = self._pair.boxes[1].api.get("/rules")["data"]
+            (self._rule_ids[client],) = [
+                found["id"] for found in listed if found["ip"] == rule["ip"]
+            ]
+        for client in RULES:
+            eventually(lambda client=client: self._is_served(client), _SERVED_S)  # type: ignore[misc]
+        now = time.time()
+        self._asked = [Asked("REJECT", now, now, is_acknowledged=True)]
+        with ExitStack() as stack:
+            for wan in (1, 2):
+                capture = stack.enter_context(lab.internet.capture(f"isp{wan}", keep=True))
+                self._captures[wan] = capture
+            floods = [
+                lab.client(client).flood(token, rate=_RATE)
+                for client, token in self._tokens.items()
+            ]
+            changing = threading.Thread(target=self._change_forever)
+            changing.start()
+            try:
+                self._fail_forever(time.monotonic() + self._seconds)
+            finally:
+                self._is_over.set()
+                changing.join()
+            self._pair.mend()
+            self._settle()
+            for flood in floods:
+                flood.stop()
+            self._judge()
+
+    # --- What happens. -------------------------------------------------------------------
+
+    def _fail_forever(self, until: float) -> None:
+        active = self._pair.active()
+        under_way: list[Failure] = []
+        while time.monotonic() < until:
+            failure = self._failure()
+            self._say(f"{failure.name} {failure.box or ''}")
+            failure.begin()
+            under_way.append(failure)
+            time.sleep(self._chance.uniform(*_HELD_S))
+            if self._chance.random() < 0.8:  # otherwise the next one comes on top of it
+                self._end(under_way)
+                self._pair.mend()
+                now = self._pair.active()
+                self.takeovers += now != active
+                active = now
+                self._judge()
+            time.sleep(self._chance.uniform(*_CALM_S))
+        self._end(under_way)
+
+    def _end(self, under_way: list[Failure]) -> None:
+        for box in self._pair.boxes:
+            self._pair.signal(box, signal.SIGCONT)  # a frozen process would not end
+        while under_way:
+            under_way.pop().end()
+
+    def _failure(self) -> Failure:
+        pair, box = self._pair, self._chance.choice((1, 2))
+        device, topology = pair.boxes[box], pair.lab.topology
+
+        def kill(part: str, number: signal.Signals) -> Callable[[], None]:
+            def send() -> None:
+                for pid in device.pids(part):
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, number)
+
+            return send
+
+        def nothing() -> None:
+            """Leave it: what was killed is started again."""
+
+        made = [
+            Failure(
+                "power",
+                box,
+                lambda: topology.power(box, is_on=False),
+                lambda: topology.power(box, is_on=True),
+            ),
+            Failure(
+                "lan",
+                box,
+                lambda: topology.plug_lan(box, is_in=False),
+                lambda: topology.plug_lan(box, is_in=True),
+            ),
+            Failure(
+                "freeze",
+                box,
+                lambda: pair.signal(box, signal.SIGSTOP),
+                lambda: pair.signal(box, signal.SIGCONT),
+            ),
+            Failure("stop", box, lambda: device.program.signal(signal.SIGTERM), device.stop),
+            Failure("database", 0, pair.database.stop, pair.database.start),
+            *(
+                Failure(f"kill {part}", box, kill(part, signal.SIGKILL), nothing)
+                for part in ("keepalived", "conntrackd", "egressd.app netd", "egressd.app api")
+            ),
+            *(
+                Failure(
+                    f"freeze {part}", box, kill(part, signal.SIGSTOP), kill(part, signal.SIGCONT)
+                )
+                for part in ("egressd.app netd", "egressd.app api")
+            ),
+        ]
+        return self._chance.choice(made)
+
+    def _change_forever(self) -> None:
+        chance = self._changes_chance
+        rule_id, address = self._rule_ids[MOVER], self._pair.lab.client(MOVER).address
+        body = {
+            "ip": address,
+            "mac": "",
+            "comment": "",
+            "is_enabled": True,
+            "upload_limit_kbps": 0,
+            "download_limit_kbps": 0,
+        }
+        while not self._is_over.is_set():
+            box, target = chance.choice((1, 2)), chance.choice(TARGETS)
+            asked_at, is_acknowledged = time.time(), False
+            with suppress(Failed):
+                answer = self._pair.boxes[box].api.ask(
+                    "PUT",
+                    f"/svc/api/v1/rules/{rule_id}",
+                    {**body, "target_node": target},
+                    timeout=_ANSWER_S,
+                )
+                is_acknowledged = answer.status == 200
+            self._asked.append(Asked(target, asked_at, time.time(), is_acknowledged))
+            time.sleep(chance.uniform(*_CHANGE_S))
+
+    # --- Judgement. ----------------------------------------------------------------------
+
+    def _is_served(self, client: int) -> bool:
+        return bool(self._pair.lab.client(client).http(f"http://{SERVER}/", timeout=0.5).seen)
+
+    def _settle(self) -> None:
+        """Wait until the clients are served, and both boxes have the same rules."""
+        for client in RULES:
+            try:
+                eventually(lambda client=client: self._is_served(client), _SERVED_S)  # type: ignore[misc]
+            except AssertionError:
+                raise Breach(f"client {client} is not served again") from None
+        rules = {box: self._targets(box) for box in self._pair.boxes}
+        if rules[1] != rules[2]:
+            raise Breach(f"the boxes have other rules: {rules}")
+        possible = {*self._possible(time.time())}
+        if rules[1][MOVER] not in possible:
+            raise Breach(f"a change is lost: {rules[1][MOVER]} is none of {possible}")
+
+    def _targets(self, box: int) -> dict[int, str]:
+        rules: list[dict[str, Any]] = self._pair.boxes[box].api.get("/rules")["data"]
+        targets = {rule["id"]: rule["target_node"] for rule in rules}
+        return {client: targets[number] for client, number in self._rule_ids.items()}
+
+    def _possible(self, moment: float) -> Iterator[str]:
+        """Yield the targets that the mover may have at a moment."""
+        asked = [*self._asked]
+        for number, each in enumerate(asked):
+            replaced_at = next(
+                (later.answered_at for later in asked[number + 1 :] if later.is_acknowledged),
+                moment,
+            )
+            if each.asked_at <= moment <= replaced_at + _OLD_S:
+                yield each.target
+
+    def _judge(self) -> None:
+        """Raise Breach if a packet was on a WAN that its client's rule does not lead to."""
+        for wan, capture in self._captures.items():
+            plans = [wan_plans(self._pair.lab.spec, box)[wan - 1] for box in self._pair.boxes]
+            own = {plans[0].shared, *(plan.address for plan in plans)}
+            for flow in capture.flows(outgoing=False):
+                if flow.protocol in ("tcp", "udp") and flow.source not in own:
+                    raise Breach(f"wan{wan}: {flow.packets} packets from {flow.source}")
+            for client, token in self._tokens.items():
+                for packet in capture.packets(token):
+                    if packet.outgoing:
+                        continue
+                    moment = packet.time_ns / 1e9
+                    targets = [RULES[client]] if client in RULES else []
+                    if client == MOVER:
+                        targets = [*self._possible(moment)]
+                    if wan not in {WAYS.get(target, 0) for target in targets}:
+                        late = time.strftime("%H:%M:%S", time.localtime(moment))
+                        raise Breach(f"wan{wan}: client {client} at {late}, targets {targets}")
+            capture.clear()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="script/chaos --pair", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 31))
+    given = parser.parse_args()
+    print(f"seed {given.seed}", flush=True)
+    with paired_lab(clients=CLIENTS) as pair:
+        chaos = PairChaos(pair, seconds=60 * given.minutes, seed=given.seed)
+        try:
+            chaos.run()
+        except Breach as error:
+            print(f"BREACH: {error} (seed {given.seed})", flush=True)
+            return 1
+    print(f"{chaos.takeovers} takeovers, no breach (seed {given.seed})", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
