@@ -732,6 +732,10 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         "name is not installed (apt install name), without which this box is no whole part of its "
         "pair",
     ),
+    "pair-unfit": (
+        {"fault": "fault"},
+        "[pair] does not fit this box, which is not active therefore: fault",
+    ),
     "pair-daemon-ends": (
         {"name": "name", "how": "how"},
         "name has ended, and is started again: how",

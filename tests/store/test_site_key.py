@@ -11,6 +11,7 @@ import pytest
 
 from egressd.app import config
 from egressd.app.site import site_key, store_of
+from egressd.app.site_authority import SiteAuthority, new_request
 from egressd.model.errors import WriteConflict
 from egressd.model.site import LogEntry
 from egressd.store.postgres.site_link import SiteLink
@@ -177,10 +178,23 @@ def test_a_member_without_a_certificate_is_named(rig: Rig, box: Box) -> None:
     assert certificate == [["b"]]
     before = opens_all(rig, site_key(rig.a.settings))
     said = rig.a.refused("rotate-key", "--yes")
-    assert "the member b has no certificate: run egressd cluster init there" in said
+    assert "the member b has no certificate: it must join anew" in said
     assert opens_all(rig, site_key(rig.a.settings)) == before
 
 
 def test_only_the_box_with_the_authority_gives_another_key(rig: Rig, box: Box) -> None:
     said = box.refused("rotate-key", "--yes", "--owner", rig.server.conninfo("postgres"))
     assert "only the box where egressd cluster init was run" in said
+
+
+def test_no_key_is_sealed_for_a_certificate_of_another_authority(rig: Rig, box: Box) -> None:
+    """The administrator of the database puts a certificate of its own into a member's row."""
+    ((role,),) = rig.query("SELECT role_name FROM member WHERE name = 'b'")
+    forged = SiteAuthority.make("home").member(new_request()[1], role)
+    rig.query(f"UPDATE member SET certificate = '{forged}' WHERE name = 'b' RETURNING id")
+    before = opens_all(rig, site_key(rig.a.settings))
+    assert "is not of the site's authority" in rig.a.refused("rotate-key", "--yes")
+    others = SiteAuthority.of_folder(rig.a.folder / "cluster").member(new_request()[1], "other")
+    rig.query(f"UPDATE member SET certificate = '{others}' WHERE name = 'b' RETURNING id")
+    assert "is not of the site's authority" in rig.a.refused("rotate-key", "--yes")
+    assert opens_all(rig, site_key(rig.a.settings)) == before

@@ -12,6 +12,7 @@ exit status is 1 at the first breach:
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import secrets
@@ -220,6 +221,8 @@ class PairChaos:
         while not self._is_over.is_set():
             box, target = chance.choice((1, 2)), chance.choice(TARGETS)
             asked_at, is_acknowledged = time.time(), False
+            # It may be in force before its answer, whenever that comes.
+            self._asked.append(Asked(target, asked_at, math.inf, is_acknowledged=False))
             with suppress(Failed):
                 answer = self._pair.boxes[box].api.ask(
                     "PUT",
@@ -228,7 +231,7 @@ class PairChaos:
                     timeout=_ANSWER_S,
                 )
                 is_acknowledged = answer.status == 200
-            self._asked.append(Asked(target, asked_at, time.time(), is_acknowledged))
+            self._asked[-1] = Asked(target, asked_at, time.time(), is_acknowledged)
             time.sleep(chance.uniform(*_CHANGE_S))
 
     # --- Judgement. ----------------------------------------------------------------------
@@ -283,7 +286,7 @@ class PairChaos:
                     if client == MOVER:
                         targets = [*self._possible(moment)]
                     if wan not in {WAYS.get(target, 0) for target in targets}:
-                        late = time.strftime("%H:%M:%S", time.localtime(moment))
+                        late = f"{moment:.3f}"
                         raise Breach(f"wan{wan}: client {client} at {late}, targets {targets}")
             capture.clear()
 

@@ -6,6 +6,7 @@ members take it when they follow that change, at their next start at the latest.
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,6 +19,7 @@ from egressd.app.member_files import AUTHORITY, MEMBER_KEY, folder_of
 from egressd.app.site_authority import SiteAuthority
 from egressd.model.errors import Failed
 from egressd.store.connection import reported
+from egressd.store.files import replace_durably
 from egressd.store.postgres.site_keys import KeyHolder, Rotation
 from egressd.store.sealing import SiteSeal
 
@@ -33,7 +35,11 @@ def rotate(settings: Config, owner: str) -> list[str]:
     """
     name = settings.cluster.site
     authority = SiteAuthority.of_folder(folder_of(settings))
-    old, key = SiteSeal(site.site_key(settings)), site.new_site_key()
+    current, key = site.site_key(settings), site.new_site_key()
+    old = SiteSeal(current)
+    kept = folder_of(settings) / f"site-key.{old.key_id}"
+    with reported(f"write {kept}"):
+        replace_durably(kept, base64.b64encode(current))
     rotation = Rotation(owner, name)
     batch = rotation.rotate(
         old=old,
@@ -41,14 +47,16 @@ def rotate(settings: Config, owner: str) -> list[str]:
         by=settings.cluster.member,
         envelope=partial(_sealed_for, authority, key, old.key_id, name),
     )
-    # The service of this box takes it as the others do, but it may not run.
-    site.keep_site_key(settings, key)
     given_up = time.monotonic() + _TAKEN_S
     while True:
         running, others = rotation.without(batch)
         if not running or time.monotonic() > given_up:
-            return sorted([*running, *others])
+            break
         time.sleep(_LOOK_S)
+    # The service of this box takes it as the others do, but it may not run.
+    if site.site_key(settings) != key:
+        site.keep_site_key(settings, key)
+    return sorted({*running, *others} - {settings.cluster.member})
 
 
 def _sealed_for(
@@ -56,6 +64,12 @@ def _sealed_for(
 ) -> str:
     """Return the new key sealed for a member. `old` is the id of the key that it replaces."""
     earlier = _replaced_by(authority, holder, old)
+    if not authority.has_issued(holder.certificate, holder.role):
+        raise Failed(
+            f"give the site {name} another key",
+            f"the certificate of the member {holder.name} is not of the site's authority: it must"
+            " join anew",
+        )
     return key_envelope.sealed(
         authority, holder.certificate, key, site=name, replaces=(*earlier, old)
     )

@@ -180,7 +180,7 @@ async def _serve(settings: config.Config) -> None:
         )
         await reconciler.refresh()  # no watcher has seen the changes since `guard` looked
         if pair is not None:
-            await pair.open()
+            pair.open()
         await _look_after(reconciler, server, ending)
     await _end(reconciler, pair, ending.result())
     nft.close()
@@ -248,7 +248,7 @@ def _pair_of(
     return PairedGateway(
         pair,
         settings.run.dir / "pair",
-        own=lambda: kernel.topology.router_addresses,
+        present=lambda: {n: each.addresses for n, each in kernel.facts.interfaces.items()},
         may_be_active=may_be_active,
         on_role=took,
     )

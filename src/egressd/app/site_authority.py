@@ -111,6 +111,15 @@ class SiteAuthority:
         built = self._builder(named(role), key, is_server=False).sign(self._key, hashes.SHA256())
         return built.public_bytes(serialization.Encoding.PEM).decode()
 
+    def has_issued(self, certificate: str, role: str) -> bool:
+        """True if a certificate in PEM is this authority's, for a member with that role."""
+        try:
+            found = x509.load_pem_x509_certificate(certificate.encode())
+            found.verify_directly_issued_by(self.certificate)
+        except (ValueError, TypeError, InvalidSignature):
+            return False
+        return found.subject == named(role)
+
     def sign(self, content: bytes) -> bytes:
         """Return the authority's signature (ECDSA with SHA-256, FIPS 186-5)."""
         return self._key.sign(content, ec.ECDSA(hashes.SHA256()))

@@ -546,6 +546,7 @@ SENTENCES: Final[Mapping[str, str]] = {
         "{name} is not installed (apt install {name}), without which this box is no whole part of "
         "its pair"
     ),
+    "pair-unfit": "[pair] does not fit this box, which is not active therefore: {fault}",
     "pair-daemon-ends": "{name} has ended, and is started again: {how}",
     "site-untold": (
         "the site {site} does not know yet that this box has left it, and counts it as a silent "

@@ -349,6 +349,7 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   "site-no-lease": "本设备作为站点成员没有租约：与站点同步之前不放行任何客户端",
   "site-replica-behind": "本设备上的站点配置副本已过期：{reason}",
   "pair-daemon-missing": "未安装 {name}（apt install {name}）：本机的双机功能不完整",
+  "pair-unfit": "[pair] 与本机不符，因此本机不会成为主用：{fault}",
   "pair-daemon-ends": "{name} 已退出，正在重新启动：{how}",
   "site-untold": "站点 {site} 尚不知道本机已离开，仍把它当作没有响应的成员：{reason}",
   "site-without-lease": "本设备在站点中没有租约，因此客户端不能出网，也不能修改配置：{reason}",

@@ -11,15 +11,16 @@ import asyncio
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from ipaddress import IPv4Address
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from egressd.model.pair import Pair, PairRole
+from egressd.model.errors import Failed
+from egressd.model.pair import Pair, PairRole, faults_here
 from egressd.model.wording import Sentence, say
 from egressd.netd.cluster import flows, sync_guard, takeover, vrrp
 from egressd.netd.kernel import addresses
@@ -40,17 +41,19 @@ _READ_MAX: Final = 1 << 16
 class _Daemon:
     """A daemon of the pair, which is started again when it has ended."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path, pair: Pair) -> None:
         self.name = name
+        self._note = {"pair": repr(pair)}
         self.folder = folder
         self.problem: Sentence | None = None
         self._unit: DaemonGroup | None = None
         self._started = -_AGAIN_S
 
-    async def find(self, files: dict[str, str]) -> bool:
-        """Find the daemon that an earlier netd started. One with other `files` is ended."""
-        self._unit = await DaemonGroup.find(self.folder)
-        if self._unit is not None and self._unit.note != files:
+    async def find(self) -> bool:
+        """Find the daemon that an earlier netd started. One of another pair is ended."""
+        if self._unit is None:
+            self._unit = await DaemonGroup.find(self.folder)
+        if self._unit is not None and self._unit.note != self._note:
             await self.end()
         return self._unit is not None
 
@@ -75,7 +78,7 @@ class _Daemon:
             self.problem = say("pair-daemon-missing", name=self.name)
             return
         prepare(self.folder, files)
-        self._unit = DaemonGroup.start(self.folder, command, covers={}, note=dict(files))
+        self._unit = DaemonGroup.start(self.folder, command, covers={}, note=self._note)
 
     def settle(self) -> None:
         """Forget the problem of a daemon that has run for a while."""
@@ -105,8 +108,8 @@ class PairedGateway:
     """This box as one of a pair.
 
     `may_be_active` says whether the box's kernel lets clients through, or None while that cannot be
-    said: then all stays as an earlier netd left it. `own` returns the addresses of this machine,
-    and `on_role` is called with each new role.
+    said: then all stays as an earlier netd left it. `present` returns this machine's interfaces
+    with their addresses, and `on_role` is called with each new role.
     """
 
     def __init__(
@@ -114,7 +117,7 @@ class PairedGateway:
         pair: Pair,
         folder: Path,
         *,
-        own: Callable[[], Iterable[IPv4Address]],
+        present: Callable[[], Mapping[str, Collection[IPv4Interface]]],
         may_be_active: Callable[[], bool | None],
         on_role: Callable[[PairRole], None],
     ) -> None:
@@ -122,11 +125,12 @@ class PairedGateway:
         self.folder: Final = folder
         # Kept open: netd knows its own changes of nftables by the sockets that it has.
         self._nft = Nft()
-        self._own = own
+        self._present = present
+        self._faults: list[str] = []
         self._may_be_active = may_be_active
         self._on_role = on_role
-        self._keepalived = _Daemon("keepalived", folder / "vrrp")
-        self._conntrackd = _Daemon("conntrackd", folder / "flows")
+        self._keepalived = _Daemon("keepalived", folder / "vrrp", pair)
+        self._conntrackd = _Daemon("conntrackd", folder / "flows", pair)
         self._role: PairRole = "fault"
         self._track = ""
         self._pipe = -1
@@ -143,20 +147,20 @@ class PairedGateway:
         return self._role
 
     def problems(self) -> tuple[Sentence, ...]:
-        """Return a sentence about each daemon that does not run."""
+        """Return a sentence about each daemon that does not run, and about each way in which the
+        configuration does not fit this box, which is not active then.
+        """
         found = (self._keepalived.problem, self._conntrackd.problem)
-        return tuple(problem for problem in found if problem is not None)
+        unfit = (say("pair-unfit", fault=fault) for fault in self._faults)
+        return (*(problem for problem in found if problem is not None), *unfit)
 
     def pids(self) -> list[int]:
         """Return the daemons that run."""
         found = (self._keepalived.pid, self._conntrackd.pid)
         return [pid for pid in found if pid is not None]
 
-    async def open(self) -> None:
-        """Find the daemons of an earlier netd, and look after both from now on."""
-        if await self._keepalived.find(self._vrrp_files):
-            self._open_pipe()
-        await self._conntrackd.find(self._flow_files)
+    def open(self) -> None:
+        """Find the daemons of an earlier netd or start them, and look after them from now on."""
         self._looking.start()
 
     async def guard_again(self) -> None:
@@ -165,12 +169,19 @@ class PairedGateway:
         self._looking.wake()
 
     async def close(self) -> None:
-        """End the daemons. The other box is active then, if it can be."""
+        """End the daemons. The other box is active then, if it can be.
+
+        A step that fails is logged, and keeps nothing else from its end.
+        """
         await self._stop_looking()
-        await self._keepalived.end()
-        addresses.remove(self._pair.shared)
-        await self._conntrackd.end()
-        self._nft.run(sync_guard.removal())
+        with _logged("end keepalived"):
+            await self._keepalived.end()
+        with _logged("remove the shared addresses"):
+            addresses.remove(self._pair.shared)
+        with _logged("end conntrackd"):
+            await self._conntrackd.end()
+        with _logged("remove the guard of the sync link"):
+            self._nft.run(sync_guard.removal())
         self._nft.close()
 
     async def release(self) -> None:
@@ -193,45 +204,57 @@ class PairedGateway:
 
     @property
     def _flow_files(self) -> dict[str, str]:
-        own = [*self._own(), *(address.ip for address in self._pair.shared.values())]
+        own = [address.ip for found in self._present().values() for address in found]
         text = flows.configuration(self._pair, self._conntrackd.folder, own)
         return {flows.CONFIGURATION: text}
 
     async def _look(self) -> None:
+        # First, whatever the other steps come to: without a lease the other box must take over.
+        self._faults = [*faults_here(self._pair, self._present())]
+        may_be_active = self._may_be_active()
+        if may_be_active is not None:
+            self._allow(may_be_active=may_be_active and not self._faults)
         if not self._is_guarded:
             self._nft.run(sync_guard.script(self._pair.sync))
             self._is_guarded = True
         if not self._has_begun:
-            self._begin()
+            await self._begin()
+        if self._keepalived.pid is None:
+            # One that was killed leaves its addresses, and the other box has them by now.
+            addresses.remove(self._pair.shared)
+            self._take_role("fault")
         if self._keepalived.is_due:
             self._close_pipe()
             self._track = ""
-            self._take_role("fault")
             await self._keepalived.start(vrrp.command(self._keepalived.folder), self._vrrp_files)
             self._open_pipe()
         if self._conntrackd.is_due:
             await self._conntrackd.start(flows.command(self._conntrackd.folder), self._flow_files)
         self._keepalived.settle()
         self._conntrackd.settle()
-        may_be_active = self._may_be_active()
-        if may_be_active is not None:
-            self._allow(may_be_active=may_be_active)
 
-    def _begin(self) -> None:
-        """Take over the role that a keepalived which was found has. Raises OSError."""
-        if self._keepalived.pid is None:
-            addresses.remove(self._pair.shared)  # a keepalived that was killed left them
-        elif self._role == "fault":
-            held = addresses.holds(self._pair.shared)
-            self._take_role("active" if held else "standby")
+    async def _begin(self) -> None:
+        """Find the daemons of an earlier netd, and this box's role. Raises OSError."""
+        if await self._keepalived.find():
+            self._close_pipe()
+            self._open_pipe()
+            # What keepalived has reported since is heard later.
+            self._role = "active" if addresses.holds(self._pair.shared) else "standby"
+            self._on_role(self._role)
+        await self._conntrackd.find()
         self._has_begun = True
 
     def _allow(self, *, may_be_active: bool) -> None:
         """Write the file of `vrrp.track`, if it changes. Raises OSError."""
         track = vrrp.track(may_be_active=may_be_active)
         if track != self._track and self._keepalived.pid is not None:
-            # In place: keepalived watches the file itself (inotify(7)).
-            (self._keepalived.folder / vrrp.TRACK).write_text(track)
+            # In place: keepalived watches the file itself (inotify(7)). Never empty, which would be
+            # read as permission: both texts have one length.
+            descriptor = os.open(self._keepalived.folder / vrrp.TRACK, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.pwrite(descriptor, track.encode(), 0)
+            finally:
+                os.close(descriptor)
             self._track = track
 
     # --- The pipe of roles. --------------------------------------------------------------
@@ -282,3 +305,12 @@ class PairedGateway:
             log.info("clients of nodes know that their connections have ended", connections=poked)
         except OSError as error:
             log.warning("clients of nodes cannot be notified", error=str(error))
+
+
+@contextmanager
+def _logged(action: str) -> Iterator[None]:
+    """Log a failure of the action in the block, and go on."""
+    try:
+        yield
+    except (OSError, Failed) as error:
+        log.error("a step of the pair's end failed", action=action, error=str(error))

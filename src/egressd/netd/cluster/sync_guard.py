@@ -25,7 +25,7 @@ table inet {TABLE} {{
   comment "egressd: states of flows come from the other box alone"
   chain input {{
     type filter hook input priority raw; policy accept;
-    udp dport {PORT} iifname {sync.interface} ip saddr {sync.peer} ip daddr {sync.own} accept
+    udp dport {PORT} iifname "{sync.interface}" ip saddr {sync.peer} ip daddr {sync.own} accept
     udp dport {PORT} drop
   }}
 }}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Final
 
 from egressd.netd.kernel.conntrack import Opened, engine_connections
@@ -42,8 +43,9 @@ def poke_clients_of_nodes() -> int:
     count = 0
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as sending:
         for packet, client in pokes(engine_connections()):
-            sending.sendto(packet, (client, 0))
-            count += 1
+            with suppress(OSError):  # one client's neighbour may be unreachable
+                sending.sendto(packet, (client, 0))
+                count += 1
     return count
 
 

@@ -73,8 +73,8 @@ vrrp_instance {INSTANCE} {{
 
 
 def track(*, may_be_active: bool) -> str:
-    """Return the text of the track file."""
-    return f"{0 if may_be_active else _FORBIDDEN}\n"
+    """Return the text of the track file, always of the same length."""
+    return f"{0 if may_be_active else _FORBIDDEN:4}\n"
 
 
 def command(folder: Path) -> list[str]:

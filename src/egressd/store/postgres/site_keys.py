@@ -27,6 +27,7 @@ class KeyHolder(NamedTuple):
 
     id: int
     name: str
+    role: str
     certificate: str
     envelope: str
     """The one that it was given the site's key in; empty if it was given it when it joined."""
@@ -126,7 +127,7 @@ class Rotation:
     def _holders(self, connection: Connection, site: int) -> Sequence[KeyHolder]:
         found = connection.execute(
             text(
-                "SELECT id, name, certificate, key_envelope FROM member"
+                "SELECT id, name, role_name, certificate, key_envelope FROM member"
                 " WHERE site = :site AND NOT is_revoked ORDER BY id"
             ),
             {"site": site},
@@ -136,7 +137,7 @@ class Rotation:
             if not holder.certificate:
                 raise Failed(
                     self._action,
-                    f"the member {holder.name} has no certificate: run egressd cluster init there",
+                    f"the member {holder.name} has no certificate: it must join anew",
                 )
         return holders
 
