@@ -191,6 +191,37 @@ def test_a_keepalived_that_dies_leaves_no_address(pair: PairedLab) -> None:
     assert [problem for problem in problems if "keepalived has ended" in problem]
 
 
+def test_a_box_that_leaves_its_pair_has_no_shared_address(pair: PairedLab) -> None:
+    first = pair.active()
+    box = pair.boxes[first]
+    before = box.config.read_text()
+    start, end = before.index("[pair]"), before.index("[cluster]")
+    without = before[:start] + (before[end:] if end > start else "")
+    try:
+        box.config.write_text(without)
+        for pid in box.pids("egressd.app netd"):
+            os.kill(pid, signal.SIGKILL)
+        eventually(lambda: pair.active() == other(first), 30)
+        eventually(lambda: not box.pids("keepalived") and not box.pids("conntrackd"))
+    finally:
+        box.config.write_text(before)
+        for pid in box.pids("egressd.app netd"):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_box_whose_netd_is_frozen_hands_over(pair: PairedLab) -> None:
+    put(pair, 1, "DIRECT")
+    eventually(lambda: seen(pair, 1) == shared(pair, 1))
+    first = pair.active()
+    (netd,) = pair.boxes[first].pids("egressd.app netd")
+    os.kill(netd, signal.SIGSTOP)
+    try:
+        eventually(lambda: pair.active() == other(first), 30)
+        eventually(lambda: seen(pair, 1) == shared(pair, 1))
+    finally:
+        os.kill(netd, signal.SIGCONT)
+
+
 def test_the_sync_link_is_guarded_again_after_a_flush(pair: PairedLab) -> None:
     router = pair.lab.routers[0]
     router.run("nft", "flush", "ruleset")

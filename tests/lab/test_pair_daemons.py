@@ -45,6 +45,9 @@ class Box:
         (folder / vrrp.CONFIGURATION).write_text(vrrp.configuration(pair, folder))
         (folder / vrrp.CONFIGURATION).chmod(0o600)
         (folder / flows.CONFIGURATION).write_text(flows.configuration(pair, folder, []))
+        (folder / vrrp.CHECK).write_text(vrrp.check(folder))
+        (folder / vrrp.ALIVE).touch()
+        self.live(3600)
         self.allow(may_be_active=False)
         os.mkfifo(folder / vrrp.FIFO, 0o600)
         self._pipe = os.open(folder / vrrp.FIFO, os.O_RDWR | os.O_NONBLOCK)
@@ -52,6 +55,11 @@ class Box:
 
     def allow(self, *, may_be_active: bool) -> None:
         (self.folder / vrrp.TRACK).write_text(vrrp.track(may_be_active=may_be_active))
+
+    def live(self, ahead_s: float) -> None:
+        """Have netd touch its file so many seconds from now; in the past, it is silent since."""
+        moment = time.time() + ahead_s
+        os.utime(self.folder / vrrp.ALIVE, (moment, moment))
 
     def run(self, command: list[str]) -> None:
         """Run a daemon until the test has ended."""
@@ -136,6 +144,13 @@ def test_shared_addresses_follow_the_lease_and_the_lan(boxes: tuple[Box, Box]) -
 
     other.space.shell("ip link set lan0 down")
     eventually(lambda: one.held() == SHARED.keys() and other.held() == set())
+
+    other.space.shell("ip link set lan0 up")
+    eventually(lambda: other.hear()[-1] == "standby")
+    one.live(-10)
+    eventually(lambda: other.held() == SHARED.keys() and one.held() == set())
+    one.live(3600)
+    eventually(lambda: one.hear()[-1] == "standby")
     for box in boxes:
         log = (box.folder / "log").read_text()
         assert "nknown keyword" not in log

@@ -1,7 +1,7 @@
 """Block every client in place of a netd that should stop and cannot: it is dead, or did not react.
 
-A netd that stops blocks every client itself. This process needs no plan, and the configuration only
-for a pair's addresses, since these may be the reason why netd is gone.
+A netd that stops blocks every client itself. This process needs no configuration and no plan, since
+these may be the reason why netd is gone.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import structlog
 
 from egressd.app import config, logs
 from egressd.model.errors import EgressdError, Failed
+from egressd.netd.cluster import gateway
 from egressd.netd.engine import launch
 from egressd.netd.kernel import addresses, fast_path
 from egressd.netd.kernel.nft import Nft
@@ -41,6 +42,14 @@ def main(path: Path | None) -> None:
     ):
         log.warning("ended engine and line processes", pids=ended)
     try:
-        addresses.remove(config.load(path).pair.shared)
-    except (OSError, EgressdError) as error:
-        log.warning("cannot look for a pair's addresses", error=str(error))
+        addresses.remove(gateway.left_in(_pair_folder(path)))
+    except OSError as error:
+        log.error("cannot remove a pair's addresses", error=str(error))
+
+
+def _pair_folder(path: Path | None) -> Path:
+    """Return the folder of a pair's daemons; the usual one if the configuration cannot be read."""
+    try:
+        return config.load(path).pair_folder
+    except EgressdError:
+        return config.Config().pair_folder

@@ -345,6 +345,11 @@ class Config:
         return self.data.dir / "netd"
 
     @property
+    def pair_folder(self) -> Path:
+        """The folder of the daemons of a pair; root only."""
+        return self.run.dir / "pair"
+
+    @property
     def sysctl_record(self) -> Path:
         """The values that kernel parameters had before netd changed them."""
         return self.netd_data / "sysctls"

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -31,7 +32,6 @@ from egressd.model.errors import EgressdError, Failed
 from egressd.model.messages import Event, News
 from egressd.model.pair import ROLES, PairRole
 from egressd.model.plan import Plan
-from egressd.netd.cluster.gateway import PairedGateway
 from egressd.netd.dataplane.instances import RunningInstances
 from egressd.netd.dataplane.kernel_state import KernelState
 from egressd.netd.dataplane.speed_limits import SpeedLimits
@@ -67,6 +67,9 @@ from egressd.netd.reconciler.status import Monitor
 from egressd.planner import bounds, sysctls
 from egressd.planner.nft import Crowd, Greedy
 from egressd.planner.registry import ANSWER_PORT, CLEAR_LINE_PORTS, LINE_PORTS
+
+if TYPE_CHECKING:
+    from egressd.netd.cluster.gateway import PairedGateway
 
 log = structlog.get_logger()
 
@@ -130,7 +133,7 @@ async def _serve(settings: config.Config) -> None:
         on_trouble=on_trouble,
         mapped=kernel.mapped_ports,
     )
-    pair = _pair_of(settings, kernel, lambda: reconciler, publish)
+    pair = await _pair_of(settings, kernel, lambda: reconciler, publish)
     shaper = Shaper(nft, kernel.fast_path.counts)
     reconciler = compose(
         kernel=kernel,
@@ -223,15 +226,20 @@ async def _end(
         await reconciler.stop()
 
 
-def _pair_of(
+async def _pair_of(
     settings: config.Config,
     kernel: KernelState,
     reconciler: Callable[[], Reconciler],
     publish: Callable[[News], None],
 ) -> PairedGateway | None:
-    """Return this box as one of a pair, or None if it is alone."""
-    pair = settings.pair.pair
+    """Return this box as one of a pair, or None if it is alone: then it leaves a former pair."""
+    pair, folder = settings.pair.pair, settings.pair_folder
+    if pair is None and not folder.exists():
+        return None  # without the modules of a pair
+    from egressd.netd.cluster import gateway
+
     if pair is None:
+        await gateway.end_former(folder)
         return None
 
     def took(role: PairRole) -> None:
@@ -245,11 +253,12 @@ def _pair_of(
         is_put = reconciler().phase in (Phase.RUNNING, Phase.STOPPED, Phase.OPENED)
         return True if is_put else None
 
-    return PairedGateway(
+    return gateway.PairedGateway(
         pair,
-        settings.run.dir / "pair",
+        folder,
         present=lambda: {n: each.addresses for n, each in kernel.facts.interfaces.items()},
         may_be_active=may_be_active,
+        is_gated=lambda: kernel.lease_ms(reconciler().plan) is not None,
         on_role=took,
     )
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from egressd.app.config import Config
 from egressd.model.errors import Failed
-from egressd.netd.cluster import sync_guard
+from egressd.netd.cluster import gateway, sync_guard
 from egressd.netd.engine import launch
 from egressd.netd.kernel import addresses, fast_path, routes, sysctl_record
 from egressd.netd.kernel.nft import Nft
@@ -74,7 +74,7 @@ def clean_kernel(settings: Config) -> list[str]:
             if not problems:
                 settings.sysctl_record.unlink(missing_ok=True)
             _delete_tables(nft)
-            addresses.remove(settings.pair.shared)
+            addresses.remove(gateway.left_in(settings.pair_folder))
             routes.sync((), ())
             _delete_links()
         except OSError as error:

@@ -49,3 +49,9 @@ def test_a_line_of_the_pipe_is_a_role(line: str, role: str | None) -> None:
 def test_the_track_file_forbids_by_the_value_that_means_fault() -> None:
     assert vrrp.track(may_be_active=True) == "   0\n"
     assert vrrp.track(may_be_active=False) == "-254\n"
+
+
+def test_the_shared_addresses_are_known_from_the_file() -> None:
+    text = vrrp.configuration(PAIR, FOLDER)
+    assert vrrp.addresses_in(text) == PAIR.shared
+    assert vrrp.addresses_in("") == {}

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Final
@@ -31,11 +32,16 @@ from egressd.netd.system.periodic import PeriodicTask
 
 log = structlog.get_logger()
 
+_VRRP, _FLOWS = "vrrp", "flows"
+"""The daemons' folders there."""
 _LOOK_S: Final = 0.1
 """Seconds between two looks at the lease: a part of the time in which the other box takes over."""
 _AGAIN_S: Final = 2.0
 """Seconds from one start of a daemon to the next one."""
 _READ_MAX: Final = 1 << 16
+"""Bytes of the pipe that are read at once."""
+_FAR_S: Final = 1e9
+"""Seconds ahead of a time that does not come: 30 years."""
 
 
 class _Daemon:
@@ -108,8 +114,9 @@ class PairedGateway:
     """This box as one of a pair.
 
     `may_be_active` says whether the box's kernel lets clients through, or None while that cannot be
-    said: then all stays as an earlier netd left it. `present` returns this machine's interfaces
-    with their addresses, and `on_role` is called with each new role.
+    said: then all stays as an earlier netd left it. `is_gated` says whether the kernel lets clients
+    through by a lease only. `present` returns this machine's interfaces with their addresses, and
+    `on_role` is called with each new role.
     """
 
     def __init__(
@@ -119,6 +126,7 @@ class PairedGateway:
         *,
         present: Callable[[], Mapping[str, Collection[IPv4Interface]]],
         may_be_active: Callable[[], bool | None],
+        is_gated: Callable[[], bool],
         on_role: Callable[[PairRole], None],
     ) -> None:
         self._pair = pair
@@ -128,9 +136,10 @@ class PairedGateway:
         self._present = present
         self._faults: list[str] = []
         self._may_be_active = may_be_active
+        self._is_gated = is_gated
         self._on_role = on_role
-        self._keepalived = _Daemon("keepalived", folder / "vrrp", pair)
-        self._conntrackd = _Daemon("conntrackd", folder / "flows", pair)
+        self._keepalived = _Daemon("keepalived", folder / _VRRP, pair)
+        self._conntrackd = _Daemon("conntrackd", folder / _FLOWS, pair)
         self._role: PairRole = "fault"
         self._track = ""
         self._pipe = -1
@@ -200,7 +209,12 @@ class PairedGateway:
     @property
     def _vrrp_files(self) -> dict[str, str]:
         text = vrrp.configuration(self._pair, self._keepalived.folder)
-        return {vrrp.CONFIGURATION: text, vrrp.TRACK: vrrp.track(may_be_active=False)}
+        return {
+            vrrp.CONFIGURATION: text,
+            vrrp.TRACK: vrrp.track(may_be_active=False),
+            vrrp.CHECK: vrrp.check(self._keepalived.folder),
+            vrrp.ALIVE: "",
+        }
 
     @property
     def _flow_files(self) -> dict[str, str]:
@@ -214,6 +228,7 @@ class PairedGateway:
         may_be_active = self._may_be_active()
         if may_be_active is not None:
             self._allow(may_be_active=may_be_active and not self._faults)
+        self._live()
         if not self._is_guarded:
             self._nft.run(sync_guard.script(self._pair.sync))
             self._is_guarded = True
@@ -256,6 +271,14 @@ class PairedGateway:
             finally:
                 os.close(descriptor)
             self._track = track
+
+    def _live(self) -> None:
+        """Touch the file of `vrrp.check`. Without a gate, the kernel serves clients without netd,
+        for as long as it takes: then the time is one far ahead. Raises OSError.
+        """
+        if self._keepalived.pid is not None:
+            now = time.time() + (0 if self._is_gated() else _FAR_S)
+            os.utime(self._keepalived.folder / vrrp.ALIVE, (now, now))
 
     # --- The pipe of roles. --------------------------------------------------------------
 
@@ -305,6 +328,33 @@ class PairedGateway:
             log.info("clients of nodes know that their connections have ended", connections=poked)
         except OSError as error:
             log.warning("clients of nodes cannot be notified", error=str(error))
+
+
+async def end_former(folder: Path) -> None:
+    """End the daemons of a pair that the configuration has no more, and remove what they left: the
+    shared addresses are the other box's. `folder` is the pair's.
+    """
+    log.info("this box is in no pair any more")
+    for name in (_VRRP, _FLOWS):
+        with _logged(f"end {name}"):
+            unit = await DaemonGroup.find(folder / name)
+            if unit is not None:
+                await unit.end(polite=True)
+    with _logged("remove the shared addresses"):
+        addresses.remove(left_in(folder))
+    with _logged("remove the guard of the sync link"), closing(Nft()) as nft:
+        nft.run(sync_guard.removal())
+    with _logged("remove the pair's folder"):
+        shutil.rmtree(folder)
+
+
+def left_in(folder: Path) -> dict[str, IPv4Interface]:
+    """Return the shared addresses of the keepalived that was started last, from the pair's folder;
+    none if there is no such file.
+    """
+    with suppress(OSError, ValueError):
+        return vrrp.addresses_in((folder / _VRRP / vrrp.CONFIGURATION).read_text("utf-8"))
+    return {}
 
 
 @contextmanager

@@ -7,6 +7,8 @@ others, which no rule of the plan names), and clients hear of the move by gratui
 
 from __future__ import annotations
 
+import re
+from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +17,10 @@ from egressd.model.pair import Pair, PairRole
 CONFIGURATION: Final = "keepalived.conf"
 TRACK: Final = "lease.track"
 """The file by which netd lets the box become active. See `track`."""
+CHECK: Final = "check"
+"""The script by which keepalived notices that netd is gone or frozen. See `check`."""
+ALIVE: Final = "alive"
+"""The file that netd touches all the time."""
 FIFO: Final = "roles"
 """The pipe that keepalived writes each change of role to."""
 
@@ -25,6 +31,12 @@ _PRIORITY: Final = 100
 _FORBIDDEN: Final = -254
 """The value of a track file that brings an instance into FAULT (keepalived.conf(5)). A lower
 priority would not do: with ``nopreempt``, the peer does not take over from it."""
+
+_SILENT_S: Final = 6
+"""Seconds of netd's silence after which the box cannot be active: a lease lasts for 4."""
+
+_ADDRESS: Final = re.compile(r"    (?P<address>[0-9./]+) dev (?P<name>\S+)")
+"""The pattern of a line with a shared address."""
 
 _ROLES: Final[dict[str, PairRole]] = {"MASTER": "active", "BACKUP": "standby", "FAULT": "fault"}
 
@@ -44,6 +56,14 @@ global_defs {{
   vrrp_garp_master_refresh 10
   vrrp_notify_fifo "{folder / FIFO}"
   enable_script_security
+  script_user root
+}}
+vrrp_script netd {{
+  script "/bin/sh {folder / CHECK}"
+  interval 1
+  timeout 2
+  fall 2
+  rise 1
 }}
 vrrp_track_file lease {{
   file "{folder / TRACK}"
@@ -66,15 +86,31 @@ vrrp_instance {INSTANCE} {{
   track_file {{
     lease weight 1
   }}
+  track_script {{
+    netd
+  }}
   virtual_ipaddress {{
 {addresses}  }}
 }}
 """
 
 
+def addresses_in(text: str) -> dict[str, IPv4Interface]:
+    """Return interface -> shared address, of a configuration that `configuration` returned."""
+    found = (_ADDRESS.fullmatch(line) for line in text.splitlines())
+    return {each["name"]: IPv4Interface(each["address"]) for each in found if each is not None}
+
+
 def track(*, may_be_active: bool) -> str:
     """Return the text of the track file, always of the same length."""
     return f"{0 if may_be_active else _FORBIDDEN:4}\n"
+
+
+def check(folder: Path) -> str:
+    """Return the script that fails once netd has been silent for longer than a lease lasts: then
+    the kernel lets no client through, and the track file still says that the box may be active.
+    """
+    return f'[ -n "$(/usr/bin/find "{folder / ALIVE}" -newermt "{_SILENT_S} seconds ago")" ]\n'
 
 
 def command(folder: Path) -> list[str]:
