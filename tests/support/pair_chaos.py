@@ -287,7 +287,10 @@ class PairChaos:
                         targets = [*self._possible(moment)]
                     if wan not in {WAYS.get(target, 0) for target in targets}:
                         late = f"{moment:.3f}"
-                        raise Breach(f"wan{wan}: client {client} at {late}, targets {targets}")
+                        near = [each for each in self._asked if abs(each.asked_at - moment) < 10]
+                        raise Breach(
+                            f"wan{wan}: client {client} at {late}, targets {targets}; asked: {near}"
+                        )
             capture.clear()
 
 
