@@ -207,6 +207,7 @@ def test_a_box_that_leaves_its_pair_has_no_shared_address(pair: PairedLab) -> No
         box.config.write_text(before)
         for pid in box.pids("egressd.app netd"):
             os.kill(pid, signal.SIGKILL)
+        eventually(lambda: bool(box.pids("keepalived")), 30)
 
 
 @pytest.mark.parametrize("part", ["egressd.app api", "egressd.app netd"])

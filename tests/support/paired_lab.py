@@ -57,6 +57,8 @@ class PairedLab:
             self.signal(box, signal.SIGCONT)
             if not device.program.running:
                 device.start()
+        for device in self.boxes.values():
+            device.wait_healthy()
         settled = ["active", "standby"]
         eventually(lambda: bool(self.active()) and sorted(self.roles().values()) == settled, 30)
 
