@@ -15,7 +15,6 @@ two datagrams of a client on a WAN. The database is on neither box.
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
@@ -29,9 +28,8 @@ from bench.arguments import Arguments
 from bench.figures import keep, show, spread
 from egressd_lab.capture import Capture
 from egressd_lab.packets import new_token
-from egressd_lab.spec import wan_plans
 from tests.support.device import SERVER, eventually
-from tests.support.paired_lab import PairedLab, paired_lab
+from tests.support.paired_lab import PairedLab, other, paired_lab
 
 ROUNDS: Final = 20
 TARGETS: Final = {1: "DIRECT", 2: "Interface:wan2"}
@@ -72,8 +70,7 @@ def stop(pair: PairedLab, box: int) -> None:
 
 
 def keepalived(pair: PairedLab, box: int) -> None:
-    for pid in pair.boxes[box].pids("keepalived"):
-        os.kill(pid, signal.SIGKILL)
+    pair.signal(box, signal.SIGKILL, "keepalived")
 
 
 def freeze(pair: PairedLab, box: int) -> None:
@@ -104,14 +101,16 @@ def take_over(pair: PairedLab, event: Event) -> Takeover:
             assert time.monotonic() - begun < _PATIENCE_S, "no client is served again"
         new_s = time.monotonic() - begun
         lost = sum(bool(connection.exchange("after", _PATIENCE_S).error) for connection in held)
-        eventually(lambda: pair.holders().get(3 - active, False))
+        eventually(lambda: pair.holders().get(other(active), False))
         time.sleep(_AFTER_S)
         for flood in floods:
             flood.stop()
         gaps = [longest_gap(captures[client - 1], token) for client, token in tokens.items()]
         if event is stop:
             pair.boxes[active].stop()  # wait for it
-        wrong = sum(wrong_packets(pair, wan, captures[wan - 1]) for wan in TARGETS)
+        wrong = sum(
+            flow.packets for wan in TARGETS for flow in pair.strangers(wan, captures[wan - 1])
+        )
     return Takeover(max(gaps), new_s, lost, wrong)
 
 
@@ -119,14 +118,6 @@ def longest_gap(capture: Capture, token: str) -> float:
     """Return the seconds of the longest pause between two datagrams."""
     times = [packet.time_ns for packet in capture.packets(token) if not packet.outgoing]
     return max((later - one) / 1e9 for one, later in pairwise(times))
-
-
-def wrong_packets(pair: PairedLab, wan: int, capture: Capture) -> int:
-    """Return the packets on a WAN from an address that neither box has there."""
-    plans = [wan_plans(pair.lab.spec, box)[wan - 1] for box in pair.boxes]
-    own = {*(plan.address for plan in plans), plans[0].shared}
-    arrived = capture.flows(outgoing=False)
-    return sum(f.packets for f in arrived if f.protocol in ("tcp", "udp") and f.source not in own)
 
 
 @contextmanager

@@ -10,14 +10,13 @@ from collections.abc import Iterator
 import pytest
 
 from egressd.netd.cluster.flows import PORT
-from egressd_lab.capture import Capture
 from egressd_lab.device import rule_body
 from egressd_lab.spec import wan_plans
 from tests.support import postgres
 from tests.support.device import SERVER, add_nodes, eventually
 from tests.support.needs import Need
 from tests.support.pair_chaos import CLIENTS, PairChaos
-from tests.support.paired_lab import PairedLab, paired_lab
+from tests.support.paired_lab import PairedLab, other, paired_lab
 
 pytestmark = pytest.mark.lab
 
@@ -61,15 +60,6 @@ def seen(pair: PairedLab, client: int) -> str:
     return pair.lab.client(client).http(WEB, timeout=0.5).seen
 
 
-def wrong(pair: PairedLab, wan: int, capture: Capture) -> list[str]:
-    """Return the sources of packets on a WAN that are neither its own nor that of its network."""
-    network = shared(pair, wan).rpartition(".")[0]
-    base = 16 * (wan - 1)
-    own = {f"{network}.{base + n}" for n in (2, 3, 10)}
-    found = {flow.source for flow in capture.flows(outgoing=False) if flow.protocol != "arp"}
-    return sorted(source for source in found - own if ":" not in source)
-
-
 def test_flows_outlive_the_loss_of_a_box(pair: PairedLab) -> None:
     lab = pair.lab
     put(pair, 1, "DIRECT")
@@ -94,12 +84,8 @@ def test_flows_outlive_the_loss_of_a_box(pair: PairedLab) -> None:
         received = download.progress().received
         eventually(lambda: download.progress().received > received)
         assert download.progress().seen == clients[1]
-        assert wrong(pair, 1, one) == []
-        assert wrong(pair, 2, two) == []
-
-
-def other(box: int) -> int:
-    return 3 - box
+        assert pair.strangers(1, one) == []
+        assert pair.strangers(2, two) == []
 
 
 def flows(pair: PairedLab, box: int) -> str:
@@ -183,8 +169,7 @@ def test_another_netd_takes_the_daemons_over(pair: PairedLab) -> None:
 def test_a_keepalived_that_dies_leaves_no_address(pair: PairedLab) -> None:
     first = pair.active()
     second = other(first)
-    for pid in pair.boxes[first].pids("keepalived"):
-        os.kill(pid, signal.SIGKILL)
+    pair.signal(first, signal.SIGKILL, "keepalived")
     eventually(lambda: pair.active() == second, 30)
     eventually(lambda: pair.roles() == {first: "standby", second: "active"}, 30)
     problems = pair.boxes[first].api.ask("GET", "/ops/overview").body["problems"]
@@ -199,14 +184,12 @@ def test_a_box_that_leaves_its_pair_has_no_shared_address(pair: PairedLab) -> No
     without = before[:start] + (before[end:] if end > start else "")
     try:
         box.config.write_text(without)
-        for pid in box.pids("egressd.app netd"):
-            os.kill(pid, signal.SIGKILL)
+        pair.signal(first, signal.SIGKILL, "egressd.app netd")
         eventually(lambda: pair.active() == other(first), 30)
         eventually(lambda: not box.pids("keepalived") and not box.pids("conntrackd"))
     finally:
         box.config.write_text(before)
-        for pid in box.pids("egressd.app netd"):
-            os.kill(pid, signal.SIGKILL)
+        pair.signal(first, signal.SIGKILL, "egressd.app netd")
         eventually(lambda: bool(box.pids("keepalived")), 30)
 
 

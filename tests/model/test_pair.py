@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv4Interface
 
 import pytest
 
-from egressd.model.pair import Pair, faults, faults_here
+from egressd.model.pair import Pair, faults, faults_here, holds_shared
 from tests.support.pairs import PAIR
 
 PRESENT = {
@@ -89,3 +89,17 @@ def test_the_peer_of_the_lan_is_in_its_network() -> None:
     assert list(faults_here(pair, PRESENT)) == [
         "the peer 10.78.0.3 is not in the network of 10.77.0.2 on lan0"
     ]
+
+
+def test_only_all_shared_addresses_together_are_held() -> None:
+    present = dict(PRESENT)
+    for name, address in PAIR.shared.items():
+        assert not holds_shared(PAIR, present)
+        elsewhere = next(other for other in PAIR.shared if other != name)
+        there = {**present, elsewhere: [*present[elsewhere], address]}
+        if not any(each.ip == address.ip for each in present[name]):
+            assert not holds_shared(PAIR, there)
+        present[name] = [*present[name], address]
+    assert holds_shared(PAIR, present)
+    missing = replace(PAIR, shared={**PAIR.shared, "wan9": IPv4Interface("192.0.2.11")})
+    assert not holds_shared(missing, present)

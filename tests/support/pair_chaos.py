@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import random
 import secrets
 import signal
@@ -22,12 +21,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from egressd.model.errors import Failed
 from egressd_lab.capture import Capture
+from egressd_lab.device import rule_body
 from egressd_lab.packets import new_token
-from egressd_lab.spec import wan_plans
 from tests.support.device import SERVER, eventually
 from tests.support.paired_lab import PairedLab, paired_lab
 
@@ -93,7 +93,8 @@ class PairChaos:
         self._asked: list[Asked] = []
         self._captures: dict[int, Capture] = {}
         self._is_over = threading.Event()
-        self._rule_ids: dict[int, int] = {}
+        self._rules: dict[int, dict[str, Any]] = {}
+        """Client -> its rule, as the API lists it at the begin."""
         self.takeovers = 0
 
     def run(self) -> None:
@@ -103,9 +104,7 @@ class PairChaos:
             rule = {"ip": lab.client(client).address, "target_node": target}
             self._pair.boxes[1].api.post("/rules", rule)
             listed = self._pair.boxes[1].api.get("/rules")["data"]
-            (self._rule_ids[client],) = [
-                found["id"] for found in listed if found["ip"] == rule["ip"]
-            ]
+            (self._rules[client],) = [found for found in listed if found["ip"] == rule["ip"]]
         for client in RULES:
             eventually(lambda client=client: self._is_served(client), _SERVED_S)  # type: ignore[misc]
         now = time.time()
@@ -162,13 +161,8 @@ class PairChaos:
         pair, box = self._pair, self._chance.choice((1, 2))
         device, topology = pair.boxes[box], pair.lab.topology
 
-        def kill(part: str, number: signal.Signals) -> Callable[[], None]:
-            def send() -> None:
-                for pid in device.pids(part):
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, number)
-
-            return send
+        def send(number: signal.Signals, *parts: str) -> Callable[[], None]:
+            return partial(pair.signal, box, number, *parts)
 
         def nothing() -> None:
             """Leave it: what was killed is started again."""
@@ -189,18 +183,18 @@ class PairChaos:
             Failure(
                 "freeze",
                 box,
-                lambda: pair.signal(box, signal.SIGSTOP),
-                lambda: pair.signal(box, signal.SIGCONT),
+                send(signal.SIGSTOP),
+                send(signal.SIGCONT),
             ),
             Failure("stop", box, lambda: device.program.signal(signal.SIGTERM), device.stop),
             Failure("database", 0, pair.database.stop, pair.database.start),
             *(
-                Failure(f"kill {part}", box, kill(part, signal.SIGKILL), nothing)
+                Failure(f"kill {part}", box, send(signal.SIGKILL, part), nothing)
                 for part in ("keepalived", "conntrackd", "egressd.app netd", "egressd.app api")
             ),
             *(
                 Failure(
-                    f"freeze {part}", box, kill(part, signal.SIGSTOP), kill(part, signal.SIGCONT)
+                    f"freeze {part}", box, send(signal.SIGSTOP, part), send(signal.SIGCONT, part)
                 )
                 for part in ("egressd.app netd", "egressd.app api")
             ),
@@ -209,15 +203,6 @@ class PairChaos:
 
     def _change_forever(self) -> None:
         chance = self._changes_chance
-        rule_id, address = self._rule_ids[MOVER], self._pair.lab.client(MOVER).address
-        body = {
-            "ip": address,
-            "mac": "",
-            "comment": "",
-            "is_enabled": True,
-            "upload_limit_kbps": 0,
-            "download_limit_kbps": 0,
-        }
         while not self._is_over.is_set():
             box, target = chance.choice((1, 2)), chance.choice(TARGETS)
             asked_at, is_acknowledged = time.time(), False
@@ -226,8 +211,8 @@ class PairChaos:
             with suppress(Failed):
                 answer = self._pair.boxes[box].api.ask(
                     "PUT",
-                    f"/svc/api/v1/rules/{rule_id}",
-                    {**body, "target_node": target},
+                    f"/svc/api/v1/rules/{self._rules[MOVER]['id']}",
+                    {**rule_body(self._rules[MOVER]), "target_node": target},
                     timeout=_ANSWER_S,
                 )
                 is_acknowledged = answer.status == 200
@@ -256,7 +241,7 @@ class PairChaos:
     def _targets(self, box: int) -> dict[int, str]:
         rules: list[dict[str, Any]] = self._pair.boxes[box].api.get("/rules")["data"]
         targets = {rule["id"]: rule["target_node"] for rule in rules}
-        return {client: targets[number] for client, number in self._rule_ids.items()}
+        return {client: targets[rule["id"]] for client, rule in self._rules.items()}
 
     def _possible(self, moment: float) -> Iterator[str]:
         """Yield the targets that the mover may have at a moment."""
@@ -272,11 +257,8 @@ class PairChaos:
     def _judge(self) -> None:
         """Raise Breach if a packet was on a WAN that its client's rule does not lead to."""
         for wan, capture in self._captures.items():
-            plans = [wan_plans(self._pair.lab.spec, box)[wan - 1] for box in self._pair.boxes]
-            own = {plans[0].shared, *(plan.address for plan in plans)}
-            for flow in capture.flows(outgoing=False):
-                if flow.protocol in ("tcp", "udp") and flow.source not in own:
-                    raise Breach(f"wan{wan}: {flow.packets} packets from {flow.source}")
+            for flow in self._pair.strangers(wan, capture):
+                raise Breach(f"wan{wan}: {flow.packets} packets from {flow.source}")
             for client, token in self._tokens.items():
                 for packet in capture.packets(token):
                     if packet.outgoing:

@@ -10,8 +10,10 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from egressd.store.postgres.schema import add_member
+from egressd_lab.capture import Capture
 from egressd_lab.device import Device
 from egressd_lab.lab import Lab
+from egressd_lab.observed import Flow
 from egressd_lab.spec import (
     LAN_ADDRESS,
     OWN_NAMESPACE,
@@ -27,6 +29,11 @@ ROLES: Final = {1: postgres.MEMBER, 2: "egressd_box2"}
 """Box -> the role that it logs in as."""
 PROGRAMS: Final = ("egressd", "keepalived", "conntrackd")
 """Parts of the command lines of a box's processes."""
+
+
+def other(box: int) -> int:
+    """Return the other box of two."""
+    return 3 - box
 
 
 class PairedLab:
@@ -63,7 +70,7 @@ class PairedLab:
         eventually(lambda: bool(self.active()) and sorted(self.roles().values()) == settled, 30)
 
     def _settings(self, box: int) -> dict[str, dict[str, object]]:
-        spec, other = self.lab.spec, 3 - box
+        spec, peer = self.lab.spec, other(box)
         shared = {wan.interface: wan.shared for wan in wan_plans(spec, box)}
         return {
             "cluster": {
@@ -75,12 +82,12 @@ class PairedLab:
                 "lan": {
                     "interface": "lan0",
                     "own": str(lan_address(spec, box)),
-                    "peer": str(lan_address(spec, other)),
+                    "peer": str(lan_address(spec, peer)),
                 },
                 "sync": {
                     "interface": "sync0",
                     "own": str(sync_address(box)),
-                    "peer": str(sync_address(other)),
+                    "peer": str(sync_address(peer)),
                 },
                 "shared": {"lan0": f"{LAN_ADDRESS}/24", **shared},
             },
@@ -123,13 +130,21 @@ class PairedLab:
                 found[box] = held == shared
         return found
 
-    def pids(self, box: int) -> list[int]:
-        """Return the processes of egressd and of its daemons on a box."""
-        return [pid for part in PROGRAMS for pid in self.boxes[box].pids(part)]
+    def strangers(self, wan: int, capture: Capture) -> list[Flow]:
+        """Return what arrived from a WAN with a source that neither box has there."""
+        plans = [wan_plans(self.lab.spec, box)[wan - 1] for box in self.boxes]
+        own = {plans[0].shared, *(plan.address for plan in plans)}
+        return [
+            flow
+            for flow in capture.flows(outgoing=False)
+            if flow.protocol != "arp" and ":" not in flow.source and flow.source not in own
+        ]
 
-    def signal(self, box: int, number: signal.Signals) -> None:
-        """Send a signal to all processes of a box."""
-        for pid in self.pids(box):
+    def signal(self, box: int, number: signal.Signals, *parts: str) -> None:
+        """Send a signal to the processes of a box whose command lines have one of `parts`; without
+        any, to all that are egressd's and its daemons'.
+        """
+        for pid in (pid for part in parts or PROGRAMS for pid in self.boxes[box].pids(part)):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 

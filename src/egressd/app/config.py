@@ -24,7 +24,7 @@ from egressd.formats.hosts import parse_domain, parse_host, parse_port
 from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Invalid
 from egressd.model.exits import EXIT_URL
-from egressd.model.names import LineType, has_control_characters, is_interface_name
+from egressd.model.names import LineType, has_control_characters
 
 DEFAULT_PATH = Path("/etc/egressd/egressd.toml")
 
@@ -35,12 +35,6 @@ EXIT_INTERVAL_MIN_S: Final = 60
 _BROADCAST: Final = IPv4Address("255.255.255.255")
 _LINES: Final = tuple(f"{each}_" for each in get_args(LineType))
 """The beginnings of VPN lines' names."""
-
-
-def _interface(name: Any) -> str:
-    if not isinstance(name, str) or not is_interface_name(name):
-        raise ValueError("must be the name of an interface")
-    return name
 
 
 def _host(given: Any) -> str:
@@ -106,7 +100,7 @@ def _servers(given: Any) -> tuple[IPv4Address, ...]:
     return servers
 
 
-_interfaces: Final = toml.listed(_interface)
+_interfaces: Final = toml.listed(toml.interface)
 
 
 @dataclass(frozen=True)
@@ -154,15 +148,15 @@ class Wan:
     interfaces: tuple[str, ...] = field(default=(), metadata=reads(_interfaces))
     """WAN interfaces. If empty: the interfaces with a default route."""
     gateways: dict[str, IPv4Address] = field(
-        default_factory=dict, metadata=reads(toml.mapped(_interface, toml.address))
+        default_factory=dict, metadata=reads(toml.mapped(toml.interface, toml.address))
     )
     """WAN without a default route of its own -> its gateway."""
     sources: dict[str, IPv4Address] = field(
-        default_factory=dict, metadata=reads(toml.mapped(_interface, _source))
+        default_factory=dict, metadata=reads(toml.mapped(toml.interface, _source))
     )
     """WAN -> the address that clients' packets get there while the WAN has it."""
     gateways6: dict[str, IPv6Address] = field(
-        default_factory=dict, metadata=reads(toml.mapped(_interface, _router6))
+        default_factory=dict, metadata=reads(toml.mapped(toml.interface, _router6))
     )
     """Interface that is LAN and WAN at once -> the IPv6 router whose advertisements it accepts."""
 

@@ -26,7 +26,6 @@ class News:
         changed it, since this process started."""
         self.lost = {"workers": 0, "instances": 0}
         """Engine workers that ended by themselves, and the instances that were lost with them."""
-
         self.pair_role = ""
         """The role of this box in its pair, as netd has reported it last; empty if it is in none.
         """

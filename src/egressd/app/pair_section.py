@@ -9,16 +9,9 @@ from typing import Any, Final
 
 from egressd.app import toml_values as toml
 from egressd.app.toml_values import reads
-from egressd.model.names import is_interface_name
 from egressd.model.pair import Pair, PairLink, faults
 
 _LINK: Final = ("interface", "own", "peer")
-
-
-def _interface(given: Any) -> str:
-    if not isinstance(given, str) or not is_interface_name(given):
-        raise ValueError("must be the name of an interface")
-    return given
 
 
 def _link(given: Any) -> PairLink:
@@ -28,7 +21,7 @@ def _link(given: Any) -> PairLink:
             ' peer = "10.77.0.3" }'
         )
     interface, own, peer = (given[name] for name in _LINK)
-    return PairLink(_interface(interface), toml.address(own), toml.address(peer))
+    return PairLink(toml.interface(interface), toml.address(own), toml.address(peer))
 
 
 def _shared(given: Any) -> IPv4Interface:
@@ -48,7 +41,7 @@ class PairSection:
     sync: PairLink | None = field(default=None, metadata=reads(_link))
     """A link between the boxes that carries the states of flows and nothing else."""
     shared: dict[str, IPv4Interface] = field(
-        default_factory=dict, metadata=reads(toml.mapped(_interface, _shared))
+        default_factory=dict, metadata=reads(toml.mapped(toml.interface, _shared))
     )
     """LAN or WAN -> the address that the active box has there."""
     router_id: int = field(default=51, metadata=reads(toml.number(1, 255)))

@@ -11,6 +11,8 @@ from dataclasses import Field, fields
 from ipaddress import IPv4Address
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
+from egressd.model.names import is_interface_name
+
 T = TypeVar("T")
 Read = Callable[[Any], T]
 """A function that returns a checked value. Raises ValueError, which may be `Faults`."""
@@ -134,6 +136,13 @@ def address(given: Any) -> IPv4Address:
         return IPv4Address(text(given))
     except ValueError:
         raise ValueError("must be an IPv4 address in quotes") from None
+
+
+def interface(given: Any) -> str:
+    """Read the name of an interface."""
+    if not isinstance(given, str) or not is_interface_name(given):
+        raise ValueError("must be the name of an interface")
+    return given
 
 
 def sentences(faults: Faults) -> Iterator[str]:

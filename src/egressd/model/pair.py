@@ -65,6 +65,14 @@ def faults(pair: Pair) -> Iterator[str]:
         holders[address.ip] = name
 
 
+def holds_shared(pair: Pair, present: Mapping[str, Collection[IPv4Interface]]) -> bool:
+    """True if a box with the interfaces and addresses `present` has each shared address."""
+    return all(
+        any(each.ip == address.ip for each in present.get(name, ()))
+        for name, address in pair.shared.items()
+    )
+
+
 def faults_here(pair: Pair, present: Mapping[str, Collection[IPv4Interface]]) -> Iterator[str]:
     """Yield a sentence about each fault of a pair's configuration on a box with the interfaces and
     addresses `present`.

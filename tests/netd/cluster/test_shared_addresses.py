@@ -24,17 +24,6 @@ def space(namespaces: None) -> Iterator[Namespace]:
         yield made
 
 
-def test_only_all_addresses_together_are_held(space: Namespace) -> None:
-    assert not space.run(addresses.holds, SHARED)
-    space.shell("ip address add 10.77.0.1/24 dev lan0")
-    assert not space.run(addresses.holds, SHARED)
-    space.shell("ip address add 192.0.2.10/32 dev lan0")
-    assert not space.run(addresses.holds, SHARED)
-    space.shell("ip address add 192.0.2.10/32 dev wan0")
-    assert space.run(addresses.holds, SHARED)
-    assert not space.run(addresses.holds, {**SHARED, "wan9": IPv4Interface("192.0.2.11")})
-
-
 def test_no_other_address_is_removed(space: Namespace) -> None:
     for name, address in SHARED.items():
         space.shell(f"ip address add {address} dev {name}")

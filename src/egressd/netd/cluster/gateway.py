@@ -12,28 +12,28 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing, suppress
 from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from egressd.model.errors import Failed
-from egressd.model.pair import Pair, PairRole, faults_here
+from egressd.model.pair import Pair, PairRole, faults_here, holds_shared
 from egressd.model.wording import Sentence, say
 from egressd.netd.cluster import flows, sync_guard, takeover, vrrp
 from egressd.netd.kernel import addresses
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.system import daemon_group
 from egressd.netd.system.daemon_group import DaemonGroup, prepare
+from egressd.netd.system.lenience import as_far_as_possible
 from egressd.netd.system.periodic import PeriodicTask
 
 log = structlog.get_logger()
 
 _VRRP, _FLOWS = "vrrp", "flows"
-"""The daemons' folders there."""
+"""The daemons' folders in the pair's."""
 _LOOK_S: Final = 0.1
 """Seconds between two looks at the lease: a part of the time in which the other box takes over."""
 _AGAIN_S: Final = 2.0
@@ -183,13 +183,13 @@ class PairedGateway:
         A step that fails is logged, and keeps nothing else from its end.
         """
         await self._stop_looking()
-        with _logged("end keepalived"):
+        with as_far_as_possible("end keepalived"):
             await self._keepalived.end()
-        with _logged("remove the shared addresses"):
+        with as_far_as_possible("remove the shared addresses"):
             addresses.remove(self._pair.shared)
-        with _logged("end conntrackd"):
+        with as_far_as_possible("end conntrackd"):
             await self._conntrackd.end()
-        with _logged("remove the guard of the sync link"):
+        with as_far_as_possible("remove the guard of the sync link"):
             self._nft.run(sync_guard.removal())
         self._nft.close()
 
@@ -254,7 +254,7 @@ class PairedGateway:
             self._close_pipe()
             self._open_pipe()
             # What keepalived has reported since is heard later.
-            self._role = "active" if addresses.holds(self._pair.shared) else "standby"
+            self._role = "active" if holds_shared(self._pair, self._present()) else "standby"
             self._on_role(self._role)
         await self._conntrackd.find()
         self._has_begun = True
@@ -336,15 +336,15 @@ async def end_former(folder: Path) -> None:
     """
     log.info("this box is in no pair any more")
     for name in (_VRRP, _FLOWS):
-        with _logged(f"end {name}"):
+        with as_far_as_possible(f"end {name}"):
             unit = await DaemonGroup.find(folder / name)
             if unit is not None:
                 await unit.end(polite=True)
-    with _logged("remove the shared addresses"):
+    with as_far_as_possible("remove the shared addresses"):
         addresses.remove(left_in(folder))
-    with _logged("remove the guard of the sync link"), closing(Nft()) as nft:
+    with as_far_as_possible("remove the guard of the sync link"), closing(Nft()) as nft:
         nft.run(sync_guard.removal())
-    with _logged("remove the pair's folder"):
+    with as_far_as_possible("remove the pair's folder"):
         shutil.rmtree(folder)
 
 
@@ -355,12 +355,3 @@ def left_in(folder: Path) -> dict[str, IPv4Interface]:
     with suppress(OSError, ValueError):
         return vrrp.addresses_in((folder / _VRRP / vrrp.CONFIGURATION).read_text("utf-8"))
     return {}
-
-
-@contextmanager
-def _logged(action: str) -> Iterator[None]:
-    """Log a failure of the action in the block, and go on."""
-    try:
-        yield
-    except (OSError, Failed) as error:
-        log.error("a step of the pair's end failed", action=action, error=str(error))

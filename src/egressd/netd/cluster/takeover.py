@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
+from egressd.netd.kernel.checksum import internet_checksum
 from egressd.netd.kernel.conntrack import Opened, engine_connections
 
 _IP: Final = struct.Struct(">BBHHHBBH4s4s")
@@ -30,9 +31,6 @@ _TTL: Final = 64
 """Routers that a packet may pass."""
 _CHECKSUM: Final = slice(16, 18)
 """The place of TCP's checksum in its header."""
-_BITS: Final = 16
-"""Bits of a part of a checksum."""
-_MASK: Final = (1 << _BITS) - 1
 
 
 def poke_clients_of_nodes() -> int:
@@ -62,18 +60,10 @@ def _acknowledgement(connection: Opened) -> bytes:
         connection.far_port, connection.client_port, 0, 0, _TCP.size // 4 << 4, _ACK, 0, 0, 0
     )
     pseudo = _PSEUDO.pack(*ends, 0, socket.IPPROTO_TCP, len(segment))
-    checksum = _sum(pseudo + segment).to_bytes(2, "big")
+    checksum = internet_checksum(pseudo + segment).to_bytes(2, "big")
     segment = segment[: _CHECKSUM.start] + checksum + segment[_CHECKSUM.stop :]
     # The kernel fills in length, identification and checksum (raw(7)).
     header = _IP.pack(
         _VERSION_AND_LENGTH, 0, _IP.size + len(segment), 0, 0, _TTL, socket.IPPROTO_TCP, 0, *ends
     )
     return header + segment
-
-
-def _sum(data: bytes) -> int:
-    """Return the Internet checksum (RFC 1071) of an even number of bytes."""
-    total: int = sum(struct.unpack(f">{len(data) // 2}H", data))
-    while total > _MASK:
-        total = (total & _MASK) + (total >> _BITS)
-    return ~total & _MASK

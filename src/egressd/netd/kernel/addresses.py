@@ -1,4 +1,4 @@
-"""IPv4 addresses of interfaces: to see whether they are there, and to remove them."""
+"""Removes IPv4 addresses of interfaces."""
 
 from __future__ import annotations
 
@@ -10,24 +10,11 @@ from ipaddress import IPv4Interface
 from typing import Final
 
 from egressd.netd.kernel import uapi
-from egressd.netd.kernel.netlink import NetlinkError, NetlinkSocket, attribute, attributes
+from egressd.netd.kernel.netlink import NetlinkError, NetlinkSocket, attribute
 
 _IFADDRMSG: Final = struct.Struct("=BBBBI")
 """Family, prefix length, flags, scope, index (linux/if_addr.h)."""
 _GONE: Final = (errno.EADDRNOTAVAIL, errno.ENODEV)
-
-
-def holds(wanted: Mapping[str, IPv4Interface]) -> bool:
-    """True if each interface has its address. Raises OSError."""
-    present = set()
-    with NetlinkSocket(uapi.NETLINK_ROUTE) as kernel:
-        request = _IFADDRMSG.pack(socket.AF_INET, 0, 0, 0, 0)
-        for body in kernel.dump(uapi.RTM_GETADDR, request):
-            index = _IFADDRMSG.unpack_from(body)[4]
-            found = attributes(body, _IFADDRMSG.size)
-            present.add((index, bytes(found[uapi.IFA_LOCAL])))
-    indexes = {name: index for index, name in socket.if_nameindex()}
-    return all((indexes.get(name), each.ip.packed) in present for name, each in wanted.items())
 
 
 def remove(unwanted: Mapping[str, IPv4Interface]) -> None:

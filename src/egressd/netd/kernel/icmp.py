@@ -6,6 +6,7 @@ import struct
 from typing import Final
 
 from egressd.netd.kernel import uapi
+from egressd.netd.kernel.checksum import internet_checksum
 
 ECHO: Final = struct.Struct("!BBHHH")
 """Type, code, checksum, identifier, sequence number."""
@@ -13,6 +14,5 @@ ECHO: Final = struct.Struct("!BBHHH")
 
 def echo_request(identifier: int = 0) -> bytes:
     """Return an echo request without data."""
-    total = (uapi.ICMP_ECHO << 8) + identifier
-    checksum = ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF  # RFC 1071
+    checksum = internet_checksum(ECHO.pack(uapi.ICMP_ECHO, 0, 0, identifier, 0))
     return ECHO.pack(uapi.ICMP_ECHO, 0, checksum, identifier, 0)

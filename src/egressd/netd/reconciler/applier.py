@@ -19,11 +19,10 @@ request; the reconciler's next `refresh` removes what step 5 fails to remove.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 
 import msgspec
-import structlog
 
 from egressd.model.errors import Failed
 from egressd.model.instances import Instance
@@ -37,12 +36,11 @@ from egressd.netd.reconciler import change_effects
 from egressd.netd.reconciler.moved_clients import MovedClients
 from egressd.netd.reconciler.plan_file import PlanFile
 from egressd.netd.reconciler.step import Scope, StartResult, Step, step_of
+from egressd.netd.system.lenience import as_far_as_possible
 from egressd.planner import local
 from egressd.planner.lines.address import Taken
 from egressd.planner.resolvers import asked
 from egressd.planner.topology import Topology
-
-log = structlog.get_logger()
 
 
 class Applier:
@@ -236,12 +234,3 @@ def _counted(plan: Plan) -> Plan:
     """
     plan.whitelist = msgspec.structs.replace(plan.whitelist, epoch=plan.whitelist.epoch or 1)
     return plan
-
-
-@contextmanager
-def as_far_as_possible(action: str) -> Iterator[None]:
-    """Log a failure of `action` and go on: `refresh` and `verify` repair it later."""
-    try:
-        yield
-    except (Failed, OSError) as error:
-        log.warning("a step failed; continuing", action=action, error=str(error))

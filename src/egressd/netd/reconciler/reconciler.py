@@ -41,13 +41,14 @@ from egressd.netd.kernel.debounce import Debouncer
 from egressd.netd.lines.news import Reporter
 from egressd.netd.ports import EnginePort, KernelPort, LimitsPort, LinesPort, Watcher
 from egressd.netd.reconciler import validation
-from egressd.netd.reconciler.applier import Applier, as_far_as_possible
+from egressd.netd.reconciler.applier import Applier
 from egressd.netd.reconciler.moved_clients import MovedClients
 from egressd.netd.reconciler.phase import Phase, phase_under
 from egressd.netd.reconciler.plan_file import PlanFile
 from egressd.netd.reconciler.publisher import StatusPublisher
 from egressd.netd.reconciler.restarter import Restarter
 from egressd.netd.reconciler.status import Monitor
+from egressd.netd.system.lenience import as_far_as_possible
 from egressd.planner.nft import Crowd, Greedy
 from egressd.planner.resolvers import usable
 
