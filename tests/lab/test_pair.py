@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from egressd.model.errors import Failed
+from egressd.model.pair import WORD_PORT
 from egressd.netd.cluster.flows import PORT
+from egressd.service.membership import TTL_S
+from egressd_lab.client import Connection
 from egressd_lab.device import rule_body
 from egressd_lab.spec import wan_plans
 from tests.support import postgres
@@ -210,10 +216,70 @@ def test_a_box_with_a_frozen_process_hands_over(pair: PairedLab, part: str) -> N
     eventually(lambda: pair.roles(second) == {first: "standby", second: "active"}, 30)
 
 
+def test_a_pair_serves_clients_without_its_database(pair: PairedLab) -> None:
+    """Also after a takeover, when the other box is silent. Nothing can be changed meanwhile."""
+    put(pair, 1, "DIRECT")
+    eventually(lambda: seen(pair, 1) == shared(pair, 1))
+    connection = pair.lab.client(1).connect(SERVER, 7)
+    first = pair.active()
+    second = other(first)
+    pair.database.kill()
+    try:
+        outlives_a_lease(pair, connection)
+        for box in pair.boxes:
+            assert is_reported(pair, box, "neither box of the pair reaches the site's database")
+            with pytest.raises(Failed, match="500: write to the database"):
+                pair.boxes[box].api.post("/rules", {"ip": "10.77.0.250", "target_node": "DIRECT"})
+        pair.lab.topology.power(first, is_on=False)
+        eventually(lambda: seen(pair, 1) == shared(pair, 1), 30)
+        outlives_a_lease(pair, connection)
+        assert is_reported(pair, second, "nor the other box of the pair can be reached")
+        pair.boxes[first].stop()
+        pair.lab.topology.power(first, is_on=True)
+        pair.boxes[first].start()
+        # It has the same configuration, as the other box says.
+        eventually(lambda: is_reported(pair, first, "neither box of the pair"), 30)
+    finally:
+        pair.database.start()
+    eventually(lambda: set(pair.roles(second).values()) == {"active", "standby"}, 30)
+    api = pair.boxes[second].api
+    (rule,) = api.get("/rules")["data"]
+    eventually(lambda: is_accepted(pair, second, rule), 30)
+    eventually(lambda: not seen(pair, 1))
+
+
+def outlives_a_lease(pair: PairedLab, connection: Connection) -> None:
+    """Check that a client is served until each lease from before has ended."""
+    end = time.monotonic() + TTL_S + 1
+    while time.monotonic() < end:
+        assert connection.exchange("on", 20).seen == shared(pair, 1)
+        assert seen(pair, 1) == shared(pair, 1)
+
+
+def is_reported(pair: PairedLab, box: int, text: str) -> bool:
+    problems = pair.boxes[box].api.ask("GET", "/ops/overview").body["problems"]
+    return any(text in problem for problem in problems)
+
+
+def is_accepted(pair: PairedLab, box: int, rule: dict[str, Any]) -> bool:
+    """Have a rule's client blocked; return True if that is done."""
+    api = pair.boxes[box].api
+    try:
+        api.put(f"/rules/{rule['id']}", {**rule_body(rule), "target_node": "REJECT"})
+    except Failed:
+        return False
+    return True
+
+
 def test_the_sync_link_is_guarded_again_after_a_flush(pair: PairedLab) -> None:
     router = pair.lab.routers[0]
     router.run("nft", "flush", "ruleset")
-    eventually(lambda: f"udp dport {PORT} drop" in router.run("nft", "list", "ruleset").stdout)
+    eventually(
+        lambda: (
+            f"udp dport {{ {PORT}, {WORD_PORT} }} drop"
+            in router.run("nft", "list", "ruleset").stdout
+        )
+    )
 
 
 def test_random_failures_leak_nothing(pair: PairedLab) -> None:

@@ -204,6 +204,8 @@ class Box:
         self.sent: Sent | None = None
         self.waits_for = 0
         self.answered = 0
+        self.asked_at: float | None = None
+        """The time of a question to the other members that none has answered yet."""
 
     def clock(self, now: float) -> float:
         return self.zero + self.rate * now
@@ -305,6 +307,29 @@ class Sites(RuleBasedStateMachine):
             self.the_connection_breaks(number)
 
     @rule(number=BOXES)
+    def ask_the_others(self, number: int) -> None:
+        self.boxes[number].asked_at = self.boxes[number].clock(self.now)
+
+    @rule(number=BOXES)
+    def the_others_speak(self, number: int) -> None:
+        """Answer a question, which may have been under way for as long as it likes."""
+        box, others = self.boxes[number], [b for b in self.boxes.values() if b.number != number]
+        if box.asked_at is not None and all(other.membership.is_blind for other in others):
+            is_equal = all(other.applied == box.applied for other in others)
+            now = box.clock(self.now)
+            box.membership.heard(asked_at=box.asked_at, now=now, is_equal=is_equal)
+        box.asked_at = None
+
+    @rule(asked=BOXES, seconds=st.sampled_from((0.0, 1.0, 3.9)))
+    def words_are_all_that_is_left(self, asked: int, seconds: float) -> None:
+        """Let the database go away, and a member ask the others."""
+        for number in self.boxes:
+            self.the_connection_breaks(number)
+        self.ask_the_others(asked)
+        self.now += seconds
+        self.the_others_speak(asked)
+
+    @rule(number=BOXES)
     def follow(self, number: int) -> None:
         box = self.boxes[number]
         box.applied = min(self.head, box.applied + 1)
@@ -349,6 +374,14 @@ class Sites(RuleBasedStateMachine):
             if not box.waits_for:
                 break
         box.waits_for = 0
+
+    @rule(writer=BOXES, late=BOXES)
+    def a_change_is_made_without_one(self, writer: int, late: int) -> None:
+        """Let a member be silent for so long that a change is answered without it."""
+        third = next(number for number in self.boxes if number not in (writer, late))
+        for number in (writer, third):
+            self.all_is_well(number)
+        self.change(writer, [(third, "follow"), (third, "beat")] * 12)
 
     @rule(number=BOXES, action=ACTIONS)
     def round_trip(self, number: int, action: str) -> None:

@@ -246,17 +246,9 @@ class Engine:
     started."""
 
 
-def _mode(given: Any) -> Mode:
-    if given == "off":
-        return "off"
-    if given == "enforced":
-        return "enforced"
-    raise ValueError("Input should be 'off' or 'enforced'")
-
-
 @dataclass(frozen=True)
 class LicenseConfig:
-    mode: Mode = field(default="off", metadata=reads(_mode))
+    mode: Mode = field(default="off", metadata=reads(toml.choice(*get_args(Mode))))
     public_keys: tuple[str, ...] = field(default=(), metadata=reads(toml.listed(toml.text)))
     """The vendor's keys, as ``egressd license keygen`` prints them."""
 

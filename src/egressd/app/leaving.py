@@ -59,10 +59,10 @@ def note(settings: Config, permit: Callable[[str], None]) -> None:
         folder_of,
     )
     from egressd.app.site import KEY_NAME
-    from egressd.store.postgres.site_store import GATE_MARK
+    from egressd.store.postgres.site_store import BEHIND_MARK, GATE_MARK, PAIR_MARK
 
     permit(_why_unknown(settings))
-    files = [GATE_MARK, MEMBER_KEY, MEMBER_CERTIFICATE, AUTHORITY, KEY_NAME]
+    files = [GATE_MARK, PAIR_MARK, BEHIND_MARK, MEMBER_KEY, MEMBER_CERTIFICATE, AUTHORITY, KEY_NAME]
     if folder_of(settings).exists():
         files.remove(KEY_NAME)  # the box of the site's authority keeps the key, too
     departure = Departure(

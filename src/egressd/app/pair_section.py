@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from egressd.app import toml_values as toml
 from egressd.app.toml_values import reads
 from egressd.model.pair import Pair, PairLink, faults
 
+Alone = Literal["keep", "block"]
 _LINK: Final = ("interface", "own", "peer")
 
 
@@ -49,6 +50,10 @@ class PairSection:
     advert_ms: int = field(default=300, metadata=reads(toml.number(100, 10_000)))
     """Milliseconds between two adverts of the active box. After three missing ones, the other box
     takes over."""
+
+    alone: Alone = field(default="keep", metadata=reads(toml.choice(*get_args(Alone))))
+    """The fate of clients while this box reaches neither the site's database nor the other box: they
+    keep their ways out by the last configuration, or are blocked."""
 
     @property
     def pair(self) -> Pair | None:

@@ -20,6 +20,8 @@ from egressd.store.files import replace_durably
 from egressd.store.sealing import KEY_BYTES, SiteSeal
 
 if TYPE_CHECKING:
+    from egressd.service.membership import Membership
+    from egressd.service.peer_lease import PeerLease
     from egressd.service.site_member import SiteMember
 
 KEY_NAME: Final = "site-key"
@@ -81,17 +83,46 @@ def member_of(
     if not settings.cluster.database:
         return None
     from egressd.app import leaving
+    from egressd.service.membership import Membership
     from egressd.service.site_member import SiteMember
     from egressd.store.postgres.site_link import SiteLink
-    from egressd.store.postgres.site_store import GATE_MARK, DurableMark, SiteStore
+    from egressd.store.postgres.site_store import GATE_MARK, SiteStore, open_mark
 
     assert isinstance(store, SiteStore)
     leaving.withdraw(settings.api_data)
-    mark = DurableMark(settings.api_data / GATE_MARK)
-    mark.open()
     link = SiteLink(settings.cluster.database, version=__version__)
+    membership = Membership()
     return SiteMember(
-        link, clock=_boot_time, renew=renew, role=role, mark=mark, point=lambda: store.point
+        link,
+        clock=_boot_time,
+        renew=renew,
+        role=role,
+        mark=open_mark(settings.api_data, GATE_MARK),
+        point=lambda: store.point,
+        membership=membership,
+        peer=_peer_of(settings, membership, renew),
+    )
+
+
+def _peer_of(
+    settings: Config, membership: Membership, renew: Callable[[int], Awaitable[None]]
+) -> PeerLease | None:
+    """Return what prolongs the lease of a box of a pair without the database; None for another."""
+    pair = settings.pair.pair
+    if pair is None:
+        return None
+    from egressd.app.peer_ways import PeerWays
+    from egressd.service.peer_lease import PeerLease
+    from egressd.store.postgres.site_store import BEHIND_MARK, PAIR_MARK, open_mark
+
+    return PeerLease(
+        PeerWays(pair, key=partial(site_key, settings), clock=_boot_time),
+        membership,
+        clock=_boot_time,
+        renew=renew,
+        goes_on_alone=settings.pair.alone == "keep",
+        is_pair=open_mark(settings.api_data, PAIR_MARK),
+        is_behind=open_mark(settings.api_data, BEHIND_MARK),
     )
 
 

@@ -113,6 +113,17 @@ def switch(given: Any) -> bool:
     return given
 
 
+def choice(*values: str) -> Read[str]:
+    """Return a reader of one of `values`."""
+
+    def read(given: Any) -> str:
+        if given not in values:
+            raise ValueError(f"Input should be {' or '.join(map(repr, values))}")
+        return str(given)
+
+    return read
+
+
 def number(least: int, most: int) -> Read[int]:
     """Return a function that reads a whole number of these bounds."""
 

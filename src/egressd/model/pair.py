@@ -11,6 +11,8 @@ PairRole = Literal["active", "standby", "fault"]
 """A box's role. One in "fault" cannot become active: it has no lease, or its LAN is down."""
 
 
+WORD_PORT: Final = 3781
+"""UDP port at which each box answers whether it reaches the site's database."""
 ROLES: Final[Mapping[PairRole, str]] = {
     "active": "active: it has the shared addresses",
     "standby": "on standby: the other box has the shared addresses",

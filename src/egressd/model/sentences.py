@@ -556,6 +556,14 @@ SENTENCES: Final[Mapping[str, str]] = {
         "this box has no lease in its site, so that no client gets out and no change can be made: "
         "{reason}"
     ),
+    "site-peer-blind": (
+        "neither box of the pair reaches the site's database: clients are let through by the "
+        "configuration that there is, and no change can be made"
+    ),
+    "site-peer-silent": (
+        "neither the site's database nor the other box of the pair can be reached: clients are let "
+        "through by this box's last configuration, and no change can be made"
+    ),
     "site-member-away": "the member {name} of the site is shut out: no client gets out by it",
     "site-member-shut": (
         "the member {name} of the site did not answer, and lets no client through until it has "

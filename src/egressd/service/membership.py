@@ -59,8 +59,10 @@ class Membership:
         self._ttl_s = ttl_s
         self._silence_s = ttl_s + margin_s
         self._others: dict[int, _Other] = {}
-        self._is_blind = True
+        self.is_blind = True
         """True if beats may have been missed since the last reading."""
+        self.read_at = -math.inf
+        """The time of the last reading."""
         self._needed = math.inf
         """The revision that must be in force here before a beat prolongs the lease."""
         self._late: _Late | None = None
@@ -77,7 +79,12 @@ class Membership:
     @property
     def has_others(self) -> bool:
         """True if the site has other members, at the last reading."""
-        return any(not other.seen.is_revoked for other in self._others.values())
+        return self.others > 0
+
+    @property
+    def others(self) -> int:
+        """The number of other members of the site, at the last reading."""
+        return sum(not other.seen.is_revoked for other in self._others.values())
 
     def has_lease(self, now: float) -> bool:
         """True while this member's kernel lets clients through."""
@@ -106,18 +113,33 @@ class Membership:
             if seen.id == reading.me:
                 continue
             before = self._others.get(seen.id)
-            is_same = before is not None and before.seen.n == seen.n and not self._is_blind
+            is_same = before is not None and before.seen.n == seen.n and not self.is_blind
             changed_at = before.changed_at if before is not None and is_same else now
             others[seen.id] = _Other(seen, changed_at)
         self._others = others
-        self._is_blind = False
+        self.is_blind = False
         self.has_read = True
+        self.read_at = now
 
     def lost_sight(self) -> None:
         """Note that the database could not be asked: for as long as a lease lasts from the next
         reading on, no member counts as stopped.
         """
-        self._is_blind = True
+        self.is_blind = True
+
+    def heard(self, *, asked_at: float, now: float, is_equal: bool) -> None:
+        """Note that every other member has said that it is blind, each in answer to a question that
+        was sent at `asked_at` or later; `is_equal` is true if all have this member's state.
+
+        So none counts this member as stopped before a lease from `asked_at` on has run out.
+        """
+        if self.is_blind and (self.has_lease(now) or is_equal):
+            self.lease_until = max(self.lease_until, asked_at + self._ttl_s)
+
+    def left_alone(self, now: float) -> None:
+        """Prolong the lease at the operator's risk, since no other member answers."""
+        if self.is_blind:
+            self.lease_until = max(self.lease_until, now + self._ttl_s)
 
     # --- Conclusions. --------------------------------------------------------------------
 
@@ -134,6 +156,8 @@ class Membership:
         """Return the members that are to be fenced since their leases have run out, each with its
         last beat.
         """
+        if self.is_blind:
+            return []
         return [
             (other.seen.id, other.seen.n)
             for other in self._others.values()

@@ -107,8 +107,8 @@ class MemberLink(Protocol):
         ...
 
 
-class GateMark(Protocol):
-    """A durable note that the kernel is to let clients through by a lease alone."""
+class DurableFlag(Protocol):
+    """A note that outlasts a restart and a loss of power."""
 
     def is_set(self) -> bool:
         """True if it is. Raises Failed."""

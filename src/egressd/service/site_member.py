@@ -17,7 +17,8 @@ from egressd.model.errors import EgressdError, Failed, Unconfirmed
 from egressd.model.site import MemberSeen, MemberState, SiteReading, StatePoint
 from egressd.model.wording import Sentence, say
 from egressd.service.membership import BEAT_S, MARGIN_S, TTL_S, Membership
-from egressd.service.ports import GateMark, MemberLink
+from egressd.service.peer_lease import PeerLease, Reason, StateHolder
+from egressd.service.ports import DurableFlag, MemberLink
 from egressd.service.shared_call import SharedCall
 
 log = structlog.get_logger()
@@ -36,13 +37,15 @@ _PRUNE_S: Final = 600.0
 """Seconds between two looks for entries of the log that no member needs."""
 
 
-class Follower(Protocol):
-    """The ledger, as far as the membership drives it. Methods raise Failed."""
+_WITHOUT_DATABASE: Final[dict[Reason, str]] = {
+    "blind": "site-peer-blind",
+    "silent": "site-peer-silent",
+}
+"""The reason for which the lease is prolonged without the database -> a sentence's code."""
 
-    @property
-    def is_in_force(self) -> bool:
-        """True if netd has the current state."""
-        ...
+
+class Follower(StateHolder, Protocol):
+    """The ledger, as far as the membership drives it. Methods raise Failed."""
 
     async def follow(self, revision: int) -> None:
         """Put the site's changes in force, unless the state is at `revision` already."""
@@ -61,7 +64,8 @@ class SiteMember:
     """One member of a site. `run` must run for it to have a lease.
 
     `point` returns the site's state that was read or written last; None if none was since the
-    start. `role` returns this box's role in its pair; empty if it is in none.
+    start. `role` returns this box's role in its pair; empty if it is in none. `peer` prolongs the
+    lease of the same `membership` while a pair is without the database.
     """
 
     def __init__(
@@ -71,9 +75,10 @@ class SiteMember:
         clock: Callable[[], float],
         renew: Callable[[int], Awaitable[None]],
         role: Callable[[], str] = lambda: "",
-        mark: GateMark,
+        mark: DurableFlag,
         point: Callable[[], StatePoint | None],
         membership: Membership | None = None,
+        peer: PeerLease | None = None,
     ) -> None:
         self._link = link
         self._clock = clock
@@ -81,6 +86,7 @@ class SiteMember:
         self._role = role
         self._mark = mark
         self._membership = membership or Membership()
+        self._peer = peer
         self._point = point
         self._applied: StatePoint | None = None
         """The site's state that is in force here; None before the site's database was read."""
@@ -160,6 +166,8 @@ class SiteMember:
             except Failed as error:
                 fault = str(error)
                 self._membership.lost_sight()
+                if not is_new:
+                    raise  # nothing was stored
             if not is_new:
                 self.check()
             if self._clock() - began > _LIMIT_S:
@@ -203,6 +211,8 @@ class SiteMember:
         now = self._clock()
         standing = self._membership.standing(self._revision, now)
         shut = [say("site-member-away", name=seen.name) for seen in standing.shut]
+        if self._peer is not None and self._peer.reason is not None:
+            return (say(_WITHOUT_DATABASE[self._peer.reason]), *shut)
         return tuple(shut)
 
     @property
@@ -256,6 +266,8 @@ class SiteMember:
                 tasks.create_task(self._acknowledge_forever())
                 tasks.create_task(self._fence_forever())
                 tasks.create_task(self._prune_forever())
+                if self._peer is not None:
+                    tasks.create_task(self._peer.run(ledger))
         finally:
             await self._link.close()
 

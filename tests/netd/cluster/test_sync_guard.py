@@ -1,16 +1,16 @@
-"""The table by which states of flows come from the other box alone."""
+"""The table by which states of flows, and words, come from the other box alone."""
 
 from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 
-from egressd.model.pair import PairLink
+from egressd.model.pair import WORD_PORT, Pair, PairLink
 from egressd.netd.cluster import sync_guard
 from egressd.netd.cluster.flows import PORT
 from egressd.netd.kernel.nft import Nft
@@ -19,6 +19,7 @@ from tests.support.netns import Namespace
 pytestmark = pytest.mark.lab
 
 SYNC = PairLink("sync0", IPv4Address("192.168.77.1"), IPv4Address("192.168.77.2"))
+LAN = PairLink("lan0", IPv4Address("10.77.0.1"), IPv4Address("10.77.0.2"))
 
 
 @pytest.fixture
@@ -30,20 +31,21 @@ def box(namespaces: None) -> Iterator[tuple[Namespace, Namespace]]:
             here.shell(f"ip address add {network}.1/24 dev {name}")
             there.shell(f"ip address add {network}.2/24 dev {name}")
         there.shell("ip address add 192.168.77.3/24 dev sync0")
+        there.shell("ip address add 10.77.0.3/24 dev lan0")
         yield here, there
 
 
-def send(text: str, source: str, destination: str) -> None:
+def send(port: int, text: str, source: str, destination: str) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sending:
         sending.bind((source, 0))
-        sending.sendto(text.encode(), (destination, PORT))
+        sending.sendto(text.encode(), (destination, port))
 
 
-def heard(ready: Path) -> list[str]:
-    """Return the datagrams that reach conntrackd's port, up to one with the text ``end``."""
+def heard(port: int, ready: Path) -> list[str]:
+    """Return the datagrams that reach a port, up to one with the text ``end``."""
     texts: list[str] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening:
-        listening.bind(("0.0.0.0", PORT))
+        listening.bind(("0.0.0.0", port))
         ready.touch()
         while not texts or texts[-1] != "end":
             texts.append(listening.recv(100).decode())
@@ -56,33 +58,36 @@ def run(script: str) -> None:
     nft.close()
 
 
-def test_only_the_other_box_reaches_conntrackd(
-    box: tuple[Namespace, Namespace], tmp_path: Path
+@pytest.mark.parametrize(
+    ("port", "arriving"), [(PORT, ["peer", "end"]), (WORD_PORT, ["peer", "by the LAN", "end"])]
+)
+def test_only_the_other_box_reaches_a_port_of_the_pair(
+    port: int, arriving: list[str], box: tuple[Namespace, Namespace], tmp_path: Path
 ) -> None:
     here, there = box
     tries = (
         ("peer", "192.168.77.2", "192.168.77.1"),
         ("third", "192.168.77.3", "192.168.77.1"),
         ("by the LAN", "10.77.0.2", "10.77.0.1"),
+        ("third on the LAN", "10.77.0.3", "10.77.0.1"),
         ("past the link", "192.168.77.2", "10.77.0.1"),
         ("end", "192.168.77.2", "192.168.77.1"),
     )
-    assert [*listened(here, there, tries, tmp_path / "open")] == [text for text, *_ in tries]
-    here.run(run, sync_guard.script(SYNC))
-    here.run(run, sync_guard.script(SYNC))
-    assert [*listened(here, there, tries, tmp_path / "shut")] == ["peer", "end"]
-    here.run(run, sync_guard.removal())
-    here.run(run, sync_guard.removal())
+
+    def listened(ready: Path) -> list[str]:
+        """Return the texts that arrive of those that are sent."""
+        listening = here.start(heard, port, ready)
+        while not ready.exists():
+            time.sleep(0.01)
+        for each in tries:
+            there.run(send, port, *each)
+        return listening.result()
+
+    pair = Pair(lan=LAN, sync=SYNC)
+    assert listened(tmp_path / "open") == [text for text, *_ in tries]
+    for _ in range(2):
+        here.run(run, sync_guard.script(pair))
+    assert listened(tmp_path / "shut") == arriving
+    for _ in range(2):
+        here.run(run, sync_guard.removal())
     assert sync_guard.TABLE not in here.shell("nft list tables")
-
-
-def listened(
-    here: Namespace, there: Namespace, tries: Iterable[tuple[str, str, str]], ready: Path
-) -> list[str]:
-    """Return the texts that arrive of those that are sent, each with its source and destination."""
-    listening = here.start(heard, ready)
-    while not ready.exists():
-        time.sleep(0.01)
-    for each in tries:
-        there.run(send, *each)
-    return listening.result()

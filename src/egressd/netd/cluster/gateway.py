@@ -230,7 +230,7 @@ class PairedGateway:
             self._allow(may_be_active=may_be_active and not self._faults)
         self._live()
         if not self._is_guarded:
-            self._nft.run(sync_guard.script(self._pair.sync))
+            self._nft.run(sync_guard.script(self._pair))
             self._is_guarded = True
         if not self._has_begun:
             await self._begin()

@@ -29,6 +29,10 @@ log = structlog.get_logger()
 _SET, _CLEAR = b"1", b"0"
 GATE_MARK: Final = "site-gated"
 """The file in the api's folder that is set while this box lets clients through by a lease only."""
+PAIR_MARK: Final = "site-pair"
+"""The file there that is set while the site has two members."""
+BEHIND_MARK: Final = "site-behind"
+"""The file there that is set while the other box may have made changes without this one."""
 
 
 class DurableMark:
@@ -66,6 +70,13 @@ class DurableMark:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+
+
+def open_mark(folder: Path, name: str) -> DurableMark:
+    """Return a mark in the api's data directory; a new one is clear. Raises Failed."""
+    mark = DurableMark(folder / name)
+    mark.open()
+    return mark
 
 
 def replica_mark(folder: Path) -> DurableMark:
