@@ -106,6 +106,55 @@ async def test_a_member_that_beats_and_does_not_follow_is_shut_out(
         assert await a.put(2) == ()
 
 
+async def test_a_change_that_dies_half_way_is_not_relied_on(site: Site, tmp_path: Path) -> None:
+    """At its member the kernel may have it in force until the lease has run out."""
+    async with pair(site, tmp_path) as (a, b):
+        await b.put(1, "REJECT")
+        is_applied, is_over = asyncio.Event(), asyncio.Event()
+        apply = a.netd.apply
+
+        async def hang(change: Change, *, is_strict: bool = True) -> None:
+            await apply(change, is_strict=is_strict)
+            is_applied.set()
+            await is_over.wait()
+            raise Failed("talk to netd", "it was killed")
+
+        a.netd.apply = hang  # type: ignore[method-assign]
+        half = asyncio.create_task(a.put(1))
+        await is_applied.wait()
+        await a.die()
+        # So the server ends the sessions of a process that was killed.
+        kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename"
+        await asyncio.to_thread(site.server.query, f"{kill} = '{site.role}'")
+        try:
+            notes = await b.put(1, "REJECT")
+            assert [note.code for note in notes] == ["site-member-shut"]
+            assert not a.is_open
+        finally:
+            is_over.set()
+        with pytest.raises(Failed, match="roll back the database"):
+            await half
+
+
+async def test_a_change_is_relied_on_again_once_it_is_taken_back(
+    site: Site, tmp_path: Path
+) -> None:
+    async with pair(site, tmp_path) as (a, b):
+        await b.put(1)
+        a.netd.behaviour = ["refuse"]
+        with pytest.raises(Failed, match="the kernel would not"):
+            await a.put(1, "REJECT")
+        assert await b.put(1) == ()
+        a.netd.behaviour = ["lose"]
+        with pytest.raises(Failed, match="it went away"):
+            await a.put(1, "REJECT")
+        same = asyncio.create_task(b.put(1))
+        assert await asyncio.wait({same}, timeout=1) == (set(), {same})
+        a.netd.return_after_restart()
+        await a.ledger.resync()
+        assert await same == ()
+
+
 async def test_a_member_without_a_lease_refuses_every_write(site: Site, tmp_path: Path) -> None:
     async with pair(site, tmp_path) as (a, b):
         await a.put(1)

@@ -52,8 +52,8 @@ class PairSection:
     takes over."""
 
     alone: Alone = field(default="keep", metadata=reads(toml.choice(*get_args(Alone))))
-    """The fate of clients while this box reaches neither the site's database nor the other box: they
-    keep their ways out by the last configuration, or are blocked."""
+    """The fate of clients while this box reaches neither the site's database nor the other box:
+    they keep their ways out by the last configuration, or are blocked."""
 
     @property
     def pair(self) -> Pair | None:

@@ -47,6 +47,9 @@ class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
     role: str = ""
     blocked: tuple[str, ...] = ()
     """Names of targets that cannot be in force there."""
+    attempt: int | None = None
+    """The number of a change of which it is not known whether it is in force there; None if there
+    is none."""
 
 
 class MemberState(msgspec.Struct, frozen=True, kw_only=True):

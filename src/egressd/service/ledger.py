@@ -338,7 +338,7 @@ class Ledger:
         """Store the step and put it in force, or neither. Even an empty change is sent to netd, so
         that its revision is the store's.
         """
-        await self._store.begin(step.edits, step.after.revision)
+        await self._begin(step)
         try:
             if self._in_force:
                 await self._netd.apply(step.change)
@@ -350,6 +350,7 @@ class Ledger:
                 await self._store.rollback()
             finally:
                 await self._recover()
+                self._take_back_word()
             raise
         try:
             await self._store.commit()
@@ -369,6 +370,31 @@ class Ledger:
             await self._netd.apply(self._plan_change(step.after, step.before, edits))
         except Failed:
             await self._recover()
+        self._take_back_word()
+
+    async def _begin(self, step: _Step) -> None:
+        """Begin to store the step, and announce it in a site, at the same time."""
+        if self._site is None:
+            await self._store.begin(step.edits, step.after.revision)
+            return
+        begun, announced = await asyncio.gather(
+            self._store.begin(step.edits, step.after.revision),
+            self._site.announce(),
+            return_exceptions=True,
+        )
+        if begun is None and announced is None:
+            return
+        try:
+            if begun is None:
+                await self._store.rollback()
+        finally:
+            self._take_back_word()
+        raise begun or announced or AssertionError
+
+    def _take_back_word(self) -> None:
+        """Withdraw what `_begin` has announced, if the state before it is in force."""
+        if self._site is not None and self._in_force:
+            self._site.taken_back()
 
     async def _recover(self) -> None:
         """After netd failed: check whether the current state is still in force; if not, put it in

@@ -12,6 +12,7 @@ clocks may differ and leap. This module is a state machine without a clock of it
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -24,6 +25,9 @@ BEAT_S: Final = TTL_S / 4
 """Seconds from one beat to the next."""
 MARGIN_S: Final = 0.5
 """Seconds beyond `TTL_S` after which another member's lease has run out, however its clock runs."""
+
+
+NO_ATTEMPTS: Final[Mapping[int, int | None]] = {}
 
 
 class OthersStanding(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,12 +183,20 @@ class Membership:
             if other.seen.is_ungated and not other.seen.is_revoked and self._is_over(other, now)
         ]
 
-    def standing(self, revision: int, now: float) -> OthersStanding:
-        """Return which members have `revision` in force, or let no client through."""
+    def standing(
+        self, revision: int, now: float, attempts: Mapping[int, int | None] = NO_ATTEMPTS
+    ) -> OthersStanding:
+        """Return which members have `revision` in force, or let no client through.
+
+        A member that was in the middle of a change, its number in `attempts`, and still is, may
+        have that in force instead.
+        """
         pending, shut, in_step = [], [], []
         for other in self._others.values():
             seen = other.seen
-            if seen.n is not None and seen.applied >= revision:
+            attempt = attempts.get(seen.id)
+            is_settled = attempt is None or seen.attempt != attempt
+            if seen.n is not None and seen.applied >= revision and is_settled:
                 in_step.append(seen)
             elif self._is_shut(other, now):
                 # One that never started has nothing in force, and a removed one is none any more.

@@ -62,14 +62,22 @@ class MemberLink(Protocol):
         """
         ...
 
-    async def join(self, point: StatePoint, role: str) -> int:
+    async def join(self, point: StatePoint, role: str, attempt: int | None) -> int:
         """Become a member that every change waits for which is stored later. Return the revision of
         the last one that does not. Raises Failed if the site's history is not that of `point`.
         """
         ...
 
-    async def acknowledge(self, point: StatePoint, blocked: tuple[str, ...]) -> None:
-        """Say that `point` is in force here, but for targets that are `blocked`."""
+    async def acknowledge(
+        self, point: StatePoint, blocked: tuple[str, ...], attempt: int | None
+    ) -> None:
+        """Say that `point` is in force here, but for targets that are `blocked`; and perhaps the
+        change `attempt`, unless that is None.
+        """
+        ...
+
+    async def announce(self, attempt: int) -> None:
+        """Say that the change `attempt` may be in force here before it is stored."""
         ...
 
     async def fence_quiet(self, member: int, n: int) -> None:
@@ -138,8 +146,18 @@ class SitePort(Protocol):
         """Raise Failed if no change may be made."""
         ...
 
+    async def announce(self) -> None:
+        """Tell the other members that a change is made here: until `applied` or `taken_back` they
+        do not rely on what is in force here. Raises Failed.
+        """
+        ...
+
     def applied(self, revision: int, blocked: tuple[str, ...] = ()) -> None:
         """Note that `revision` is stored and in force here, but for the targets `blocked`."""
+        ...
+
+    def taken_back(self) -> None:
+        """Note that the announced change is not in force here: what was before it is."""
         ...
 
     async def everywhere(self, revision: int, *, is_new: bool) -> tuple[Sentence, ...]:

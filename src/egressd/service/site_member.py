@@ -7,6 +7,7 @@ gets its answer once each of them has the change in force or lets no client thro
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, Protocol
@@ -16,7 +17,7 @@ import structlog
 from egressd.model.errors import EgressdError, Failed, Unconfirmed
 from egressd.model.site import MemberSeen, MemberState, SiteReading, StatePoint
 from egressd.model.wording import Sentence, say
-from egressd.service.membership import BEAT_S, MARGIN_S, TTL_S, Membership
+from egressd.service.membership import BEAT_S, MARGIN_S, TTL_S, Membership, OthersStanding
 from egressd.service.peer_lease import PeerLease, Reason, StateHolder
 from egressd.service.ports import DurableFlag, MemberLink
 from egressd.service.shared_call import SharedCall
@@ -42,6 +43,10 @@ _WITHOUT_DATABASE: Final[dict[Reason, str]] = {
     "silent": "site-peer-silent",
 }
 """The reason for which the lease is prolonged without the database -> a sentence's code."""
+
+
+_ATTEMPTS: Final = 1 << 62
+"""The bound of a change's number, which is random."""
 
 
 class Follower(StateHolder, Protocol):
@@ -91,6 +96,8 @@ class SiteMember:
         self._applied: StatePoint | None = None
         """The site's state that is in force here; None before the site's database was read."""
         self._blocked: tuple[str, ...] = ()
+        self._attempt: int | None = None
+        """The number of a change that may be in force here and is not stored."""
         self._head = 0
         self._is_gated = mark.is_set()
         """True if the kernel is to let clients through by a lease alone."""
@@ -134,8 +141,25 @@ class SiteMember:
                 " and remove it",
             )
 
+    async def announce(self) -> None:
+        """Tell the other members that a change is made here. Raises Failed.
+
+        Without this, a member on which the same change would change nothing answers it although
+        this one, which did not store it and died, has its opposite in force for the rest of its
+        lease.
+        """
+        self._attempt = attempt = secrets.randbelow(_ATTEMPTS)
+        if self._membership.has_others:
+            await self._link.announce(attempt)
+
+    def taken_back(self) -> None:
+        """Note that the announced change is not in force here."""
+        self._attempt = None
+        self._acknowledge_now.set()
+
     def applied(self, revision: int, blocked: tuple[str, ...] = ()) -> None:
         """Note that `revision` is stored and in force here, but for the targets `blocked`."""
+        self._attempt = None
         point = self._point()
         self._applied = point if point is not None and point.revision == revision else None
         self._blocked = blocked
@@ -151,6 +175,7 @@ class SiteMember:
         if not is_new and not self._is_gated:
             return ()  # without this member's word no other one can have changed anything
         began = self._clock()
+        attempts: dict[int, int | None] | None = {} if is_new else None
         while True:
             heard = self._heard
             fault = "members do not answer, and cannot be shut out"
@@ -160,8 +185,11 @@ class SiteMember:
                     raise Unconfirmed(
                         "wait for the other members", "the database does not have the change now"
                     )
-                if not self._membership.standing(revision, self._clock()).pending:
-                    return self._notes(revision)
+                if attempts is None:
+                    attempts = {seen.id: seen.attempt for seen in reading.members}
+                standing = self._membership.standing(revision, self._clock(), attempts)
+                if not standing.pending:
+                    return _notes(standing)
                 await self._fence(revision, is_late=self._clock() - began >= ACKNOWLEDGE_S)
             except Failed as error:
                 fault = str(error)
@@ -171,20 +199,12 @@ class SiteMember:
             if not is_new:
                 self.check()
             if self._clock() - began > _LIMIT_S:
+                if not is_new:
+                    raise Failed("wait for the other members", "one is in the middle of a change")
                 raise Unconfirmed("wait for the other members", fault)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):
                     await heard.wait()
-
-    def _notes(self, revision: int) -> tuple[Sentence, ...]:
-        standing = self._membership.standing(revision, self._clock())
-        shut = [say("site-member-shut", name=seen.name) for seen in standing.shut]
-        blocked = [
-            say("site-blocked-there", name=seen.name, targets=seen.blocked)
-            for seen in standing.in_step
-            if seen.blocked
-        ]
-        return (*shut, *blocked)
 
     async def _fence(self, revision: int, *, is_late: bool) -> None:
         await self._fence_quiet()
@@ -319,7 +339,7 @@ class SiteMember:
             return
         if not self._membership.may_join(applied.revision, self._clock()):
             return
-        self._membership.joined(await self._link.join(applied, self._role()))
+        self._membership.joined(await self._link.join(applied, self._role(), self._attempt))
         self._follow_now.set()
         self._beat_now.set()
 
@@ -408,8 +428,11 @@ class SiteMember:
             await self._acknowledge_now.wait()
             self._acknowledge_now.clear()
             if self._applied is not None and self._membership.has_others:
-                with suppress(EgressdError):  # the next beat says the same
-                    await self._link.acknowledge(self._applied, self._blocked)
+                try:
+                    await self._link.acknowledge(self._applied, self._blocked, self._attempt)
+                except EgressdError:
+                    await asyncio.sleep(_AGAIN_S)
+                    self._acknowledge_now.set()
             if not self._membership.has_lease(self._clock()):
                 self._beat_now.set()
 
@@ -440,3 +463,13 @@ class SiteMember:
     def _wake_waiting(self) -> None:
         heard, self._heard = self._heard, asyncio.Event()
         heard.set()
+
+
+def _notes(standing: OthersStanding) -> tuple[Sentence, ...]:
+    shut = [say("site-member-shut", name=seen.name) for seen in standing.shut]
+    blocked = [
+        say("site-blocked-there", name=seen.name, targets=seen.blocked)
+        for seen in standing.in_step
+        if seen.blocked
+    ]
+    return (*shut, *blocked)

@@ -51,7 +51,7 @@ def _reading(is_beaten: str) -> str:
     return (
         "SELECT member.id, name, role_name = session_user AS is_me, is_revoked, is_ungated,"
         " version, n, coalesce(is_fenced, false) AS is_fenced,"
-        " coalesce(role, '') AS role, coalesce(blocked, '[]') AS blocked,"
+        " coalesce(role, '') AS role, coalesce(blocked, '[]') AS blocked, attempt,"
         # What a member had in force of another history is of no use.
         f" CASE WHEN {_IN_LOG.format('beat.applied', 'beat.batch')} THEN applied ELSE -1 END"
         " AS applied,"
@@ -73,10 +73,11 @@ _BEAT: Final = (
 # an earlier one is in the revision that is returned.
 _HEAD: Final = f"SELECT revision, {_MINE_IN_LOG} AS is_in_log FROM meta FOR SHARE"
 _JOIN: Final = (
-    "INSERT INTO beat (member, n, applied, batch, is_fenced, role)"
-    f" VALUES ({_ME}, %(n)s, %(applied)s, %(batch)s, false, %(role)s)"
+    "INSERT INTO beat (member, n, applied, batch, is_fenced, role, attempt)"
+    f" VALUES ({_ME}, %(n)s, %(applied)s, %(batch)s, false, %(role)s, %(attempt)s)"
     " ON CONFLICT (site, member) DO UPDATE SET n = excluded.n, applied = excluded.applied,"
-    " batch = excluded.batch, is_fenced = false, role = excluded.role, blocked = '[]'"
+    " batch = excluded.batch, is_fenced = false, role = excluded.role, blocked = '[]',"
+    " attempt = excluded.attempt"
 )
 _INTRODUCE: Final = (
     "UPDATE member SET version = %(version)s, format_max = %(format)s"
@@ -89,10 +90,11 @@ _FENCE_LATE: Final = (
 )
 _ACKNOWLEDGE: Final = (
     "WITH mine AS (UPDATE beat SET"
-    " applied = %(applied)s, batch = %(batch)s, blocked = %(blocked)s"
+    " applied = %(applied)s, batch = %(batch)s, blocked = %(blocked)s, attempt = %(attempt)s"
     f" WHERE member = {_ME} AND applied <= %(applied)s RETURNING site)"
     " SELECT pg_notify('egressd_' || site, 'applied') FROM mine"
 )
+_ANNOUNCE: Final = f"UPDATE beat SET attempt = %(attempt)s WHERE member = {_ME}"
 _OPEN_GATE: Final = (
     "UPDATE member SET is_ungated = true WHERE role_name = session_user AND NOT EXISTS ("
     " SELECT FROM member AS other WHERE other.role_name <> session_user AND NOT other.is_revoked)"
@@ -197,9 +199,9 @@ class SiteLink:
         # the moment before), or with a state that is not in the log.
         return reading
 
-    async def join(self, point: StatePoint, role: str) -> int:
+    async def join(self, point: StatePoint, role: str, attempt: int | None = None) -> int:
         """Become a member that changes wait for. Return the revision that is to be in force here
-        before clients are let through.
+        before clients are let through. `attempt` is as in `announce`.
 
         Raises Failed unless `point`, which is in force here, is in the database's log: then the
         changes from there on lead to the site's state.
@@ -211,7 +213,8 @@ class SiteLink:
                 raise Failed("join the site", "it has no state yet")
             if not found.is_in_log or found.revision < point.revision:
                 raise Failed("join the site", OTHER_HISTORY)
-            await connection.execute(_JOIN, {**_values(point), "n": n, "role": role})
+            values = {**_values(point), "n": n, "role": role, "attempt": attempt}
+            await connection.execute(_JOIN, values)
             introduced = {"version": self._version, "format": edit_log.FORMAT}
             await connection.execute(_INTRODUCE, introduced)
         self._n = n
@@ -225,9 +228,18 @@ class SiteLink:
         """Take the lease from a member that has not `revision` in force, unless it has by now."""
         await self._others.execute(_FENCE_LATE, {"member": member, "revision": revision})
 
-    async def acknowledge(self, point: StatePoint, blocked: tuple[str, ...]) -> None:
-        """Say that `point` is in force here, with targets that are not."""
-        await self._others.execute(_ACKNOWLEDGE, {**_values(point), "blocked": Json(blocked)})
+    async def acknowledge(
+        self, point: StatePoint, blocked: tuple[str, ...], attempt: int | None = None
+    ) -> None:
+        """Say that `point` is in force here, with targets that are not, and perhaps the change
+        `attempt`. It follows what was announced before.
+        """
+        values = {**_values(point), "blocked": Json(blocked), "attempt": attempt}
+        await self._others.execute(_ACKNOWLEDGE, values)
+
+    async def announce(self, attempt: int) -> None:
+        """Say that a change may be in force here from now on that is not stored yet."""
+        await self._others.execute(_ANNOUNCE, {"attempt": attempt})
 
     async def open_gate(self) -> bool:
         """Say, durably, that this member's kernel lets clients through without a lease. Return
@@ -308,6 +320,7 @@ class SiteLink:
                     is_fenced=row.is_fenced,
                     role=row.role,
                     blocked=tuple(row.blocked),
+                    attempt=row.attempt,
                 )
                 for row in rows
             ),
