@@ -131,7 +131,10 @@ async def test_metrics_of_each_line_target_and_interface(fresh_device: Device) -
     device.bench.netd.shown = Status(
         state="running",
         revision=0,
-        lines={"l2tp_1": LineStatus(is_online=True, ip="10.9.0.2")},
+        lines={
+            "l2tp_1": LineStatus(is_online=True, ip="10.9.0.2"),
+            "l2tp_4": LineStatus(is_online=False, state="standby"),
+        },
         egress_problems={"gone0": say("no-interface", name="gone0")},
         interfaces=(
             InterfaceStatus(name=odd, ip="", is_up=True, role="wan", received=2**53, sent=7),
@@ -144,7 +147,7 @@ async def test_metrics_of_each_line_target_and_interface(fresh_device: Device) -
     ):
         await device.answer("POST", "/rules", {"ip": ip, "target_node": target})
     body: dict[str, Any] = {"type": "l2tp", "server": "a.example", "username": "u", "password": "p"}
-    for name in ("l2tp_1", "l2tp_2", "l2tp_3"):
+    for name in ("l2tp_1", "l2tp_2", "l2tp_3", "l2tp_4"):
         await device.answer("POST", "/vpn-lines", body | {"name": name})
     body |= {"port": 1702, "secret": "s", "interface": "wan1", "comment": ""}
     body |= {"name": "l2tp_3", "dns_profile": "auto", "dns_servers": [], "is_enabled": False}

@@ -910,6 +910,7 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     "waiting": ({}, "waiting"),
     "line-being-dialled": ({"server": "server"}, "server is being dialled"),
     "own-line-disabled": ({}, "the line is disabled"),
+    "dialled-by-active-box": ({}, "the active box of the pair dials this line"),
     "line-untold": ({}, "the data plane has not told of it yet"),
     "login-refused": ({}, "the server refused the user name or password"),
     "login-refused-saying": (

@@ -69,7 +69,7 @@ class UnexpectedLines:
     """A `LinesPort`."""
 
     find = open = close = release = want = apply = outdated = status = resolvers = _unexpected
-    servers = reserve = pids = _unexpected
+    servers = reserve = pids = allow = hang_up = _unexpected
 
 
 class UnexpectedReconciler:

@@ -242,7 +242,9 @@ def _by_name(name: str, text: str, label: str, values: Mapping[str, float]) -> M
 
 def _lines_up(seen: Overview) -> dict[str, int]:
     return {
-        name: int(line.is_online) for name, line in seen.lines.items() if line.state != "disabled"
+        name: int(line.is_online)
+        for name, line in seen.lines.items()
+        if line.state not in ("disabled", "standby")
     }
 
 

@@ -77,6 +77,9 @@ _LOOK_AGAIN_S = 10.0
 """Seconds between looks at the machine, in case an event was missed."""
 
 
+_HANG_UP_S = 3.0
+"""Seconds that lines have to hang up before the other box of a pair takes over."""
+
 _PREDECESSOR_S = 20.0
 """Seconds that an earlier netd has to end."""
 
@@ -133,27 +136,26 @@ async def _serve(settings: config.Config) -> None:
         on_trouble=on_trouble,
         mapped=kernel.mapped_ports,
     )
-    pair = await _pair_of(settings, kernel, lambda: reconciler, publish)
+    pair = await _pair_of(settings, kernel, lambda: reconciler, lambda: lines, publish)
+    lines = DialledLines(
+        settings.run.dir / "lines",
+        settings.netd_data / "logins.json",
+        lambda _name: reconciler.line_changed(),
+        others=None if pair is None else pair.folder,
+        may_dial=True if pair is None else None,
+    )
     shaper = Shaper(nft, kernel.fast_path.counts)
     reconciler = compose(
         kernel=kernel,
         limits=SpeedLimits(shaper),
         engine=pool,
-        lines=DialledLines(
-            settings.run.dir / "lines",
-            settings.netd_data / "logins.json",
-            lambda _name: reconciler.line_changed(),
-            others=None if pair is None else pair.folder,
-        ),
+        lines=lines,
         plan_file=PlanFile(settings.netd_data / "plan.db"),
         groups=Groups(settings.netd_data / "groups.json"),
         pair=pair,
         publish=publish,
     )
-    sysctl.keep_record(settings.sysctl_record)
-    # A program that got one of them by chance could not send: see
-    # `egressd.planner.lines.line_rules`.
-    sysctl.reserve_ports((LINE_PORTS, CLEAR_LINE_PORTS, range(ANSWER_PORT, ANSWER_PORT + 1)))
+    _prepare_sysctls(settings)
     server = Server(
         settings.netd_socket,
         api.pw_uid,
@@ -185,7 +187,7 @@ async def _serve(settings: config.Config) -> None:
         if pair is not None:
             pair.open()
         await _look_after(reconciler, server, ending)
-    await _end(reconciler, pair, ending.result())
+    await _end(reconciler, lines, pair, ending.result())
     nft.close()
     held.close()
 
@@ -211,7 +213,10 @@ async def _watch_tables(
 
 
 async def _end(
-    reconciler: Reconciler, pair: PairedGateway | None, signalled: signal.Signals
+    reconciler: Reconciler,
+    lines: LinesPort,
+    pair: PairedGateway | None,
+    signalled: signal.Signals,
 ) -> None:
     """Make room for another netd, or block all clients, once the other box of a pair has them."""
     if signalled == signal.SIGUSR1:
@@ -222,6 +227,9 @@ async def _end(
     else:
         readiness.stopping("blocking all clients")
         if pair is not None:
+            # First, since a server may let an account in once only. If it takes too long it goes
+            # on meanwhile: all other clients are to be handed over.
+            await asyncio.wait({asyncio.create_task(lines.hang_up())}, timeout=_HANG_UP_S)
             await pair.close()
         await reconciler.stop()
 
@@ -230,6 +238,7 @@ async def _pair_of(
     settings: config.Config,
     kernel: KernelState,
     reconciler: Callable[[], Reconciler],
+    lines: Callable[[], LinesPort],
     publish: Callable[[News], None],
 ) -> PairedGateway | None:
     """Return this box as one of a pair, or None if it is alone: then it leaves a former pair."""
@@ -260,6 +269,7 @@ async def _pair_of(
         may_be_active=may_be_active,
         is_gated=lambda: kernel.lease_ms(reconciler().plan) is not None,
         on_role=took,
+        on_active=lambda is_active: lines().allow(may_dial=is_active),
     )
 
 
@@ -377,6 +387,14 @@ def compose(
         publish=publish,
     )
     return reconciler
+
+
+def _prepare_sysctls(settings: config.Config) -> None:
+    """Keep the local ports of lines and of the engine's answers from other programs."""
+    sysctl.keep_record(settings.sysctl_record)
+    # A program that got one of them by chance could not send: see
+    # `egressd.planner.lines.line_rules`.
+    sysctl.reserve_ports((LINE_PORTS, CLEAR_LINE_PORTS, range(ANSWER_PORT, ANSWER_PORT + 1)))
 
 
 def _reserve_ports(settings: config.Config, uid: int) -> None:

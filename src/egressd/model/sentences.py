@@ -671,6 +671,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "waiting": "waiting",
     "line-being-dialled": "{server} is being dialled",
     "own-line-disabled": "the line is disabled",
+    "dialled-by-active-box": "the active box of the pair dials this line",
     "line-untold": "the data plane has not told of it yet",
     # The reasons why a line is down: what its server refuses, or does not answer.
     "login-refused": "the server refused the user name or password",

@@ -88,10 +88,14 @@ def sh(script: str) -> str:
 class Site:
     """Lines with stand-ins, in the namespace of the process."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, *, may_dial: bool | None = True) -> None:
         self.run_dir = run_dir
         self.told: list[str] = []
-        self.lines = DialledLines(run_dir, run_dir / "logins.json", self.told.append)
+        self.lines = self.dialled(may_dial=may_dial)
+
+    def dialled(self, *, may_dial: bool | None = True) -> DialledLines:
+        logins = self.run_dir / "logins.json"
+        return DialledLines(self.run_dir, logins, self.told.append, may_dial=may_dial)
 
     async def apply(self, *wanted: Line) -> None:
         await self.lines.apply({line.name: line for line in wanted})
@@ -147,11 +151,13 @@ def install(run_dir: Path, *, checks_means: bool = False) -> None:
 
 
 @asynccontextmanager
-async def opened(run_dir: Path, *, checks_means: bool = False) -> AsyncIterator[Site]:
+async def opened(
+    run_dir: Path, *, checks_means: bool = False, may_dial: bool | None = True
+) -> AsyncIterator[Site]:
     """Yield a site on the network of `NETWORK`, ended with the block unless it was released."""
     install(run_dir, checks_means=checks_means)
     sh(NETWORK)
-    site = Site(run_dir)
+    site = Site(run_dir, may_dial=may_dial)
     await site.lines.find()
     await site.lines.open()
     try:

@@ -16,6 +16,8 @@ from egressd.netd.lines.backoff import (
     PROVEN_MAX_S,
     REFUSED_MAX_S,
     STEADY_S,
+    TAKEOVER_S,
+    TAKEOVER_TRIES,
     Backoff,
 )
 from egressd.netd.lines.failure import Cause
@@ -113,3 +115,20 @@ def test_a_reset_starts_over() -> None:
         backoff.delay(Cause.UNREACHABLE, 0)
     backoff.reset()
     assert backoff.delay(Cause.UNREACHABLE, 0) == 1
+
+
+def test_a_refusal_after_a_takeover_is_followed_by_few_quick_tries() -> None:
+    backoff = Backoff()
+    backoff.take_over()
+    quick = [backoff.delay(Cause.REFUSED, 0, is_in_use=True) for _ in range(TAKEOVER_TRIES)]
+    assert set(quick) == {TAKEOVER_S}
+    assert not backoff.is_after_takeover
+    assert backoff.delay(Cause.WRONG_PASSWORD, 0) == 60
+
+
+def test_a_line_that_has_come_up_since_a_takeover_is_like_others() -> None:
+    backoff = Backoff()
+    backoff.take_over()
+    backoff.delay(Cause.LOST, 1)
+    assert not backoff.is_after_takeover
+    assert backoff.delay(Cause.WRONG_PASSWORD, 0) == 60

@@ -465,6 +465,90 @@ async def test_a_line_whose_packets_went_astray_gives_that_reason(
         )
 
 
+# --- One of two boxes. ----------------------------------------------------------------------
+
+
+async def test_a_box_on_standby_dials_once_it_is_active(run_dir: Path) -> None:
+    async with opened(run_dir, may_dial=None) as site:
+        await site.apply(line())
+        assert site.lines.status()["l2tp_1"] == LineStatus(is_online=False, state="waiting")
+        site.lines.allow(may_dial=False)
+        status = await site.state("standby")
+        assert status.reason == "the active box of the pair dials this line"
+        assert not status.next_attempt
+        assert not site.folder().exists()
+        site.lines.allow(may_dial=True)
+        await site.online()
+
+
+async def test_a_box_that_hands_over_hangs_up_first(run_dir: Path) -> None:
+    async with opened(run_dir) as site:
+        await site.apply(line(1), line(2))
+        for name in ("l2tp_1", "l2tp_2"):
+            await site.online(name)
+        hanging_up = asyncio.create_task(site.lines.hang_up())
+        await asyncio.sleep(0)
+        # Their clients are blocked from now on, although the interfaces are still there.
+        assert set(site.lines.outdated({"l2tp_1": line(1), "l2tp_2": line(2)})) >= {
+            "l2tp_1",
+            "l2tp_2",
+        }
+        await hanging_up
+        assert sorted(site.byes()) == ["l2tp_1", "l2tp_2"]
+        assert {each.state for each in site.lines.status().values()} == {"standby"}
+        assert site.lines.pids() == set()
+        assert "l2tp_1" not in sh("ip -o link show")
+
+
+async def test_a_box_on_standby_dials_no_line_that_is_edited(run_dir: Path) -> None:
+    async with opened(run_dir, may_dial=None) as site:
+        site.lines.allow(may_dial=False)
+        await site.apply(line())
+        site.lines.want({"l2tp_1": line(password="other"), "l2tp_2": line(2)})
+        await eventually(lambda: set(site.lines.status()) == {"l2tp_1", "l2tp_2"})
+        await site.apply(line(password="other"), line(2))
+        assert {each.state for each in site.lines.status().values()} == {"standby"}
+        assert list((run_dir / "units").iterdir()) == []
+
+
+@pytest.mark.parametrize("is_active", [True, False])
+async def test_lines_stay_up_until_the_role_is_known(run_dir: Path, is_active: bool) -> None:
+    async with opened(run_dir) as site:
+        await site.apply(line(1))
+        await site.online()
+        before = site.pid()
+        await site.lines.release()
+        site.lines = site.dialled(may_dial=None)
+        await site.lines.find()
+        await site.lines.open()
+        await site.apply(line(1), line(2))
+        await site.online()
+        assert site.pid() == before
+        assert site.lines.status()["l2tp_2"].state == "waiting"
+        site.lines.allow(may_dial=is_active)
+        if is_active:
+            await site.online("l2tp_2")
+            assert site.pid() == before
+        else:
+            await eventually(lambda: not exists(before))
+            assert {each.state for each in site.lines.status().values()} == {"standby"}
+            assert site.byes() == ["l2tp_1"]
+
+
+async def test_a_login_that_the_other_box_had_is_tried_again_soon(run_dir: Path) -> None:
+    async with opened(run_dir, may_dial=None) as site:
+        site.lines.allow(may_dial=False)
+        held = run_dir / "held"
+        held.write_text("MS-CHAP authentication failed: Access denied\n")
+        await site.apply(line(username="held"))
+        site.lines.allow(may_dial=True)
+        status = await site.state("refused")
+        assert status.reason == "the account may still be in use at the server: Access denied"
+        assert wait_s(status) <= 3
+        held.unlink()
+        await site.online()
+
+
 # --- netd stops and starts. -----------------------------------------------------------------
 
 

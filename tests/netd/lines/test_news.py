@@ -21,6 +21,9 @@ REFUSED = LineStatus(
 )
 
 
+STANDBY = LineStatus(is_online=False, state="standby", reason=as_sentence("by the active box"))
+
+
 def told(before: LineStatus | None, now: LineStatus) -> list[str]:
     known = {} if before is None else {"l2tp_1": before}
     return [event.text for event in news.events(known, {"l2tp_1": now})]
@@ -30,6 +33,12 @@ def test_a_line_that_comes_up_is_reported_once() -> None:
     assert told(DIALING, ONLINE) == ["l2tp_1 is online with 10.9.0.2"]
     assert told(None, ONLINE) == ["l2tp_1 is online with 10.9.0.2"]
     assert told(ONLINE, ONLINE) == []
+
+
+def test_a_line_of_the_other_box_is_no_news() -> None:
+    assert told(ONLINE, STANDBY) == []
+    assert told(None, STANDBY) == []
+    assert told(STANDBY, ONLINE) == ["l2tp_1 is online with 10.9.0.2"]
 
 
 def test_events_have_a_code_and_values_beside_the_text() -> None:

@@ -446,6 +446,7 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   waiting: "等待拨号",
   "line-being-dialled": "正在拨号 {server}",
   "own-line-disabled": "线路已停用",
+  "dialled-by-active-box": "由双机网关中的主用设备拨号",
   "line-untold": "尚未收到线路状态",
   // The reasons why a line is down: what its server refuses, or does not answer.
   "login-refused": "服务器拒绝了用户名或密码",

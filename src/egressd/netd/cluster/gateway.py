@@ -115,8 +115,9 @@ class PairedGateway:
 
     `may_be_active` says whether the box's kernel lets clients through, or None while that cannot be
     said: then all stays as an earlier netd left it. `is_gated` says whether the kernel lets clients
-    through by a lease only. `present` returns this machine's interfaces with their addresses, and
-    `on_role` is called with each new role.
+    through by a lease only. `present` returns this machine's interfaces with their addresses.
+    `on_role` is called with each new role, and `on_active` with whether the box is active: first
+    once that is known, and then with each new role.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class PairedGateway:
         may_be_active: Callable[[], bool | None],
         is_gated: Callable[[], bool],
         on_role: Callable[[PairRole], None],
+        on_active: Callable[[bool], None],
     ) -> None:
         self._pair = pair
         self.folder: Final = folder
@@ -138,6 +140,7 @@ class PairedGateway:
         self._may_be_active = may_be_active
         self._is_gated = is_gated
         self._on_role = on_role
+        self._on_active = on_active
         self._keepalived = _Daemon("keepalived", folder / _VRRP, pair)
         self._conntrackd = _Daemon("conntrackd", folder / _FLOWS, pair)
         self._role: PairRole = "fault"
@@ -256,6 +259,7 @@ class PairedGateway:
             # What keepalived has reported since is heard later.
             self._role = "active" if holds_shared(self._pair, self._present()) else "standby"
             self._on_role(self._role)
+        self._on_active(self._role == "active")
         await self._conntrackd.find()
         self._has_begun = True
 
@@ -316,6 +320,7 @@ class PairedGateway:
             return
         self._role = role
         log.info("role of this box", role=role)
+        self._on_active(role == "active")
         if role == "active":
             task = asyncio.create_task(self._poke())
             self._poking.add(task)

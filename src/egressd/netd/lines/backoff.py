@@ -27,6 +27,12 @@ IN_USE_MAX_S: Final = 12.0
 """Seconds after a right login was refused since the account is in use: at most 15 with the random
 share."""
 
+TAKEOVER_S: Final = 2.0
+"""Seconds after such a refusal that follows a takeover from the other box of a pair."""
+TAKEOVER_TRIES: Final = 5
+"""Refusals after a takeover that are followed by this short wait, one after each: too few for a
+server to lock the account."""
+
 PROVEN_MAX_S: Final = 6.0
 """Seconds after other failures of a line that has been online as it is configured."""
 
@@ -53,6 +59,16 @@ class Backoff:
         self._streak = 0
         self._cause: Cause | None = None
         self._was_in_use = False
+        self._quick_tries = 0
+
+    def take_over(self) -> None:
+        """Note that the other box of a pair had the line online until now."""
+        self._quick_tries = TAKEOVER_TRIES
+
+    @property
+    def is_after_takeover(self) -> bool:
+        """True until the line has been online since the takeover, or was refused too often."""
+        return self._quick_tries > 0
 
     def delay(
         self,
@@ -69,12 +85,21 @@ class Backoff:
         `is_proven`: it has been online as it is configured. `is_in_use`: see `AccountInUse`.
         `is_carrier_changed`: see `CarrierChanged`; it counts as no failure.
         """
+        if online_s:
+            self._quick_tries = 0
+        elif is_in_use and self._quick_tries:
+            self._quick_tries -= 1
+            return TAKEOVER_S
         if is_carrier_changed:
             return AT_ONCE_S
         if cause is Cause.INVALID:
             return None
         if cause is Cause.MISSING:
             return MISSING_S
+        return self._growing(cause, online_s, is_proven=is_proven, is_in_use=is_in_use)
+
+    def _growing(self, cause: Cause, online_s: float, *, is_proven: bool, is_in_use: bool) -> float:
+        """Return the seconds to wait after a failure that counts."""
         if online_s >= STEADY_S:
             self._streak, self._cause = 0, cause
             return AT_ONCE_S

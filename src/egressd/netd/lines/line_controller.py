@@ -132,8 +132,14 @@ class LineController:
 
     # --- For `Lines`. -----------------------------------------------------------------------
 
-    def start(self, found: DaemonGroup | None, delay_s: float) -> None:
-        """Start: with a unit that is already up, or by dialling after `delay_s`."""
+    def start(
+        self, found: DaemonGroup | None, delay_s: float, *, is_takeover: bool = False
+    ) -> None:
+        """Start: with a unit that is already up, or by dialling after `delay_s`. In a takeover, the
+        server may still hold a session of the other box.
+        """
+        if is_takeover:
+            self._backoff.take_over()
         self._due = asyncio.get_running_loop().time() + delay_s
         self._task = asyncio.create_task(self._keep(found))
 
@@ -246,7 +252,9 @@ class LineController:
         loop = asyncio.get_running_loop()
         online_s = loop.time() - self._online_since if self._online_since else 0.0
         is_proven = self._logins.has_worked(dial_key(self.line))
-        failure = diagnosis.reconsidered(failure, self._server, is_proven=is_proven)
+        # A login that the other box of a pair had until now is as good as one that worked here.
+        is_known = is_proven or self._backoff.is_after_takeover
+        failure = diagnosis.reconsidered(failure, self._server, is_proven=is_known)
         delay = self._backoff.delay(
             failure.cause,
             online_s,

@@ -37,15 +37,22 @@ log = structlog.get_logger()
 _APART_S: Final = 0.25
 """Average seconds between the first dials of several lines."""
 _SPREAD_MAX_S: Final = 10.0
+_OF_OTHER_BOX: Final = LineStatus(
+    is_online=False, state="standby", reason=say("dialled-by-active-box")
+)
+_TO_DIAL: Final = LineStatus(is_online=False, state="waiting")
+"""The state of a line that is about to be dialled, or may be once the box's role is known."""
 
 
 class DialledLines:
-    """Keeps the wanted lines up.
+    """Keeps the wanted lines up, while it may dial.
 
     `run_dir` is a folder of their own (its path must be short: a Unix socket's path holds 107
     bytes), `logins` the file of the logins that have worked. `on_change` is called with the name of
     a line whose status or resolvers have changed. Daemons in the folder `others` are not its own
-    and are left alone; all others that it does not know are ended.
+    and are left alone; all others that it does not know are ended. `may_dial` is None on a box of a
+    pair: until `allow` is called, lines that an earlier netd left up stay up, and no other is
+    dialled.
     """
 
     def __init__(
@@ -55,6 +62,7 @@ class DialledLines:
         on_change: Callable[[str], None],
         *,
         others: Path | None = None,
+        may_dial: bool | None = True,
     ) -> None:
         self._others = others
         self._folder = run_dir / "units"
@@ -76,6 +84,11 @@ class DialledLines:
         """Lines whose interfaces another program has made."""
         self._turns = Turns(time.monotonic)
         self._turn = asyncio.Lock()
+        self._may_dial = may_dial
+        self._idle = _TO_DIAL if may_dial is None else None
+        """The state of a wanted line that is not kept up; None on a box that is alone."""
+        self._is_takeover = False
+        """True if the next lines that are dialled were the other box's until now."""
         self._is_open = False
         """True once the units of an earlier netd have been adopted or ended."""
 
@@ -133,8 +146,26 @@ class DialledLines:
         self._left_out.update(self._unlike(wanted).values())
         self._follower.notify()
 
+    def allow(self, *, may_dial: bool) -> None:
+        """Schedule to dial the wanted lines, at once, or to take all lines down since the other box
+        of a pair dials them; and return.
+        """
+        if may_dial != self._may_dial:
+            self._is_takeover = may_dial and self._may_dial is False
+            self._may_dial = may_dial
+            self._idle = _TO_DIAL if may_dial else _OF_OTHER_BOX
+            self._follower.notify()
+            for name in self._wanted:
+                self._on_change(name)
+
+    async def hang_up(self) -> None:
+        """Take all lines down, and return once the servers can let the other box in."""
+        self.allow(may_dial=False)
+        await self.apply(self._wanted)
+
     async def apply(self, wanted: Mapping[str, Line]) -> None:
-        """Keep the lines of `wanted` up, by interface name, and no others.
+        """Keep the lines of `wanted` up, by interface name, and no others. Without permission to
+        dial, none is kept.
 
         Only lines with a change that their daemons see are redialled. A renamed line is (pppd knows
         its interface by name, and would take down another one that gets the name). Return once the
@@ -143,20 +174,22 @@ class DialledLines:
         self._wanted = dict(wanted)
         async with self._turn:
             if not self._is_open:
-                await self._end_found(wanted)
+                await self._end_found(self._dialled(wanted))
                 self._is_open = True
-            self._left_out.update(self._unlike(wanted).values())
+            self._left_out.update(self._unlike(self._dialled(wanted)).values())
             self._logins.keep_only({dial_key(line) for line in wanted.values()})
             stale = [name for name, k in self._controllers.items() if k in self._left_out]
             self._left_out.clear()
             await self._drop(stale)
             for name, controller in self._controllers.items():
                 controller.line = wanted[name]
-            fresh = [name for name in wanted if name not in self._controllers]
+            dialled = self._dialled(wanted)
+            fresh = [name for name in dialled if name not in self._controllers]
+            is_takeover, self._is_takeover = self._is_takeover, False
             spread = min(len(fresh) * _APART_S, _SPREAD_MAX_S) if len(fresh) > 1 else 0.0
             for name in fresh:
-                self._keep(wanted[name], spread)
-            if not any(line.secret for line in wanted.values()):
+                self._keep(wanted[name], 0.0 if is_takeover else spread, is_takeover=is_takeover)
+            if not any(line.secret for line in dialled.values()):
                 await self._charon.close()
 
     def outdated(self, wanted: Mapping[str, Line]) -> dict[str, Line | None]:
@@ -164,12 +197,15 @@ class DialledLines:
         were edited or removed, and have not been taken down yet. The value is None for lines that
         an earlier netd dialled.
         """
-        kept = {name: controller.line for name, controller in self._unlike(wanted).items()}
-        return {**dict.fromkeys(self._unwanted(wanted)), **self._leaving, **kept}
+        dialled = self._dialled(wanted)
+        kept = {name: controller.line for name, controller in self._unlike(dialled).items()}
+        return {**dict.fromkeys(self._unwanted(dialled)), **self._leaving, **kept}
 
     def status(self) -> dict[str, LineStatus]:
         """Return the state of each wanted line, by interface name."""
-        return {name: controller.status for name, controller in self._controllers.items()}
+        idle = {} if self._idle is None else dict.fromkeys(self._wanted, self._idle)
+        kept = {name: controller.status for name, controller in self._controllers.items()}
+        return idle | kept
 
     def resolvers(self) -> dict[str, tuple[str, ...]]:
         """Return the DNS servers from the peer of each line that is up and has any."""
@@ -193,6 +229,13 @@ class DialledLines:
         return found | ({self._charon.pid} if self._charon.pid is not None else set())
 
     # --- Within. ----------------------------------------------------------------------------
+
+    def _dialled(self, wanted: Mapping[str, Line]) -> Mapping[str, Line]:
+        """Return the lines of `wanted` that this box is to keep up."""
+        if self._may_dial is not None:
+            return wanted if self._may_dial else {}
+        up = self._found.keys() | self._controllers.keys()
+        return {name: line for name, line in wanted.items() if name in up}
 
     def _is_stray(self, process: Path) -> bool:
         """Return True for a process of a line that neither `find` nor `open` will handle."""
@@ -236,7 +279,7 @@ class DialledLines:
         for name in names:
             self._on_change(name)
 
-    def _keep(self, line: Line, spread: float) -> None:
+    def _keep(self, line: Line, spread: float, *, is_takeover: bool) -> None:
         controller = LineController(
             line,
             self._folder / line.name,
@@ -248,7 +291,11 @@ class DialledLines:
             on_change=lambda: self._on_change(line.name),
         )
         self._controllers[line.name] = controller
-        controller.start(self._found.pop(line.name, None), random.random() * spread)  # noqa: S311
+        controller.start(
+            self._found.pop(line.name, None),
+            random.random() * spread,  # noqa: S311
+            is_takeover=is_takeover,
+        )
 
     def _tell_all(self) -> None:
         strange = {

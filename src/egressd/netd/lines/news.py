@@ -8,6 +8,9 @@ from egressd.model.messages import Event, LineNews, LineStatus
 
 _UNDER_WAY = ("waiting", "dialing")
 """States without an event: another one follows."""
+_SILENT = (*_UNDER_WAY, "online", "standby")
+"""States that are no news of a line that is down. That the other box dials it is an event of the
+pair."""
 
 
 class Reporter:
@@ -43,7 +46,7 @@ def events(before: Mapping[str, LineStatus], now: Mapping[str, LineStatus]) -> I
             text = f"{name} is online with {status.ip}{by}"
             values = {"ip": status.ip, "encryption": status.encryption}
             yield Event(topic="line", subject=name, text=text, code="online", values=values)
-        elif status.state not in (*_UNDER_WAY, "online") and _is_news(was, status):
+        elif status.state not in _SILENT and _is_news(was, status):
             text = f"{name} is down: {status.reason}"
             values = {"state": status.state, "reason": status.reason}
             yield Event(topic="line", subject=name, text=text, code="down", values=values)
