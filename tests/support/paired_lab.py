@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -159,13 +159,20 @@ class PairedLab:
 
 
 @contextmanager
-def paired_lab(clients: int = OWN_NAMESPACE) -> Iterator[PairedLab]:
-    """Yield two boxes of which the first one is active."""
+def paired_lab(
+    clients: int = OWN_NAMESPACE, prepare: Callable[[Device, Lab], None] | None = None
+) -> Iterator[PairedLab]:
+    """Yield two boxes of which the first one is active. `prepare` is called with each one before it
+    starts.
+    """
     with (
         postgres.server() as database,
         Lab(LabSpec(boxes=2, clients=clients, nodes=("socks5",))) as lab,
     ):
         made = PairedLab(lab, database)
+        if prepare is not None:
+            for device in made.boxes.values():
+                prepare(device, lab)
         try:
             made.start()
             yield made

@@ -142,7 +142,7 @@ class DialledLines:
         """Schedule `apply`, and return. Lines that `wanted` leaves out end, even if a later set has
         them again before they have ended.
         """
-        self._wanted = dict(wanted)
+        self._note(wanted)
         self._left_out.update(self._unlike(wanted).values())
         self._follower.notify()
 
@@ -171,7 +171,7 @@ class DialledLines:
         its interface by name, and would take down another one that gets the name). Return once the
         unwanted lines are gone, without waiting for dials.
         """
-        self._wanted = dict(wanted)
+        self._note(wanted)
         async with self._turn:
             if not self._is_open:
                 await self._end_found(self._dialled(wanted))
@@ -229,6 +229,12 @@ class DialledLines:
         return found | ({self._charon.pid} if self._charon.pid is not None else set())
 
     # --- Within. ----------------------------------------------------------------------------
+
+    def _note(self, wanted: Mapping[str, Line]) -> None:
+        before, self._wanted = self._wanted, dict(wanted)
+        if self._idle is not None:
+            for name in before.keys() ^ wanted.keys():
+                self._on_change(name)
 
     def _dialled(self, wanted: Mapping[str, Line]) -> Mapping[str, Line]:
         """Return the lines of `wanted` that this box is to keep up."""
