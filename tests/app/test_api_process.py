@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from egressd.api.server import ApiListener
 from egressd.app import api_process, tls
 from egressd.app.api_process import _listeners
+from egressd.app.config import Config, Data
 
 BEGIN = """
 import resource, sys
@@ -43,11 +44,14 @@ def test_the_soft_limit_of_open_files_is_raised_to_the_hard_limit(tmp_path: Path
 def test_without_a_certificate_the_api_serves_plain_http(
     tmp_path: Path, damaged: str | None
 ) -> None:
-    tls.context(tmp_path)  # makes both
+    folder = tmp_path / "api"
+    folder.mkdir()
+    tls.context(folder)  # makes both
     if damaged is not None:
-        (tmp_path / damaged).write_text("")
+        (folder / damaged).write_text("")
     plain, secure = socket.socket(), socket.socket()
-    of_plain, of_local, of_secure = _listeners([plain, secure], tmp_path)
+    settings = Config(data=Data(dir=tmp_path))
+    of_plain, of_local, of_secure = _listeners([plain, secure], settings)
     assert of_plain == ApiListener(plain)
     assert of_local.socket.family == socket.AF_UNIX
     assert (of_secure.socket, of_secure.is_shut) == (secure, damaged is not None)

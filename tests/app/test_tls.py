@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from egressd.app import tls
 from egressd.app.certificate import make
+from egressd.app.x509_parts import begun, named, pem_of
 from egressd.model.errors import Failed
 from tests.support.netns import Namespace
 
@@ -78,6 +81,34 @@ def test_a_missing_certificate_is_created_for_the_existing_key(tmp_path: Path) -
     (tmp_path / tls.CERTIFICATE).unlink()
     tls.context(tmp_path)  # it would refuse a certificate of another key
     assert (tmp_path / tls.KEY).read_bytes() == key
+
+
+def test_a_certificate_without_the_shared_addresses_is_made_again(tmp_path: Path) -> None:
+    tls.context(tmp_path)
+    key, before = (tmp_path / tls.KEY).read_bytes(), addresses(tmp_path)
+    shared = [IPv4Address("10.77.0.1"), IPv4Address("8.8.8.8")]
+    tls.context(tmp_path, shared)
+    assert set(addresses(tmp_path)) == {*before, IPv4Address("10.77.0.1")}
+    assert (tmp_path / tls.KEY).read_bytes() == key
+    made = (tmp_path / tls.CERTIFICATE).read_bytes()
+    tls.context(tmp_path, shared)
+    assert (tmp_path / tls.CERTIFICATE).read_bytes() == made
+
+
+def test_names_of_a_former_certificate_stay(tmp_path: Path) -> None:
+    make(tmp_path / tls.CERTIFICATE, tmp_path / tls.KEY, [IPv4Address("10.77.0.3")])
+    tls.context(tmp_path, [IPv4Address("10.77.0.1")])
+    assert {IPv4Address("10.77.0.3"), IPv4Address("10.77.0.1")} < set(addresses(tmp_path))
+
+
+def test_a_certificate_of_the_operator_stays(tmp_path: Path) -> None:
+    name, key = named("gateway.example.net"), ec.generate_private_key(ec.SECP256R1())
+    now = datetime.datetime.now(datetime.UTC)
+    theirs = begun(name, name, key.public_key(), now).sign(key, SHA256()).public_bytes(Encoding.PEM)
+    (tmp_path / tls.CERTIFICATE).write_bytes(theirs)
+    (tmp_path / tls.KEY).write_bytes(pem_of(key))
+    tls.context(tmp_path, [IPv4Address("10.77.0.1")])
+    assert (tmp_path / tls.CERTIFICATE).read_bytes() == theirs
 
 
 def test_an_unusable_key_is_reported_and_kept(tmp_path: Path) -> None:

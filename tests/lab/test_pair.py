@@ -7,13 +7,14 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from egressd.model.errors import Failed
 from egressd.model.pair import WORD_PORT
-from egressd.netd.cluster.flows import PORT
+from egressd.netd.cluster.flows import CONFIGURATION, PORT
 from egressd.service.membership import TTL_S
 from egressd_lab.client import Connection
 from egressd_lab.device import rule_body
@@ -269,6 +270,21 @@ def is_accepted(pair: PairedLab, box: int, rule: dict[str, Any]) -> bool:
     except Failed:
         return False
     return True
+
+
+def test_conntrackd_follows_the_addresses_of_its_box(pair: PairedLab) -> None:
+    router, address = pair.lab.routers[0], "192.168.250.1"
+    file = pair.boxes[1].data.parent / "run" / "pair" / "flows" / CONFIGURATION
+
+    def is_own() -> bool | None:
+        with suppress(FileNotFoundError):  # it is being replaced
+            return address in file.read_text() if pair.boxes[1].pids("conntrackd") else None
+        return None
+
+    router.run("ip", "address", "add", f"{address}/24", "dev", "sync0")
+    eventually(lambda: is_own() is True, 30)
+    router.run("ip", "address", "delete", f"{address}/24", "dev", "sync0")
+    eventually(lambda: is_own() is False, 30)
 
 
 def test_the_sync_link_is_guarded_again_after_a_flush(pair: PairedLab) -> None:

@@ -244,7 +244,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         },
         end,
     )
-    listeners = _listeners(sockets, settings.api_data)
+    listeners = _listeners(sockets, settings)
     log.info("api ready", listen=str(settings.api.listen), revision=cases.ledger.revision)
     _started(settings)
     try:
@@ -267,13 +267,15 @@ def _started(settings: config.Config) -> None:
     heap.trim()
 
 
-def _listeners(sockets: list[socket.socket], folder: Path) -> list[server.ApiListener]:
+def _listeners(sockets: list[socket.socket], settings: config.Config) -> list[server.ApiListener]:
     """Return all listeners. Without a usable certificate only HTTPS is shut: the API must stay
     available.
     """
     plain, secure = sockets
+    folder = settings.api_data
+    shared = [address.ip for address in settings.pair.shared.values()]
     try:
-        encrypted = server.ApiListener(secure, tls.context(folder))
+        encrypted = server.ApiListener(secure, tls.context(folder, shared))
     except Failed as error:
         log.error("HTTPS is disabled", error=str(error))
         encrypted = server.ApiListener(secure, is_shut=True)

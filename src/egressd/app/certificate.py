@@ -9,9 +9,10 @@ from __future__ import annotations
 import datetime
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from ipaddress import IPv4Address
 from pathlib import Path
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -20,25 +21,54 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from egressd.app.x509_parts import begun, named, pem_of
 from egressd.store.files import replace_durably
 
+_NAME: Final = named("egressd")
+"""Subject and issuer of a certificate that is made here."""
+
 
 def make(certificate: Path, key: Path, known_by: Iterable[IPv4Address]) -> None:
-    """Make the certificate, and the key unless it exists. Raises OSError, ValueError."""
+    """Make the certificate, and the key unless it exists. A certificate that was made here before
+    is replaced, and its names stay. Raises OSError, ValueError.
+    """
     private = _key(key)
-    name = named("egressd")
     known: list[x509.GeneralName] = [
+        *(_names(certificate.read_bytes()) if certificate.exists() else ()),
         x509.DNSName("localhost"),
         *(x509.IPAddress(address) for address in known_by),
     ]
     host = socket.gethostname()
     if host.isascii() and host != "localhost":
         known.append(x509.DNSName(host))
+    names = x509.SubjectAlternativeName(dict.fromkeys(known))
     built = (
-        begun(name, name, private.public_key(), _now())
-        .add_extension(x509.SubjectAlternativeName(known), critical=False)
+        begun(_NAME, _NAME, private.public_key(), _now())
+        .add_extension(names, critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(private, hashes.SHA256())
     )
     replace_durably(certificate, built.public_bytes(serialization.Encoding.PEM))
+
+
+def lacks(pem: bytes, wanted: Collection[IPv4Address]) -> bool:
+    """True if a certificate was made here and is not for all of these addresses. An operator's own
+    lacks nothing. Raises ValueError.
+    """
+    if not wanted or not is_made_here(pem):
+        return False
+    names = x509.SubjectAlternativeName(_names(pem))
+    return not set(wanted).issubset(names.get_values_for_type(x509.IPAddress))
+
+
+def is_made_here(pem: bytes) -> bool:
+    """True if a certificate was made by `make`. Raises ValueError."""
+    found = x509.load_pem_x509_certificate(pem)
+    return found.subject == found.issuer == _NAME
+
+
+def _names(pem: bytes) -> list[x509.GeneralName]:
+    """Return the names of a certificate that was made here. Raises ValueError."""
+    found = x509.load_pem_x509_certificate(pem)
+    extension = found.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    return list(extension.value)
 
 
 def _key(file: Path) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ssl
 import subprocess
+from collections.abc import Iterable
+from ipaddress import IPv4Address
 from pathlib import Path
 
 from egressd.app import network
@@ -14,17 +16,20 @@ CERTIFICATE, KEY = "tls-certificate.pem", "tls-key.pem"
 """File names in the api's data directory. An operator puts their own there."""
 
 
-def context(directory: Path) -> ssl.SSLContext:
+def context(directory: Path, shared: Iterable[IPv4Address] = ()) -> ssl.SSLContext:
     """Return a server's context with the pair of files in `directory`. Missing files are made: only
     the certificate if the key exists, as after a first start that was cut short.
 
     A certificate that is made here is for this machine's name, and for its addresses in networks
-    other than the internet: it need not change when a WAN's address does. Raises Failed.
+    other than the internet: it need not change when a WAN's address does. `shared` are the
+    addresses of a pair, which this box may not have now: a certificate that was made here without
+    one of them is made again, with the same key. Raises Failed.
     """
     certificate, key = directory / CERTIFICATE, directory / KEY
+    wanted = [address for address in shared if not address.is_global]
     try:
-        if not certificate.exists():
-            _make(certificate, key)
+        if not certificate.exists() or _lacks(certificate, wanted):
+            _make(certificate, key, wanted)
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.minimum_version = ssl.TLSVersion.TLSv1_2
         made.load_cert_chain(certificate, key)
@@ -33,9 +38,22 @@ def context(directory: Path) -> ssl.SSLContext:
     return made
 
 
-def _make(certificate: Path, key: Path) -> None:
+def _lacks(certificate: Path, wanted: list[IPv4Address]) -> bool:
+    """True if the certificate is to be made again for these addresses. Raises OSError, ValueError.
+
+    The library is imported here: only a member of a site has it in memory anyway.
+    """
+    if not wanted:
+        return False
+    from egressd.app.certificate import lacks
+
+    return lacks(certificate.read_bytes(), wanted)
+
+
+def _make(certificate: Path, key: Path, more: list[IPv4Address]) -> None:
     """Make the certificate in a process of its own: see `certificate`. Raises OSError."""
-    known_by = [str(a) for a in network.own_addresses() if not a.is_global]
+    own = [address for address in network.own_addresses() if not address.is_global]
+    known_by = map(str, dict.fromkeys((*own, *more)))
     done = subprocess.run(
         own_process.command("egressd.app.certificate"),
         input="\n".join((str(certificate.absolute()), str(key.absolute()), *known_by)),

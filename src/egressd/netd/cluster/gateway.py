@@ -29,6 +29,7 @@ from egressd.netd.system import daemon_group
 from egressd.netd.system.daemon_group import DaemonGroup, prepare
 from egressd.netd.system.lenience import as_far_as_possible
 from egressd.netd.system.periodic import PeriodicTask
+from egressd.planner.topology import is_line
 
 log = structlog.get_logger()
 
@@ -40,6 +41,9 @@ _AGAIN_S: Final = 2.0
 """Seconds from one start of a daemon to the next one."""
 _READ_MAX: Final = 1 << 16
 """Bytes of the pipe that are read at once."""
+_READDRESSED_S: Final = 5.0
+"""Seconds that this box's addresses must be others before conntrackd, which reads its file at its
+start alone, is started again for them: a lease of a WAN may come back."""
 _FAR_S: Final = 1e9
 """Seconds ahead of a time that does not come: 30 years."""
 
@@ -147,6 +151,10 @@ class PairedGateway:
         self._track = ""
         self._pipe = -1
         self._heard = b""
+        self._flow_file = ""
+        """The file of the conntrackd that runs; empty while it is not known."""
+        self._readdressed_at: float | None = None
+        """The time, of the monotonic clock, since which that file does not fit this box."""
         self._is_guarded = False
         """True once the table of `sync_guard` is loaded."""
         self._has_begun = False
@@ -221,7 +229,9 @@ class PairedGateway:
 
     @property
     def _flow_files(self) -> dict[str, str]:
-        own = [address.ip for found in self._present().values() for address in found]
+        # Those of VPN lines come and go, and no client's flow begins at one.
+        present = self._present().items()
+        own = [each.ip for name, found in present if not is_line(name) for each in found]
         text = flows.configuration(self._pair, self._conntrackd.folder, own)
         return {flows.CONFIGURATION: text}
 
@@ -246,10 +256,25 @@ class PairedGateway:
             self._track = ""
             await self._keepalived.start(vrrp.command(self._keepalived.folder), self._vrrp_files)
             self._open_pipe()
+        await self._follow_addresses()
         if self._conntrackd.is_due:
-            await self._conntrackd.start(flows.command(self._conntrackd.folder), self._flow_files)
+            files = self._flow_files
+            await self._conntrackd.start(flows.command(self._conntrackd.folder), files)
+            self._flow_file = files[flows.CONFIGURATION]
         self._keepalived.settle()
         self._conntrackd.settle()
+
+    async def _follow_addresses(self) -> None:
+        """End conntrackd if this box has had other addresses for a while: it is started again soon,
+        and gets all flows of the other box.
+        """
+        if self._conntrackd.pid is None or self._flow_files[flows.CONFIGURATION] == self._flow_file:
+            self._readdressed_at = None
+        elif self._readdressed_at is None:
+            self._readdressed_at = time.monotonic()
+        elif time.monotonic() - self._readdressed_at >= _READDRESSED_S:
+            log.info("conntrackd is started again: this box has other addresses")
+            await self._conntrackd.end()
 
     async def _begin(self) -> None:
         """Find the daemons of an earlier netd, and this box's role. Raises OSError."""
@@ -260,7 +285,10 @@ class PairedGateway:
             self._role = "active" if holds_shared(self._pair, self._present()) else "standby"
             self._on_role(self._role)
         self._on_active(self._role == "active")
-        await self._conntrackd.find()
+        if await self._conntrackd.find():
+            path = self._conntrackd.folder / flows.CONFIGURATION
+            with as_far_as_possible(f"read {path}"):
+                self._flow_file = path.read_text("utf-8")
         self._has_begun = True
 
     def _allow(self, *, may_be_active: bool) -> None:
