@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from egressd.console.passwords import Passwords
 from egressd.console.sessions import ABSOLUTE_S, IDLE_S, SESSIONS_MAX
 from tests.console.device import PASSWORD, Device
 from tests.support.disks import fill, small_disk
@@ -188,6 +189,22 @@ async def test_a_new_password_ends_all_sessions_but_its_own(
     assert await browser.state() == "open"
     assert await other.state() == "login"
     assert (await browser.send("PUT", "/console/password", body)).status_code == 403
+
+
+async def test_a_password_of_another_member_ends_all_sessions(
+    device: Device, browser: Browser
+) -> None:
+    """Also the stored ones, and the setup code."""
+    hash_ = await Passwords().hash("another password")
+    device.code.renew()
+    await device.accounts.adopt_password(hash_)
+    assert await device.accounts.password_hash() == hash_
+    assert device.code.code() is None
+    assert await browser.state() == "login"
+    assert await device.store.sessions() == []
+    for password, status in ((PASSWORD, 403), ("another password", 200)):
+        answer = await browser.send("POST", "/console/login", {"password": password})
+        assert answer.status_code == status
 
 
 async def test_concurrent_logins_with_a_replaced_password_end(

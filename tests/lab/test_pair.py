@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from cryptography import x509
 
 from egressd.model.errors import Failed
 from egressd.model.pair import WORD_PORT
 from egressd.netd.cluster.flows import CONFIGURATION, PORT
 from egressd.service.membership import TTL_S
 from egressd_lab.client import Connection
-from egressd_lab.device import rule_body
-from egressd_lab.spec import wan_plans
+from egressd_lab.device import TLS_PORT, rule_body
+from egressd_lab.spec import LAN_ADDRESS, lan_address, wan_plans
 from tests.support import postgres
 from tests.support.device import SERVER, add_nodes, eventually
 from tests.support.needs import Need
@@ -285,6 +287,44 @@ def test_conntrackd_follows_the_addresses_of_its_box(pair: PairedLab) -> None:
     eventually(lambda: is_own() is True, 30)
     router.run("ip", "address", "delete", f"{address}/24", "dev", "sync0")
     eventually(lambda: is_own() is False, 30)
+
+
+def certificate(pair: PairedLab, address: str) -> bytes:
+    """Return the certificate that a client of the LAN is shown at an address."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with (
+        pair.lab.client(1).host.socket(address, TLS_PORT) as plain,
+        context.wrap_socket(plain, server_hostname=address) as encrypted,
+    ):
+        found = encrypted.getpeercert(binary_form=True)
+    assert found is not None
+    return found
+
+
+def test_a_browser_sees_one_certificate_at_all_addresses(pair: PairedLab) -> None:
+    """It has the shared address, and both boxes' own ones."""
+    spec = pair.lab.spec
+    addresses = {str(LAN_ADDRESS), *(str(lan_address(spec, box)) for box in (1, 2))}
+
+    def is_one() -> bool:
+        shown = {certificate(pair, address) for address in addresses}
+        names = x509.load_der_x509_certificate(shown.pop()).extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        )
+        known = names.value.get_values_for_type(x509.IPAddress)
+        return not shown and addresses <= {str(address) for address in known}
+
+    eventually(is_one, 30)
+
+
+def test_a_token_that_is_reset_counts_on_both_boxes(pair: PairedLab) -> None:
+    former = pair.boxes[1].api.token
+    pair.boxes[2].run("token", "reset")
+    pair.wait_for_one_token()
+    assert pair.boxes[1].api.token != former
+    for box in pair.boxes.values():
+        assert box.api.get("/rules")["data"] == []
 
 
 def test_the_sync_link_is_guarded_again_after_a_flush(pair: PairedLab) -> None:

@@ -14,6 +14,11 @@ from egressd.app.site import site_key, store_of
 from egressd.app.site_authority import SiteAuthority, new_request
 from egressd.model.errors import WriteConflict
 from egressd.model.site import LogEntry
+from egressd.store.postgres.shared_access import (
+    SharedAccessLink,
+    SharedText,
+    place_of_shared,
+)
 from egressd.store.postgres.site_link import SiteLink
 from egressd.store.postgres.site_store import SiteStore
 from egressd.store.sealing import SiteSeal
@@ -48,6 +53,9 @@ def sealed_in(rig: Rig) -> Iterator[tuple[bytes, str]]:
             yield base64.b64decode(text.removeprefix("sealed:1:")), f"{place}/{id_}/{column}"
     for id_, text in rig.query("SELECT id, encode(edits, 'hex') FROM edit_batch"):
         yield bytes.fromhex(text), f"edit_batch/{id_}/edits"
+    for name, version, text in rig.query("SELECT name, version, value FROM shared_access"):
+        sealed = base64.b64decode(text.removeprefix("sealed:1:"))
+        yield sealed, place_of_shared(name, int(version))
 
 
 def opens_all(rig: Rig, key: bytes) -> bool:
@@ -67,6 +75,8 @@ def opens_all(rig: Rig, key: bytes) -> bool:
 def test_a_stolen_key_opens_nothing(rig: Rig, box: Box) -> None:
     thief = joined(rig, "thief")
     stolen = site_key(thief.settings)
+    rig.network.run_async(give_token, thief.settings)
+    assert rig.query("SELECT name FROM shared_access") == [["token"]]
     state = asyncio.run(state_of(rig.a.settings))
     assert opens_all(rig, stolen)
     rig.a.run("remove", "thief", "--yes", "--is-off")
@@ -90,6 +100,14 @@ def test_a_stolen_key_opens_nothing(rig: Rig, box: Box) -> None:
     assert site_key(box.settings) == site_key(rig.a.settings)
     assert opens_all(rig, site_key(box.settings))
     joined(rig, "later")  # a box that joins is given the new one
+
+
+async def give_token(settings: config.Config) -> None:
+    """Put a token into the site's database."""
+    link, seal = SharedAccessLink(settings.cluster.database), SiteSeal(site_key(settings))
+    sealed = seal.close("secret", place_of_shared("token", 1))
+    assert await link.put(SharedText("token", 1, sealed), after=0, key_id=seal.key_id)
+    await link.close()
 
 
 def site_store(settings: config.Config) -> SiteStore:

@@ -56,6 +56,19 @@ class PairedLab:
         eventually(lambda: self.active() == 1, 30)
         second.start()
         eventually(lambda: self.roles() == {1: "active", 2: "standby"}, 30)
+        self.wait_for_one_token()
+
+    def wait_for_one_token(self) -> None:
+        """Wait until both boxes have one API token, and use it at both."""
+        tokens: list[str] = []
+
+        def is_one() -> bool:
+            tokens[:] = [box.run("token", "show").strip() for box in self.boxes.values()]
+            return len({*tokens}) == 1
+
+        eventually(is_one, 30)
+        for box, token in zip(self.boxes.values(), tokens, strict=True):
+            box.api.token = token
 
     def mend(self) -> None:
         """Have both boxes run and in step again, whatever a test has done to them."""

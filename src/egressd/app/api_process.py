@@ -239,6 +239,12 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
             "history ended": _repeated(cases.services.history.follow, "history"),
             "backup watch ended": backups.follow(news.notify),
             "exit checks ended": _repeated(cases.services.exits.follow, "exit checks"),
+            "common access ended": site.access_of(
+                settings,
+                accounts=console.accounts,
+                token=token,
+                serving=lambda: listeners[-1].tls,
+            ),
             "site membership ended": None if member is None else member.run(cases.ledger),
             "leaving the site ended": leaving.follow() if leaving.is_due and not member else None,
         },
@@ -273,9 +279,8 @@ def _listeners(sockets: list[socket.socket], settings: config.Config) -> list[se
     """
     plain, secure = sockets
     folder = settings.api_data
-    shared = [address.ip for address in settings.pair.shared.values()]
     try:
-        encrypted = server.ApiListener(secure, tls.context(folder, shared))
+        encrypted = server.ApiListener(secure, tls.context(folder, site.names_of(settings)))
     except Failed as error:
         log.error("HTTPS is disabled", error=str(error))
         encrypted = server.ApiListener(secure, is_shut=True)

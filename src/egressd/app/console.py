@@ -69,7 +69,7 @@ class ConsoleComponent:
         throttle = GuessThrottle(time.monotonic)
         self.login_failures = throttle.failures
         """Outcome -> the number of passwords and setup codes that were not accepted."""
-        self._accounts = Accounts(store, SetupCode(settings.api_data), self._sessions, throttle)
+        self.accounts = Accounts(store, SetupCode(settings.api_data), self._sessions, throttle)
         hostname = socket.gethostname()
         self.authenticator = SessionAuthenticator(
             self._sessions,
@@ -84,7 +84,7 @@ class ConsoleComponent:
         }
         endpoints = ConsoleEndpoints(
             authenticator=self.authenticator,
-            accounts=self._accounts,
+            accounts=self.accounts,
             sessions=self._sessions,
             access_settings=AccessSettings(token, LicenseView(licensing), listeners),
             journal=journal,
@@ -96,11 +96,11 @@ class ConsoleComponent:
         """Read the sessions; make a setup code if there is no password to log in with. Raises
         Failed.
         """
-        await self._accounts.open()
+        await self.accounts.open()
 
     def problems(self) -> list[Sentence]:
         """Return a sentence for each problem of the console."""
-        return self._accounts.problems()
+        return self.accounts.problems()
 
     async def close(self) -> None:
         """Wait until pending changes are stored."""

@@ -58,11 +58,12 @@ def note(settings: Config, permit: Callable[[str], None]) -> None:
         MEMBER_KEY,
         folder_of,
     )
-    from egressd.app.site import KEY_NAME
+    from egressd.app.site import ACCESS_RECORD, KEY_NAME
     from egressd.store.postgres.site_store import BEHIND_MARK, GATE_MARK, PAIR_MARK
 
     permit(_why_unknown(settings))
-    files = [GATE_MARK, PAIR_MARK, BEHIND_MARK, MEMBER_KEY, MEMBER_CERTIFICATE, AUTHORITY, KEY_NAME]
+    marks = (GATE_MARK, PAIR_MARK, BEHIND_MARK)
+    files = [*marks, MEMBER_KEY, MEMBER_CERTIFICATE, AUTHORITY, ACCESS_RECORD, KEY_NAME]
     if folder_of(settings).exists():
         files.remove(KEY_NAME)  # the box of the site's authority keeps the key, too
     departure = Departure(

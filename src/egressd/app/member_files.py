@@ -57,6 +57,8 @@ class MemberFiles:
     def give_up_own(self, backup: Path) -> None:
         """Back this box's configuration up, and note that the site's replaces it."""
         asyncio.run(Database(self._folder).backup(backup))
+        with reported(f"remove {site.ACCESS_RECORD}"):
+            self.path(site.ACCESS_RECORD).unlink(missing_ok=True)  # of another site
         mark = AdoptionMark(self._folder)
         self._written += [backup, mark.path]
         mark.put(backup)

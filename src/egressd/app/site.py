@@ -5,27 +5,39 @@ from __future__ import annotations
 import base64
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from egressd import __version__
+from egressd.app import network
 from egressd.app.config import Config
 from egressd.model.errors import Failed, Invalid
 from egressd.model.wording import Sentence
+from egressd.planner.topology import is_line
 from egressd.service.ports import Archive, Store
+from egressd.store.api_token import ApiToken
+from egressd.store.connection import reported
 from egressd.store.database import Database
 from egressd.store.files import replace_durably
 from egressd.store.sealing import KEY_BYTES, SiteSeal
 
 if TYPE_CHECKING:
+    import ssl
+
+    from egressd.console.accounts import Accounts
     from egressd.service.membership import Membership
     from egressd.service.peer_lease import PeerLease
     from egressd.service.site_member import SiteMember
 
 KEY_NAME: Final = "site-key"
 """The name of the file with the site's key in the api's data directory."""
+
+
+ACCESS_RECORD: Final = "shared-access.json"
+"""The name of the file of what this box has in common with its site (`app.shared_access`)."""
 
 
 class Configuration(Store, Archive, Protocol):
@@ -124,6 +136,48 @@ def _peer_of(
         is_pair=open_mark(settings.api_data, PAIR_MARK),
         is_behind=open_mark(settings.api_data, BEHIND_MARK),
     )
+
+
+def access_of(
+    settings: Config,
+    *,
+    accounts: Accounts,
+    token: ApiToken,
+    serving: Callable[[], ssl.SSLContext | None],
+) -> Coroutine[None, None, None] | None:
+    """Return the work of keeping certificate, token and password equal at all members of the site;
+    None for a box of its own. `serving` returns the context of the HTTPS listener.
+    """
+    if not settings.cluster.database:
+        return None
+    from egressd.app import shared_access
+    from egressd.store.postgres.shared_access import SharedAccessLink
+
+    folder = settings.api_data
+    follower = shared_access.AccessFollower(
+        SharedAccessLink(settings.cluster.database),
+        (
+            shared_access.SharedCertificate(folder, partial(names_of, settings), serving),
+            shared_access.SharedToken(token),
+            shared_access.SharedPassword(accounts),
+        ),
+        folder / ACCESS_RECORD,
+        lambda: SiteSeal(site_key(settings)),
+    )
+    return follower.follow()
+
+
+def names_of(settings: Config) -> list[IPv4Address]:
+    """Return the addresses that a member's certificate must be for: its own, without those of VPN
+    lines, and the shared ones of a pair. A box of its own makes its certificate once, and none is
+    demanded of it. Raises Failed.
+    """
+    if not settings.cluster.database:
+        return []
+    with reported("see which addresses this machine has"):
+        found = network.facts().interfaces
+    own = [each.ip for name in found if not is_line(name) for each in found[name].addresses]
+    return [*own, *(address.ip for address in settings.pair.shared.values())]
 
 
 def _boot_time() -> float:

@@ -16,20 +16,20 @@ CERTIFICATE, KEY = "tls-certificate.pem", "tls-key.pem"
 """File names in the api's data directory. An operator puts their own there."""
 
 
-def context(directory: Path, shared: Iterable[IPv4Address] = ()) -> ssl.SSLContext:
+def context(directory: Path, wanted: Iterable[IPv4Address] = ()) -> ssl.SSLContext:
     """Return a server's context with the pair of files in `directory`. Missing files are made: only
     the certificate if the key exists, as after a first start that was cut short.
 
     A certificate that is made here is for this machine's name, and for its addresses in networks
-    other than the internet: it need not change when a WAN's address does. `shared` are the
-    addresses of a pair, which this box may not have now: a certificate that was made here without
-    one of them is made again, with the same key. Raises Failed.
+    other than the internet: it need not change when a WAN's address does. `wanted` are addresses
+    that it must be for: one that was made without one of them is made again, with the same key.
+    Raises Failed.
     """
     certificate, key = directory / CERTIFICATE, directory / KEY
-    wanted = [address for address in shared if not address.is_global]
+    private = [address for address in wanted if not address.is_global]
     try:
-        if not certificate.exists() or _lacks(certificate, wanted):
-            _make(certificate, key, wanted)
+        if not certificate.exists() or _lacks(certificate, private):
+            _make(certificate, key, private)
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.minimum_version = ssl.TLSVersion.TLSv1_2
         made.load_cert_chain(certificate, key)

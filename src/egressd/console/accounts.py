@@ -150,6 +150,22 @@ class Accounts:
             await self._verify(visitor, current)
             return await self._put(visitor, password)
 
+    async def password_hash(self) -> str:
+        """Return the password's hash; empty before one was chosen. Raises Failed."""
+        return await self._store.password() or ""
+
+    async def adopt_password(self, hash_: str) -> None:
+        """Take the password that was chosen at another member of the site. All sessions of this
+        member end, and its setup code. Raises Failed.
+        """
+        async with self._turn:
+            await self._store.adopt_password(hash_)
+            self._hash = hash_
+            self._sessions.clear()
+            if self._code.code() is not None:
+                with self._code.used_up():
+                    pass
+
     async def _put(self, visitor: Visitor, password: str) -> Login:
         hash_ = await self._passwords.hash(password)
         secret, session = self._sessions.prepare(visitor.cookie, visitor.source, visitor.agent)

@@ -20,6 +20,10 @@ class AccountStore(Protocol):
         """Store a new hash, and `session` as the only remaining session."""
         ...
 
+    async def adopt_password(self, hash_: str) -> None:
+        """Store a hash that was made elsewhere, and no session."""
+        ...
+
     async def sessions(self) -> list[Session]:
         """Return all sessions that were not dropped, including expired ones."""
         ...

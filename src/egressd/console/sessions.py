@@ -128,9 +128,13 @@ class Sessions:
 
     def replace_all(self, session: Session) -> None:
         """Keep only `session`; the store has done this already."""
+        self.clear()
+        self.admit(session)
+
+    def clear(self) -> None:
+        """Keep no session; the store has done this already."""
         self._by_key.clear()
         self._stored_at.clear()
-        self.admit(session)
 
     def expires_at(self, session: Session) -> int:
         """Return the time when the session ends if it is not used any more."""

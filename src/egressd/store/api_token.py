@@ -45,8 +45,12 @@ class ApiToken:
         Raises Failed; then the old one counts.
         """
         fresh = secrets.token_urlsafe(_TOKEN_BYTES)
+        self.replace(fresh)
+        return fresh
+
+    def replace(self, token: str) -> None:
+        """Put another token in place of this one, as `reset` does. Raises Failed."""
         try:
-            replace_durably(self._path, fresh.encode() + b"\n")
+            replace_durably(self._path, token.encode() + b"\n")
         except OSError as error:
             raise Failed("write the API token", str(error)) from error
-        return fresh

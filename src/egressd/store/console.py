@@ -48,6 +48,10 @@ class ConsoleStore:
         """Store a new hash, and end all sessions but `session`."""
         await self._do("store the password", lambda c: write_password(c, hash_, session))
 
+    async def adopt_password(self, hash_: str) -> None:
+        """Store a hash that was made elsewhere, and end all sessions."""
+        await self._do("store the password", lambda c: write_password(c, hash_, None))
+
     async def sessions(self) -> list[Session]:
         """Return all sessions that were not dropped, expired ones too."""
         return await self._do("read the sessions", read_sessions)
@@ -111,12 +115,13 @@ def read_password(connection: Connection) -> str | None:
     return connection.execute(select(password.c.hash)).scalar_one_or_none()
 
 
-def write_password(connection: Connection, hash_: str, session: Session) -> None:
-    """Replace the hash and all sessions."""
+def write_password(connection: Connection, hash_: str, session: Session | None) -> None:
+    """Replace the hash, and all sessions by `session`."""
     connection.execute(delete(password))
     connection.execute(insert(password), {"id": 0, "hash": hash_})
     connection.execute(delete(sessions))
-    write_session(connection, session)
+    if session is not None:
+        write_session(connection, session)
 
 
 def read_sessions(connection: Connection) -> list[Session]:

@@ -19,6 +19,7 @@ from egressd.store import edit_log, rows
 from egressd.store.postgres.connection import NEWEST, channel_of
 from egressd.store.postgres.database import place_of_batch
 from egressd.store.postgres.schema import as_owner
+from egressd.store.postgres.shared_access import place_of_shared
 from egressd.store.sealing import SiteSeal
 
 
@@ -67,6 +68,7 @@ class Rotation:
             )
             _reseal_state(connection, site, old, new)
             _reseal_log(connection, site, old, new)
+            _reseal_access(connection, site, old, new)
             batch = _add_change(connection, site, revision + 1, author, new)
             connection.execute(
                 text("UPDATE site SET key_id = :key WHERE id = :site"),
@@ -177,6 +179,24 @@ def _reseal_log(connection: Connection, site: int, old: SiteSeal, new: SiteSeal)
         )
     if values:
         connection.execute(text("UPDATE edit_batch SET edits = :edits WHERE id = :id"), values)
+
+
+def _reseal_access(connection: Connection, site: int, old: SiteSeal, new: SiteSeal) -> None:
+    # A member that writes meanwhile sees afterwards that its key is not the site's any more.
+    connection.execute(text("LOCK TABLE shared_access IN SHARE ROW EXCLUSIVE MODE"))
+    found = connection.execute(
+        text("SELECT name, version, value FROM shared_access WHERE site = :site"), {"site": site}
+    ).all()
+    values = []
+    for row in found:
+        place = place_of_shared(row.name, row.version)
+        value = new.close(old.open(row.value, place), place)
+        values.append({"site": site, "name": row.name, "value": value})
+    if values:
+        connection.execute(
+            text("UPDATE shared_access SET value = :value WHERE site = :site AND name = :name"),
+            values,
+        )
 
 
 def _add_change(

@@ -116,7 +116,7 @@ _PRUNE: Final = (
 Values = Mapping[str, Any]
 
 
-class _Session:
+class LinkSession:
     """A connection that is made when it is used, and anew after a failure."""
 
     def __init__(self, conninfo: str) -> None:
@@ -163,9 +163,9 @@ class SiteLink:
         self._conninfo = whole_conninfo(conninfo)
         self._version = version
         self._n = 0
-        self._beats = _Session(self._conninfo)
+        self._beats = LinkSession(self._conninfo)
         """The session of the beats, which wait for nothing else."""
-        self._others = _Session(self._conninfo)
+        self._others = LinkSession(self._conninfo)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -247,7 +247,7 @@ class SiteLink:
         """
         # A session of its own: the COMMIT waits for a synchronous standby, no time-out of the
         # server's ends that, and to cancel it takes seconds, too (psycopg's `wait`).
-        session = _Session(self._conninfo)
+        session = LinkSession(self._conninfo)
         try:
             async with (
                 asyncio.timeout(STATEMENT_MS / 1000),
@@ -297,7 +297,7 @@ class SiteLink:
             raise Failed("listen to the site's database", str(error).strip()) from error
         raise Failed("listen to the site's database", "the connection has ended")
 
-    async def _reading(self, session: _Session, statement: str, values: Values) -> SiteReading:
+    async def _reading(self, session: LinkSession, statement: str, values: Values) -> SiteReading:
         async with session.connected() as connection:
             rows = await (await connection.execute(statement, values)).fetchall()
         mine = next((row for row in rows if row.is_me), None)

@@ -1,0 +1,273 @@
+"""Certificate, API token and console password are the same at all members of a site.
+
+Each member keeps them in its own files, by which it works without the database too.
+`AccessFollower` writes what has changed here into the site's database, sealed with the site's key,
+and takes over what another member has written there. Of two changes at once the one that reached
+the database first counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import ssl
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from egressd.app import tls
+from egressd.console.accounts import Accounts
+from egressd.model.errors import Failed
+from egressd.store.api_token import ApiToken
+from egressd.store.connection import reported
+from egressd.store.files import replace_durably
+from egressd.store.postgres.shared_access import SharedText
+from egressd.store.sealing import SiteSeal
+
+log = structlog.get_logger()
+
+EVERY_S: Final = 1.0
+"""Seconds from one look at the site's database to the next."""
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """The version of a text that this box has last written or taken over, and its digest."""
+
+    version: int = 0
+    digest: str = ""
+
+
+class AccessItem(Protocol):
+    """A text that is the same at all members. Every method raises Failed."""
+
+    name: str
+
+    async def read(self) -> str:
+        """Return the text of this box; empty if there is none."""
+        ...
+
+    async def write(self, text: str) -> None:
+        """Put a text in force at this box."""
+        ...
+
+
+class AccessLink(Protocol):
+    """The site's database, as `store.postgres.shared_access` has it. Every method raises Failed."""
+
+    async def versions(self) -> dict[str, int]: ...
+
+    async def read(self, names: Collection[str]) -> list[SharedText]: ...
+
+    async def put(self, text: SharedText, *, after: int, key_id: str) -> bool: ...
+
+    async def close(self) -> None: ...
+
+
+class AccessFollower:
+    """Keeps the `items` of this box and of its site equal.
+
+    `record` is the file of what they had in common last, and `seal` returns the seal with the
+    site's key of this moment.
+    """
+
+    def __init__(
+        self,
+        link: AccessLink,
+        items: Collection[AccessItem],
+        record: Path,
+        seal: Callable[[], SiteSeal],
+    ) -> None:
+        self._link = link
+        self._items = items
+        self._record = record
+        self._seal = seal
+        self._seen: dict[str, Seen] | None = None
+        self._fault = ""
+
+    async def follow(self) -> None:
+        """Look again and again, until it is cancelled."""
+        try:
+            while True:
+                await self._look_once()
+                await asyncio.sleep(EVERY_S)
+        finally:
+            await self._link.close()
+
+    async def _look_once(self) -> None:
+        try:
+            await self.look()
+            self._fault = ""
+        except Failed as error:
+            if self._fault != str(error):
+                self._fault = str(error)
+                log.warning("certificate, token and password may differ", error=self._fault)
+        except Exception as error:
+            # No client's traffic depends on it: the api does not end for it.
+            if self._fault != repr(error):
+                self._fault = repr(error)
+                log.exception("certificate, token and password may differ")
+
+    async def look(self) -> None:
+        """Take over what is newer in the database, and write there what is newer here. Raises
+        Failed.
+        """
+        versions = await self._link.versions()
+        failed: Failed | None = None
+        for item in self._items:
+            there, seen = versions.get(item.name, 0), self._known.get(item.name, Seen())
+            try:
+                if there > seen.version:
+                    await self._take(item)
+                else:
+                    await self._give(item, seen, there)
+            except Failed as error:  # which does not concern the other items
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    async def _take(self, item: AccessItem) -> None:
+        for sealed in await self._link.read([item.name]):
+            try:
+                text = self._seal().open(sealed.value, sealed.place)
+            except ValueError:
+                # The site may have another key, which this box takes with the next change.
+                raise Failed(
+                    "read what members have in common", "the seal is another one"
+                ) from None
+            if text != await item.read():
+                await item.write(text)
+                log.info("taken over from the site", what=item.name)
+            self._note(item.name, sealed.version, text)
+
+    async def _give(self, item: AccessItem, seen: Seen, there: int) -> None:
+        """Write this box's text into the database, if it is newer than what is there: it has
+        changed, or the database is an older copy.
+        """
+        text = await item.read()
+        if not text or (there == seen.version and _digest(text) == seen.digest):
+            return
+        seal = self._seal()
+        made = SharedText(item.name, seen.version + 1, "")
+        made = made._replace(value=seal.close(text, made.place))
+        if await self._link.put(made, after=there, key_id=seal.key_id):
+            self._note(item.name, made.version, text)
+            log.info("written into the site's database", what=item.name)
+
+    @property
+    def _known(self) -> dict[str, Seen]:
+        if self._seen is None:
+            self._seen = {}
+            with suppress(OSError, msgspec.DecodeError):
+                self._seen = msgspec.json.decode(self._record.read_bytes(), type=dict[str, Seen])
+        return self._seen
+
+    def _note(self, name: str, version: int, text: str) -> None:
+        self._known[name] = Seen(version, _digest(text))
+        with reported(f"write {self._record}"):
+            replace_durably(self._record, msgspec.json.encode(self._known))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# --- The items. -----------------------------------------------------------------------------
+
+
+class SharedToken:
+    """The API token."""
+
+    name = "token"
+
+    def __init__(self, token: ApiToken) -> None:
+        self._token = token
+
+    async def read(self) -> str:
+        """Return the token. Raises Failed."""
+        return self._token.token()
+
+    async def write(self, text: str) -> None:
+        """Replace the token. Raises Failed."""
+        self._token.replace(text)
+
+
+class SharedPassword:
+    """The hash of the console's password."""
+
+    name = "password"
+
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts = accounts
+
+    async def read(self) -> str:
+        """Return the hash. Raises Failed."""
+        return await self._accounts.password_hash()
+
+    async def write(self, text: str) -> None:
+        """Replace the hash, and end all sessions. Raises Failed."""
+        await self._accounts.adopt_password(text)
+
+
+class SharedCertificate:
+    """The certificate of the HTTPS listener, with its key.
+
+    A certificate that a member has made gets the names of all: each makes it again that finds one
+    of its own missing. `wanted` are the addresses that it must be for, and `serving` returns the
+    context of the listener, or None if it is shut.
+    """
+
+    name = "certificate"
+
+    def __init__(
+        self,
+        folder: Path,
+        wanted: Callable[[], Collection[IPv4Address]],
+        serving: Callable[[], ssl.SSLContext | None],
+    ) -> None:
+        self._certificate, self._key = folder / tls.CERTIFICATE, folder / tls.KEY
+        self._folder = folder
+        self._wanted = wanted
+        self._serving = serving
+        self._usable = ""
+
+    async def read(self) -> str:
+        """Return both as JSON; nothing while they do not belong together, as when an operator is
+        about to replace them. Raises Failed.
+        """
+        with reported(f"read {self._certificate}"):
+            if not (self._certificate.exists() and self._key.exists()):
+                return ""
+            text = json.dumps([self._certificate.read_text(), self._key.read_text()])
+            if text != self._usable:
+                try:
+                    _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self._certificate, self._key)
+                except ssl.SSLError:
+                    return ""
+                self._usable = text
+        return text
+
+    async def write(self, text: str) -> None:
+        """Replace both, and serve new connections by them. Raises Failed."""
+        certificate, key = json.loads(text)
+        with reported(f"write {self._certificate}"):
+            replace_durably(self._key, key.encode())
+            replace_durably(self._certificate, certificate.encode())
+        # With other names than the site's, it is written into the database at the next look.
+        await asyncio.to_thread(tls.context, self._folder, self._wanted())
+        serving = self._serving()
+        if serving is not None:
+            with reported(f"load {self._certificate}"):
+                _load(serving, self._certificate, self._key)
+
+
+def _load(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    """Load a certificate with its key. Raises ssl.SSLError, also for a key with a password, for
+    which OpenSSL would ask.
+    """
+    context.load_cert_chain(certificate, key, password="")
