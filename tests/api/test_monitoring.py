@@ -16,15 +16,19 @@ from starlette.types import Message, Receive, Scope, Send
 from egressd import __version__
 from egressd.api.observe import Observe, RequestMetrics
 from egressd.model.messages import (
+    Delay,
     Event,
     InstanceStatus,
     InterfaceStatus,
     LineStatus,
+    Probe,
     RuleCount,
     Status,
 )
-from egressd.model.wording import NONE, Sentence, say
+from egressd.model.times import utc_seconds
+from egressd.model.wording import NONE, Sentence, as_sentence, say
 from egressd.service.overview import TimedBackups
+from tests.support.api_device import SECOND
 
 if TYPE_CHECKING:
     from tests.support.api_device import Device
@@ -169,6 +173,51 @@ async def test_metrics_of_each_line_target_and_interface(fresh_device: Device) -
     assert seen[f"egressd_build_info{{engine=}}{{version={__version__}}}"] == 1
     assert seen["egressd_start_time_seconds"] > 1_700_000_000
     assert seen["process_start_time_seconds"] > 0
+
+
+async def test_a_scrape_asks_netd_for_its_status_once(
+    fresh_device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netd = fresh_device.bench.netd
+    answers: list[Status] = []
+    status = netd.status
+
+    async def counted() -> Status:
+        answers.append(await status())
+        return answers[-1]
+
+    monkeypatch.setattr(netd, "status", counted)
+    assert (await metrics(fresh_device))["egressd_up"] == 1
+    assert len(answers) == 1
+
+
+async def test_exits_have_their_address_and_those_that_share_it(fresh_device: Device) -> None:
+    device = fresh_device
+    for number, name in enumerate(("a", "b", "c"), 1):
+        place = f'{{"server": "198.51.100.{number}", "port": 1080}}'
+        body = {"name": name, "protocol": "socks5", "config_json": place}
+        await device.answer("POST", "/nodes", body)
+        await device.answer("POST", "/rules", {"ip": f"10.0.0.{number}", "target_node": name})
+    pages = {node.id: b"ip=203.0.113.7\nloc=JP\n" for node in device.bench.nodes.list()[:2]}
+
+    def answered(probe: Probe) -> Delay:
+        page = pages.get(int(probe.name.removeprefix("node:"))) if "node" in probe.name else None
+        late = Delay(delay=-1, error=as_sentence("late"))
+        return late if page is None else Delay(delay=9, page=page)
+
+    device.bench.netd.delay_of = answered
+    await device.exits.ask_due(lambda: 0.0)
+    seen = {name: value for name, value in (await metrics(device)).items() if "_exit_" in name}
+    info = "egressd_exit_info{country=JP}{ip=203.0.113.7}{kind=node}{target=%s}"
+    assert {name: value for name, value in seen.items() if "info" in name} == {
+        info % "a": 1,
+        info % "b": 1,
+    }
+    failing = {target: seen[f"egressd_exit_failing{{target={target}}}"] for target in "abc"}
+    assert failing == {"a": 0, "b": 0, "c": 1}
+    assert seen["egressd_exit_shared_with{target=a}"] == 1
+    assert seen["egressd_exit_changed_timestamp_seconds{target=b}"] == utc_seconds(SECOND)
+    assert "egressd_exit_shared_with{target=c}" not in seen
 
 
 async def test_delays_are_those_of_nodes_that_answer(fresh_device: Device) -> None:

@@ -35,6 +35,8 @@ async def test_exits_are_printed_with_time_sharers_and_reason(shell: Shell) -> N
         f"osaka\t203.0.113.7\tJP\t{at}\ttokyo\t",
         f"tokyo\t203.0.113.7\tJP\t{at}\tosaka\t",
     ]
+    last = [line.split("\t")[-1] for line in shell.say("nodes", "list").splitlines()]
+    assert last == ["203.0.113.7", "203.0.113.7"]
     found = shell.json("exits")
     assert [each["kind"] for each in found["data"]] == ["direct", "node", "node"]
     shell.device.exits.policy = ExitPolicy(url=found["url"], interval_s=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from prometheus_client import (
@@ -21,6 +21,7 @@ from egressd.api.services import Services
 from egressd.model.errors import EgressdError
 from egressd.model.messages import RuleCount
 from egressd.model.times import utc_seconds
+from egressd.service.exits import Exit
 from egressd.service.overview import Overview
 
 CHANGE_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -101,9 +102,9 @@ class DeviceMetrics:
         encode, content_type = choose_encoder(accept)
         is_open = content_type.startswith(_OPEN_METRICS)
         of_rules = await self._of_rules(is_open=is_open)
-        delays = await self._node_delays()
-        seen = await self._services.overviews.now()
-        self._seen.show(seen, delays, is_netd_there=of_rules is not None)
+        seen, delays = await self._services.overviews.now_with_delays()
+        exits = self._services.exits.now()
+        self._seen.show(seen, delays, exits, is_netd_there=of_rules is not None)
         self._revision.set(seen.revision)
         for kind in ("rules", "nodes", "lines", "proxy_services"):
             self._configured.labels(kind).set(getattr(seen.counts, kind))
@@ -120,12 +121,6 @@ class DeviceMetrics:
         refused = "".join(_refused_samples(seen.refused, is_open=is_open)).encode()
         text = encode(self._registry).removesuffix(_END) + refused + (of_rules or b"")
         return Scraped(content_type, text + _END if is_open else text)
-
-    async def _node_delays(self) -> Mapping[str, float]:
-        try:
-            return await self._services.system.node_delays()
-        except EgressdError:
-            return {}
 
     async def _of_rules(self, *, is_open: bool) -> bytes | None:
         """The samples of rules; None without netd, as of a target that is down."""
@@ -182,14 +177,22 @@ class SeenParts(Collector):
         self._engine = engine
         self._families: tuple[Metric, ...] = ()
 
-    def show(self, seen: Overview, delays: Mapping[str, float], *, is_netd_there: bool) -> None:
-        """Take the parts of `seen`, and the `delays` of nodes in seconds, in place of those
-        before.
+    def show(
+        self,
+        seen: Overview,
+        delays: Mapping[str, float],
+        exits: Sequence[Exit],
+        *,
+        is_netd_there: bool,
+    ) -> None:
+        """Take the parts of `seen`, the `delays` of nodes in seconds, and the `exits` of targets in
+        use, in place of those before.
         """
         build = GaugeMetricFamily("egressd_build_info", "Always 1", labels=("version", "engine"))
         build.add_metric((seen.version, self._engine), 1)
         checked = _by_name("egressd_node_delay_seconds", _DELAY, "node", delays)
-        self._families = (build, checked, *_seen_families(seen, is_netd_there=is_netd_there))
+        seen_now = _seen_families(seen, is_netd_there=is_netd_there)
+        self._families = (build, checked, *_exit_families(exits), *seen_now)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of the overview that was shown last."""
@@ -231,6 +234,26 @@ def _seen_families(seen: Overview, *, is_netd_there: bool) -> Iterator[Metric]:
             "Unix time of the last timed backup that was made; 0 for none",
             value=utc_seconds(timed.last_success) if timed.last_success else 0,
         )
+
+
+def _exit_families(exits: Sequence[Exit]) -> Iterator[Metric]:
+    info = GaugeMetricFamily(
+        "egressd_exit_info", "Always 1", labels=("target", "kind", "ip", "country")
+    )
+    for each in exits:
+        if each.ip:
+            info.add_metric((each.name, each.kind, each.ip, each.country), 1)
+    yield info
+    failing = {each.name: int(bool(each.error)) for each in exits if each.ip or each.error}
+    text = "Whether the last request for an exit's address had no answer"
+    yield _by_name("egressd_exit_failing", text, "target", failing)
+    known = [each for each in exits if each.ip]
+    shared = {each.name: len(each.shared_with) for each in known}
+    text = "Other targets in use that leave by the same address"
+    yield _by_name("egressd_exit_shared_with", text, "target", shared)
+    changed = {each.name: utc_seconds(each.changed_at) for each in known}
+    text = "Unix time since which an exit's address is the same"
+    yield _by_name("egressd_exit_changed_timestamp_seconds", text, "target", changed)
 
 
 def _by_name(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:

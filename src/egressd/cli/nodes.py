@@ -30,8 +30,17 @@ def nodes() -> None:
 @json_option
 @over_api
 def list_nodes(remote: Remote, as_json: bool) -> None:
-    """Print all nodes."""
-    show_rows(remote.rows("/nodes"), _COLUMNS, as_json)
+    """Print all nodes. The last column is the address that a node in use leaves by, as it was last
+    seen.
+    """
+    rows = remote.rows("/nodes")
+    if as_json:
+        show_json(rows)
+        return
+    seen = remote.rows("/ops/exits")
+    exits = {each["name"]: each["ip"] for each in seen if each["kind"] == "node"}
+    shown = [{**row, "exit": exits.get(row["name"], "")} for row in rows]
+    show_rows(shown, (*_COLUMNS, "exit"), as_json=False)
 
 
 @nodes.command()

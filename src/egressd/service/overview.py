@@ -17,6 +17,7 @@ from egressd.model.messages import InterfaceStatus, LineStatus, Reached, Status
 from egressd.model.names import DIRECT, REJECT, parse_target
 from egressd.model.wording import Coded, Coding, Sentence, no_sentence, say
 from egressd.planner.compile import service_key
+from egressd.planner.exits import node_key
 from egressd.planner.nodes import lost_by_engine
 from egressd.planner.targets import used_targets
 from egressd.service.judge import Judge, Picture
@@ -189,11 +190,27 @@ class Overviews:
 
     async def now(self) -> Overview:
         """Return the current overview. Never fails: without netd the status is ``restoring``."""
+        return await self._of(await seen_by(self._netd))
+
+    async def now_with_delays(self) -> tuple[Overview, dict[str, float]]:
+        """Return the current overview, and the seconds that the last check of each group's node
+        took, by the node's name, from one request to netd. Nodes that fail, and those that serve no
+        group, have none. Never fails.
+        """
+        seen = await seen_by(self._netd)
+        overview = await self._of(seen)
+        delays = {
+            node.name: seen.delays[key] / 1000
+            for node in self._ledger.state.nodes.values()
+            if (key := node_key(node.id)) in seen.delays
+        }
+        return overview, delays
+
+    async def _of(self, seen: Status) -> Overview:
         state = self._ledger.state
         if state.revision != self._revision:
             self._planned = [self._plan(state, target) for target in used_targets(state)]
             self._revision = state.revision
-        seen = await seen_by(self._netd)
         system = self._system.as_seen(seen)
         await self._read_rates(state)
         lines = {line.name: status_of(line, seen.lines) for line in state.lines.values()}

@@ -9,7 +9,6 @@ import msgspec
 from egressd.model.errors import Failed
 from egressd.model.messages import RuleCount, Status
 from egressd.model.wording import as_sentence
-from egressd.planner.exits import node_key
 from egressd.service.ledger import Ledger
 from egressd.service.ports import Netd
 
@@ -69,18 +68,6 @@ class System:
         counted = await self._netd.counters()
         rules = self._ledger.state.rules
         return {rules[key].host: count for key, count in counted.items() if key in rules}
-
-    async def node_delays(self) -> dict[str, float]:
-        """Return the seconds that the last check of each group's node took, by the node's name.
-        Nodes that fail, and those that serve no group, have none. Raises Failed without netd.
-        """
-        delays = (await self._netd.status()).delays
-        state = self._ledger.state
-        return {
-            node.name: delays[key] / 1000
-            for node in state.nodes.values()
-            if (key := node_key(node.id)) in delays
-        }
 
     async def interfaces(self) -> list[str]:
         """Return the system's interfaces, then the enabled lines that are not among them.
