@@ -182,6 +182,32 @@ async def test_a_crash_after_a_stop_of_the_same_day_costs_no_more(rig: Rig) -> N
         assert await rig.total("10.0.0.1", step) == 300
 
 
+@pytest.mark.parametrize("ahead_s", [5 * 3600, 400 * 86_400])
+async def test_a_crash_after_the_clock_was_ahead_costs_no_more(rig: Rig, ahead_s: int) -> None:
+    """Past fault: the slot with the latest time was taken for the one that a stop wrote last."""
+    rig.count(1, 0)
+    await rig.history.read()
+    rig.count(1, 100)
+    await rig.history.read()
+    await rig.restart()  # writes the hour and the day as they are so far
+    rig.now += ahead_s
+    await rig.history.read()
+    rig.count(1, 110)
+    await rig.history.read()
+    await rig.restart()  # the latest slots are those of a time to come
+    rig.now -= ahead_s
+    await rig.history.read()
+    for up in (150, 300):
+        rig.now += 1200
+        rig.count(1, up)
+        await rig.history.read()
+        await rig.history.write()
+    await rig.crash()
+    await rig.history.read()
+    for step in (HistoryStep.QUARTER, HistoryStep.HOUR, HistoryStep.DAY):
+        assert await rig.total("10.0.0.1", step) == 300, step
+
+
 async def test_interfaces_without_a_role_have_no_history(rig: Rig) -> None:
     """Past fault: those of containers, each under a new name, took the numbers of all others."""
     for sent in (0, 50):

@@ -72,6 +72,37 @@ def test_a_written_slot_takes_the_place_of_the_one_with_its_start(tmp_path: Path
     file.close()
 
 
+def test_a_slot_grows_until_it_is_written_without_growing(tmp_path: Path) -> None:
+    file = opened(tmp_path)
+    growing = [(DAY, 0), (DAY, 86_400)]  # the second one is not stored
+    file.write([slot(QUARTER, 900, 5), slot(DAY, 0, 6)], [], growing)
+    assert (file.growing(DAY), file.growing(QUARTER)) == ([0], [])
+    file.write([slot(QUARTER, 900, 7)], [])
+    file.open()
+    assert file.growing(DAY) == [0]
+    file.write([slot(DAY, 0, 8)], [])
+    file.open()
+    assert file.growing(DAY) == []
+    file.write([], [], [(DAY, 0)])
+    file.open()
+    assert file.growing(DAY) == [0]
+    file.close()
+
+
+def test_a_file_of_the_first_version_is_read_on(tmp_path: Path) -> None:
+    file = opened(tmp_path)
+    file.write([slot(DAY, 0, 6)], [KEY])
+    file.close()
+    change(tmp_path / history.FILE, "ALTER TABLE slots DROP COLUMN is_growing")
+    change(tmp_path / history.FILE, "PRAGMA user_version = 1")
+    again = HistoryFile(tmp_path / history.FILE)
+    assert again.open() == [KEY]
+    again.write([slot(DAY, 86_400, 7)], [], [(DAY, 86_400)])
+    again.open()
+    assert (uploads(again, DAY), again.growing(DAY)) == ({0: 6, 86_400: 7}, [86_400])
+    again.close()
+
+
 STARTS: Final = st.integers(-(1 << 40), 1 << 40).map(lambda n: n * 900)
 
 

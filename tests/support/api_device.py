@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -33,6 +33,7 @@ from egressd.model.history import (
     Exchanged,
     HistoryKey,
     HistoryStep,
+    SlotStart,
     Sums,
     TrafficSlot,
     block_of,
@@ -275,6 +276,7 @@ class MemoryHistory:
         self.set_aside = 0
         self._slots: dict[tuple[HistoryStep, int], Blocks] = {}
         self._keys: dict[tuple[By, int], HistoryKey] = {}
+        self._growing: set[SlotStart] = set()
 
     async def open(self) -> Sequence[HistoryKey]:
         return [*self._keys.values()]
@@ -282,10 +284,20 @@ class MemoryHistory:
     async def starts(self, step: HistoryStep) -> Sequence[int]:
         return [start for its, start in self._slots if its is step]
 
+    async def growing(self, step: HistoryStep) -> Sequence[int]:
+        return [start for its, start in self._growing if its is step]
+
     async def slot(self, step: HistoryStep, start: int) -> Blocks:
         return self._slots.get((step, start), {})
 
-    async def write(self, slots: Sequence[TrafficSlot], keys: Sequence[HistoryKey]) -> None:
+    async def write(
+        self,
+        slots: Sequence[TrafficSlot],
+        keys: Sequence[HistoryKey],
+        growing: Collection[SlotStart] = (),
+    ) -> None:
+        self._growing -= {(slot.step, slot.start) for slot in slots}
+        self._growing |= {*growing}
         self._slots.update({(slot.step, slot.start): slot.blocks for slot in slots})
         self._keys.update({(key.by, key.number): key for key in keys})
 

@@ -232,6 +232,15 @@ class OpenSlot:
             for at, number in enumerate(numbers_of(codes)):
                 numbers[at] += number
 
+    def raise_to(self, blocks: Mapping[int, bytes]) -> None:
+        """Raise each number to the one that the blocks of another slot have, if it is lower. Raises
+        ValueError if they have no codes.
+        """
+        for block, codes in blocks.items():
+            numbers = self._blocks.setdefault(block, array("Q", bytes(8 * 2 * BLOCK_KEYS)))
+            for at, number in enumerate(numbers_of(codes)):
+                numbers[at] = max(numbers[at], number)
+
     def add_to(self, sums: Sums, by: By) -> None:
         """Add all keys of a kind to sums."""
         for block in BLOCKS[by]:
@@ -247,6 +256,10 @@ class OpenSlot:
 def _encoded(numbers: array[int]) -> bytes:
     codes = struct.pack(f"={len(numbers)}H", *map(code_of, numbers)).rstrip(b"\0")
     return codes + bytes(-len(codes) % 4)
+
+
+SlotStart: TypeAlias = tuple[HistoryStep, int]
+"""A step, and the start of one of its slots."""
 
 
 class TrafficSlot(NamedTuple):

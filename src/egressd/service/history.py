@@ -182,12 +182,14 @@ class History:
                 ]
                 if not slots:
                     return
-                await self._store.write(slots, [*self._keys.changed.values()])
+                growing = [(step, slot.start) for step, slot in self._open.items()]
+                growing = [each for each in growing if each[0] in STORED]
+                await self._store.write(slots, [*self._keys.changed.values()], growing)
                 if self._store.set_aside != self._set_aside:
                     # The new file has none of the keys before.
                     self._set_aside = self._store.set_aside
                     self._keys.change_all()
-                    await self._store.write(slots, [*self._keys.changed.values()])
+                    await self._store.write(slots, [*self._keys.changed.values()], growing)
                 self._keys.changed.clear()
                 for ended in self._ended.values():
                     ended.clear()
@@ -263,16 +265,19 @@ class History:
             (HistoryStep.QUARTER, HistoryStep.HOUR),
             (HistoryStep.HOUR, HistoryStep.DAY),
         ):
-            there = {*await self._store.starts(step)}
-            # A stop wrote the newest one while it still grew, so it may lack what came later.
-            there.discard(max(there, default=0))
+            # A slot that grew when it was written lacks what came later: a stop's, or one that the
+            # clock went back to. What it has may be of finer slots that are gone.
+            growing = {*await self._store.growing(step)}
+            there = {*await self._store.starts(step)} - growing
             missing: dict[int, OpenSlot] = {}
-            for start in {*await self._store.starts(finer), *self._ended.get(finer, ())}:
+            for start in dict.fromkeys((*await self._store.starts(finer), *self._ended[finer])):
                 if (whole := step.start(start)) not in there:
                     slot = missing.setdefault(whole, OpenSlot(whole))
                     blocks = self._ended[finer].get(start)
                     slot.add_all(blocks or await self._store.slot(finer, start))
-            for whole in sorted(missing)[-_UNWRITTEN_MAX:]:
+            for whole in [*missing][-_UNWRITTEN_MAX:]:
+                if whole in growing:
+                    missing[whole].raise_to(await self._store.slot(step, whole))
                 self._ended[step][whole] = missing[whole].blocks()
         self._keys.take(keys)
         self._set_aside = self._store.set_aside

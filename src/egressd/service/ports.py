@@ -6,14 +6,22 @@ this room pass doubles that pass the same contract tests.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.exits import KnownExit
 from egressd.model.findings import MachineFinding
-from egressd.model.history import By, Exchanged, HistoryKey, HistoryStep, Sums, TrafficSlot
+from egressd.model.history import (
+    By,
+    Exchanged,
+    HistoryKey,
+    HistoryStep,
+    SlotStart,
+    Sums,
+    TrafficSlot,
+)
 from egressd.model.instances import NodePath
 from egressd.model.messages import Delay, LineStatus, Located, Probe, RuleCount, Status
 from egressd.model.plan import Change, Plan
@@ -239,15 +247,26 @@ class HistoryPort(Protocol):
         ...
 
     async def starts(self, step: HistoryStep) -> Sequence[int]:
-        """Return the starts of the slots that are stored, in no order."""
+        """Return the starts of the slots that are stored, in the order in which they came."""
+        ...
+
+    async def growing(self, step: HistoryStep) -> Sequence[int]:
+        """Return the starts of the stored slots that may lack what came after their last write."""
         ...
 
     async def slot(self, step: HistoryStep, start: int) -> Mapping[int, bytes]:
         """Return the blocks of a slot; empty if it is not stored."""
         ...
 
-    async def write(self, slots: Sequence[TrafficSlot], keys: Sequence[HistoryKey]) -> None:
-        """Store slots and keys, in one write."""
+    async def write(
+        self,
+        slots: Sequence[TrafficSlot],
+        keys: Sequence[HistoryKey],
+        growing: Collection[SlotStart] = (),
+    ) -> None:
+        """Store slots and keys, in one write. `growing`: slots that more is added to, of which some
+        may be stored.
+        """
         ...
 
     async def series(

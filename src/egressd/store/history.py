@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -31,6 +31,7 @@ from egressd.model.history import (
     Exchanged,
     HistoryKey,
     HistoryStep,
+    SlotStart,
     Sums,
     TrafficSlot,
     block_of,
@@ -46,7 +47,9 @@ log = structlog.get_logger()
 FILE: Final = "history.db"
 APPLICATION_ID: Final = 0x45475248
 """The id in the file's header (``PRAGMA application_id``): "EGRH"."""
-_VERSION: Final = 1
+_VERSION: Final = 2
+_FORMER: Final = {1: "ALTER TABLE slots ADD COLUMN is_growing INTEGER NOT NULL DEFAULT 0"}
+"""Version of an older file -> the statement that makes it the next one."""
 _TABLES: Final = {
     HistoryStep.QUARTER: "quarters",
     HistoryStep.HOUR: "hours",
@@ -54,13 +57,15 @@ _TABLES: Final = {
 }
 _SCHEMA: Final = (
     "CREATE TABLE slots (step INTEGER, position INTEGER, number INTEGER NOT NULL,"
-    " start INTEGER NOT NULL, PRIMARY KEY (step, position)) WITHOUT ROWID",
+    " start INTEGER NOT NULL, is_growing INTEGER NOT NULL DEFAULT 0,"
+    " PRIMARY KEY (step, position)) WITHOUT ROWID",
     'CREATE TABLE "keys" (kind TEXT, number INTEGER, name TEXT NOT NULL, since INTEGER NOT NULL,'
     " used INTEGER NOT NULL, PRIMARY KEY (kind, number)) WITHOUT ROWID",
     "CREATE TABLE blocks (id INTEGER PRIMARY KEY, codes BLOB NOT NULL)",
 )
 """`slots`: the start of the slot that each position of a step's ring has, and a number that grows
-by one with each slot written. `blocks`: a block of a slot, by `_id`."""
+by one with each new slot; `is_growing` is 1 if more may have been added since. `blocks`: a block of
+a slot, by `_id`."""
 _SUMS_KEPT: Final = 12
 """Sums of all keys of a kind: 160 KB each with 10,000 clients."""
 _POSITIONS: Final = 1 << 10
@@ -110,6 +115,7 @@ class HistoryFile:
         self._connection: sqlite3.Connection | None = None
         self._positions: dict[HistoryStep, dict[int, int]] = {}
         self._newest: dict[HistoryStep, tuple[int, int]] = {}
+        self._growing: set[SlotStart] = set()
         self._asked = AskedSums()
 
     def open(self) -> Sequence[HistoryKey]:
@@ -141,15 +147,19 @@ class HistoryFile:
             self._create(connection)
         if _number(connection, "application_id") != APPLICATION_ID:
             raise ValueError("it is not a history of egressd's")
-        if _number(connection, "user_version") != _VERSION:
-            raise ValueError("it was written by another egressd")
+        self._upgrade(connection)
         self._read_slots(connection)
         return [*_read_keys(connection)]
 
     def starts(self, step: HistoryStep) -> Sequence[int]:
-        """Return the starts of the slots that there are, in no order."""
+        """Return the starts of the slots that there are, in the order in which they came."""
         self._ready()
         return [*self._positions[step]]
+
+    def growing(self, step: HistoryStep) -> Sequence[int]:
+        """Return the starts of the slots that may lack what came after their last write."""
+        self._ready()
+        return [start for its, start in self._growing if its is step]
 
     def slot(self, step: HistoryStep, start: int) -> Blocks:
         """Return the blocks of a slot; empty if there is none."""
@@ -165,9 +175,18 @@ class HistoryFile:
                     found[block] = codes
         return found
 
-    def write(self, slots: Iterable[TrafficSlot], keys: Iterable[HistoryKey]) -> None:
-        """Store slots, each in place of the one with its start, and keys, in one transaction."""
+    def write(
+        self,
+        slots: Iterable[TrafficSlot],
+        keys: Iterable[HistoryKey],
+        growing: Collection[SlotStart] = (),
+    ) -> None:
+        """Store slots, each in place of the one with its start, and keys, in one transaction.
+        `growing`: slots that more is added to, of which some may be stored.
+        """
         connection = self._ready()
+        slots = [*slots]
+        grow = {*growing} | (self._growing - {(slot.step, slot.start) for slot in slots})
         positions = {step: dict(known) for step, known in self._positions.items()}
         newest = dict(self._newest)
         with reported(f"write {self._path}"):
@@ -180,12 +199,21 @@ class HistoryFile:
                     " VALUES (?, ?, ?, ?, ?)",
                     ((key.by, key.number, key.name, key.since, key.used) for key in keys),
                 )
+                grow = {each for each in grow if each[1] in positions[each[0]]}
+                connection.executemany(
+                    "UPDATE slots SET is_growing = ? WHERE step = ? AND position = ?",
+                    (
+                        (each in grow, each[0].seconds, positions[each[0]][each[1]])
+                        for each in grow ^ self._growing
+                        if each[1] in positions[each[0]]
+                    ),
+                )
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
-            self._positions, self._newest = positions, newest
+            self._positions, self._newest, self._growing = positions, newest, grow
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def series(self, step: HistoryStep, by: By, number: int, starts: range) -> dict[int, Exchanged]:
@@ -255,7 +283,7 @@ class HistoryFile:
     def close(self) -> None:
         """Close the file."""
         connection, self._connection = self._connection, None
-        self._positions, self._newest = {}, {}
+        self._positions, self._newest, self._growing = {}, {}, set()
         self._asked = AskedSums()
         if connection is not None:
             connection.close()
@@ -268,18 +296,32 @@ class HistoryFile:
         connection.execute(f"PRAGMA user_version = {_VERSION}")
         connection.execute("COMMIT")
 
+    def _upgrade(self, connection: sqlite3.Connection) -> None:
+        while (version := _number(connection, "user_version")) != _VERSION:
+            if version not in _FORMER:
+                raise ValueError("it was written by another egressd")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(_FORMER[version])
+            connection.execute(f"PRAGMA user_version = {version + 1}")
+            connection.execute("COMMIT")
+
     def _read_slots(self, connection: sqlite3.Connection) -> None:
         self._positions = {step: {} for step in STORED}
         self._newest = dict.fromkeys(STORED, (0, -1))
         by_seconds = {step.seconds: step for step in STORED}
-        rows = connection.execute("SELECT step, position, number, start FROM slots ORDER BY number")
-        for seconds, position, number, start in rows:
+        self._growing = set()
+        rows = connection.execute(
+            "SELECT step, position, number, start, is_growing FROM slots ORDER BY number"
+        )
+        for seconds, position, number, start, is_growing in rows:
             step = by_seconds.get(seconds)
             whole = all(isinstance(each, int) for each in (position, number, start))
             if step is None or not whole or not 0 <= position < step.kept:
                 raise ValueError("it is damaged: its list of slots is none")
             self._positions[step][start] = position
             self._newest[step] = (number, position)
+            if is_growing:
+                self._growing.add((step, start))
 
     def _write(
         self,
@@ -372,16 +414,25 @@ class HistoryStore:
         return await self._do(self._file.open)
 
     async def starts(self, step: HistoryStep) -> Sequence[int]:
-        """Return the starts of the slots that are stored, in no order."""
+        """Return the starts of the slots that are stored, in the order in which they came."""
         return await self._do(lambda: self._file.starts(step))
+
+    async def growing(self, step: HistoryStep) -> Sequence[int]:
+        """Return the starts of the slots that may lack what came after their last write."""
+        return await self._do(lambda: self._file.growing(step))
 
     async def slot(self, step: HistoryStep, start: int) -> Mapping[int, bytes]:
         """Return the blocks of a slot; empty if it is not stored."""
         return await self._do(lambda: self._file.slot(step, start))
 
-    async def write(self, slots: Sequence[TrafficSlot], keys: Sequence[HistoryKey]) -> None:
-        """Store slots and keys, in one write."""
-        await self._do(lambda: self._file.write(slots, keys))
+    async def write(
+        self,
+        slots: Sequence[TrafficSlot],
+        keys: Sequence[HistoryKey],
+        growing: Collection[SlotStart] = (),
+    ) -> None:
+        """Store slots and keys, in one write. `growing`: slots that more is added to."""
+        await self._do(lambda: self._file.write(slots, keys, growing))
 
     async def series(
         self, step: HistoryStep, by: By, number: int, starts: range

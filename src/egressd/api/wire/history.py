@@ -137,7 +137,11 @@ class RecordedKeys(Answer, frozen=True, kw_only=True):
 
     recorded: int
     unrecorded: Annotated[
-        int, Meta(description="Keys with traffic today for which there is no room.")
+        int,
+        Meta(
+            description="Keys with traffic today for which there is no room. At most as many as"
+            " can be recorded are counted."
+        ),
     ]
 
 
