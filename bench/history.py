@@ -1,10 +1,11 @@
 """The history's file: 10,000 clients for 90 simulated days, at full retention.
 
-Writes what the recorder writes every ten minutes: the quarter of an hour that grows, and the hours
-and days that have ended. Numbers are random, so that nothing of them can be packed. Days before the
-90 are written first, so that the rings of all steps are full. Measures the file, the bytes that
-each write hands to the kernel (log and checkpoint), its duration, and the duration of queries. No
-program of egressd runs, and nothing is sent.
+Writes what the recorder writes every ten minutes: the quarter of an hour that grows, the hours and
+days that have ended, and changes of state of some of 4,000 nodes, 1,000 lines and 1,000 groups.
+Numbers are random, so that nothing of them can be packed. Days before the 90, and as many changes
+as are kept, are written first. Measures the file, the bytes that each write hands to the kernel
+(log and checkpoint), its duration, and the duration of queries. No program of egressd runs, and
+nothing is sent.
 """
 
 from __future__ import annotations
@@ -23,11 +24,21 @@ from egressd.model.history import (
     BLOCK_KEYS,
     BLOCKS,
     CODES,
+    DELAY_BLOCK,
     Blocks,
     By,
     HistoryKey,
     HistoryStep,
     TrafficSlot,
+)
+from egressd.model.node_delays import MILLISECONDS, NODES_MAX
+from egressd.model.timelines import (
+    CHANGES_MAX,
+    PARTS_MAX,
+    Recording,
+    StateChange,
+    TimelineWrite,
+    state_code,
 )
 from egressd.store.history import FILE, HistoryFile
 
@@ -35,6 +46,8 @@ CLIENTS = 10_000
 TARGETS = 1000
 INTERFACES = 20
 DAYS = 90
+CHANGES = 100
+"""Changes of state in each write."""
 QUERIES = 100
 EPOCH = 1_700_006_400
 """The Unix time at which the simulation ends: a midnight."""
@@ -45,17 +58,18 @@ POOL = 16
 class Simulation:
     """A history that is written as by a recorder."""
 
-    def __init__(self, folder: Path, clients: int, seed: int) -> None:
+    def __init__(self, folder: Path, keys: dict[By, int], seed: int) -> None:
         self.file = HistoryFile(folder / FILE)
         self.written: list[float] = []
         self.seconds: list[float] = []
         self._random = random.Random(seed)
-        self._keys: dict[By, int] = {"client": clients, "target": TARGETS, "interface": INTERFACES}
+        self._keys = keys
         self._pools = {
             block: [self._block(size) for _ in range(POOL)]
             for by in BLOCKS
             for block, size in self._sizes(by)
         }
+        self._pools[DELAY_BLOCK] = [self._delays() for _ in range(POOL)]
 
     def _sizes(self, by: By) -> list[tuple[int, int]]:
         left, found = self._keys[by], []
@@ -70,6 +84,24 @@ class Simulation:
             f"={2 * size}H", *(self._random.randrange(1, CODES) for _ in range(2 * size))
         )
 
+    def _delays(self) -> bytes:
+        return bytes(self._random.randrange(1, len(MILLISECONDS)) for _ in range(NODES_MAX))
+
+    def changes(self, at: int, number: int) -> TimelineWrite:
+        """Return changes of state of random parts."""
+        parts = self._random.choices([*PARTS_MAX], k=number)
+        made = [
+            StateChange(
+                part,
+                self._random.randrange(PARTS_MAX[part]),
+                1,
+                at,
+                state_code(is_up=self._random.random() < 0.5),
+            )
+            for part in parts
+        ]
+        return TimelineWrite(made, [Recording(1, 0, at)])
+
     def blocks(self) -> Blocks:
         """Return the blocks of a slot in which every key has traffic."""
         return {block: self._random.choice(pool) for block, pool in self._pools.items()}
@@ -83,7 +115,12 @@ class Simulation:
             for by, size in self._keys.items()
             for number in range(size)
         ]
-        self.file.write([], keys)
+        keys += [
+            HistoryKey(part, number, f"{part}-{number}", 0, first)
+            for part, size in PARTS_MAX.items()
+            for number in range(size)
+        ]
+        self.file.write([], keys, (), self.changes(first, CHANGES_MAX))
         for day in range(HistoryStep.DAY.kept - days):
             start = first - (day + 1) * HistoryStep.DAY.seconds
             self.file.write([TrafficSlot(HistoryStep.DAY, start, self.blocks())], [])
@@ -102,7 +139,7 @@ class Simulation:
                 start = HistoryStep.QUARTER.start(at)
                 slots.append(TrafficSlot(HistoryStep.QUARTER, start, self.blocks()))
             handed, begun = written_bytes(), time.perf_counter()
-            self.file.write(slots, [])
+            self.file.write(slots, [], (), self.changes(at, CHANGES))
             self.seconds.append(time.perf_counter() - begun)
             self.written.append(written_bytes() - handed)
 
@@ -155,16 +192,29 @@ def top(step: HistoryStep, slots: int) -> Callable[[HistoryFile, int], object]:
     return ask
 
 
+def delays(step: HistoryStep, slots: int) -> Callable[[HistoryFile, int], object]:
+    """Return the question for the delays of all nodes in so many slots."""
+    window = range(EPOCH - step.seconds * slots, EPOCH)
+    return lambda file, number: file.delays(step, window)
+
+
 def main() -> None:
     """Measure, and show each figure."""
     arguments = Arguments("history", __doc__)
     arguments.number("--clients", CLIENTS, "clients, at most 14,000")
+    arguments.number("--targets", TARGETS, "targets, at most 4,000")
+    arguments.number("--interfaces", INTERFACES, "interfaces, at most 1,000")
     arguments.number("--days", DAYS, "simulated days, at most 730")
     arguments.number("--queries", QUERIES, "queries of each kind, after a first one")
     arguments.number("--seed", 1, "seed of the random numbers")
     given = arguments.read()
     with tempfile.TemporaryDirectory(prefix="egressd-history-") as folder:
-        simulation = Simulation(Path(folder), given.clients, given.seed)
+        keys: dict[By, int] = {
+            "client": given.clients,
+            "target": given.targets,
+            "interface": given.interfaces,
+        }
+        simulation = Simulation(Path(folder), keys, given.seed)
         simulation.fill(given.days)
         simulation.run(given.days)
         size = sum(each.stat().st_size for each in Path(folder).iterdir())
@@ -189,6 +239,10 @@ def main() -> None:
             "top clients, 6 hours": top(HistoryStep.QUARTER, 25),
             "top clients, 1 day": top(HistoryStep.HOUR, 25),
             "top clients, 31 days": top(HistoryStep.DAY, 32),
+            "a node, 3 days of quarters": delays(HistoryStep.QUARTER, 288),
+            "all nodes, 1 day of hours": delays(HistoryStep.HOUR, 25),
+            "a line's states": lambda file, number: file.changes("line", number % 1000, 0),
+            "all lines' states, 1 day": lambda file, _: file.changes("line", None, EPOCH - 86_400),
         }
         queries = {name: simulation.query(ask, given.queries) for name, ask in questions.items()}
         simulation.file.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from egressd.model.messages import RuleCount
+from egressd.model.messages import LineStatus, RuleCount, Status
 
 if TYPE_CHECKING:
     from tests.cli.shell import Shell
@@ -28,3 +28,38 @@ async def test_history_prints_the_largest_and_one_over_time(shell: Shell) -> Non
     (line,) = shell.say("history", "traffic", "10.0.0.1", "--step", "1h").splitlines()
     assert line.split("\t")[1:] == ["70", "140"]
     assert shell.json("history", "traffic", "DIRECT", "--by", "target")["step"] == "15m"
+
+
+async def test_history_prints_delays_and_states(shell: Shell) -> None:
+    device = shell.device
+    device.now = time.time()
+    config = '{"server": "198.51.100.1", "port": 1080}'
+    shell.say("nodes", "add", "a/b", "socks5", "-", "--group", "g", stdin=config)
+    shell.say("rules", "add", "10.0.0.1", "Group_g")
+    shell.say("lines", "add", "l2tp_1", "a.example", "u", "--password", "p")
+    (node,) = device.bench.nodes.list()
+    key = f"node:{node.id}"
+    group = f"group:{device.bench.ledger.state.numbers['Group_g']}"
+    device.bench.netd.shown = Status(
+        state="running",
+        revision=0,
+        lines={"l2tp_1": LineStatus(is_online=True)},
+        delays={key: 25},
+        elected={group: key},
+    )
+    for _ in range(2):
+        await device.history.read()
+        device.now += 60
+    (line,) = shell.say("history", "delays", "a/b", "--step", "1d").splitlines()
+    assert line.split("\t")[1:] == ["25", "60", "0"]
+    assert shell.json("history", "delays", "a/b")["name"] == "a/b"
+    for kind, name, more in (
+        ("node", "a/b", []),
+        ("line", "l2tp_1", []),
+        ("line", "l2tp/l2tp_1", []),
+        ("group", "g", ["a/b"]),
+    ):
+        (line,) = shell.say("history", "states", kind, name).splitlines()
+        assert line.split("\t")[2:] == ["up", *more]
+    assert shell.json("history", "states", "line", "l2tp_1")["up_s"] == 60
+    assert "there is no line gone" in shell.problem("history", "states", "line", "gone")

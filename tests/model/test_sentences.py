@@ -1199,8 +1199,8 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     "utc-time": ({}, "x must be a time in UTC in the form 2026-11-20T22:58:40Z"),
     "history-order": ({}, "x must be before to"),
     "history-top-days": ({"most": 2}, "x must be at most 2 days before to"),
-    "history-unwritten": ({"reason": "reason"}, "the history of traffic is not kept: reason"),
-    "history-full": ({"n": 2}, "the history of traffic is full: 2 more are not recorded"),
+    "history-unwritten": ({"reason": "reason"}, "the history is not kept: reason"),
+    "history-full": ({"n": 2}, "the history is full: 2 more are not recorded"),
 }
 
 

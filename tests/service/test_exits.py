@@ -364,3 +364,11 @@ async def test_a_full_list_of_sharers_has_a_bound(bench: Bench, watched: Watched
     await watched.turn()
     assert [len(subjects) for _, subjects in watched.events()] == [20, 20]
     assert len(watched.shown("node-0").shared_with) == ASKED_AT_ONCE + 18
+
+
+async def test_delays_of_answers_are_taken_once(watched: Watched) -> None:
+    await watched.bench.rules.create(rule("10.0.0.1", "DIRECT"))
+    watched.internet.sees("DIRECT", "203.0.113.1")
+    await watched.turn()
+    assert watched.exits.take_delays() == {"DIRECT": 1}
+    assert watched.exits.take_delays() == {}

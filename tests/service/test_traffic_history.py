@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed, Invalid
 from egressd.model.history import KEYS_MAX, By, HistoryStep
 from egressd.model.messages import InterfaceStatus, RuleCount, Status
 from egressd.model.nouns import Rule
 from egressd.service.history import History
+from egressd.service.parts import PartStates
 from egressd.store.history import HistoryStore
 
 pytestmark = pytest.mark.anyio
@@ -71,7 +73,11 @@ class Rig:
     def start(self) -> None:
         self.store = HistoryStore(self.folder)
         self.history = History(
-            self.netd, self.store, rules=lambda: self.rules, now=lambda: self.now
+            self.netd,
+            self.store,
+            rules=lambda: self.rules,
+            parts=PartStates(DesiredState, dict),
+            now=lambda: self.now,
         )
 
     async def crash(self) -> None:

@@ -28,11 +28,13 @@ from egressd.model.exits import EXIT_URL
 from egressd.model.findings import MachineFinding
 from egressd.model.history import (
     BLOCKS,
+    DELAY_BLOCK,
     Blocks,
     By,
     Exchanged,
     HistoryKey,
     HistoryStep,
+    KeyKind,
     SlotStart,
     Sums,
     TrafficSlot,
@@ -41,12 +43,14 @@ from egressd.model.history import (
 )
 from egressd.model.messages import Event
 from egressd.model.site import MemberState
+from egressd.model.timelines import Part, Recording, StateChange, TimelineWrite
 from egressd.service.exits import ExitPolicy, Exits
 from egressd.service.history import History
 from egressd.service.journal import Journal
 from egressd.service.judge import Judge, Notice
 from egressd.service.machine_check import MachineCheck
 from egressd.service.overview import Overviews, TimedBackups
+from egressd.service.parts import PartStates
 from egressd.service.route_probe import Why
 from egressd.store.database import Database
 from tests.support.netd_double import NetdDouble
@@ -123,8 +127,6 @@ class Device:
             timed_backups=lambda: self.timed_backups,
         )
         self.now = 1_763_679_520.0
-        self.history = self._new_history()
-        self.members: list[MemberState] = []
         self.exits = Exits(
             bench.ledger,
             bench.netd,
@@ -134,6 +136,8 @@ class Device:
             record=MemoryExits(),
             notify=self.notices.append,
         )
+        self.history = self._new_history()
+        self.members: list[MemberState] = []
         self.app = create_app(
             Services(
                 ledger=bench.ledger,
@@ -163,9 +167,13 @@ class Device:
         self.client = self.client_at("192.0.2.10")
 
     def _new_history(self) -> History:
-        rules = self.bench.ledger
+        ledger = self.bench.ledger
         return History(
-            self.bench.netd, MemoryHistory(), rules=lambda: rules.state.rules, now=lambda: self.now
+            self.bench.netd,
+            MemoryHistory(),
+            rules=lambda: ledger.state.rules,
+            parts=PartStates(lambda: ledger.state, self.exits.take_delays),
+            now=lambda: self.now,
         )
 
     async def become(self, state: DesiredState) -> None:
@@ -275,8 +283,10 @@ class MemoryHistory:
     def __init__(self) -> None:
         self.set_aside = 0
         self._slots: dict[tuple[HistoryStep, int], Blocks] = {}
-        self._keys: dict[tuple[By, int], HistoryKey] = {}
+        self._keys: dict[tuple[KeyKind, int], HistoryKey] = {}
         self._growing: set[SlotStart] = set()
+        self._changes: list[StateChange] = []
+        self._recordings: dict[int, Recording] = {}
 
     async def open(self) -> Sequence[HistoryKey]:
         return [*self._keys.values()]
@@ -295,7 +305,10 @@ class MemoryHistory:
         slots: Sequence[TrafficSlot],
         keys: Sequence[HistoryKey],
         growing: Collection[SlotStart] = (),
+        timelines: TimelineWrite = TimelineWrite(),  # noqa: B008
     ) -> None:
+        self._changes += timelines.changes
+        self._recordings.update({each.number: each for each in timelines.recordings})
         self._growing -= {(slot.step, slot.start) for slot in slots}
         self._growing |= {*growing}
         self._slots.update({(slot.step, slot.start): slot.blocks for slot in slots})
@@ -323,6 +336,20 @@ class MemoryHistory:
     ) -> dict[int, Exchanged]:
         assert not since, "no test of the API has as many keys as the history"
         return {}
+
+    async def delays(self, step: HistoryStep, starts: range) -> dict[int, bytes]:
+        return {
+            start: blocks.get(DELAY_BLOCK, b"")
+            for (its, start), blocks in self._slots.items()
+            if its is step and starts.start <= start < starts.stop
+        }
+
+    async def states(self) -> tuple[Sequence[StateChange], Sequence[Recording]]:
+        return [*{each[:2]: each for each in self._changes}.values()], [*self._recordings.values()]
+
+    async def changes(self, part: Part, number: int | None, start: int) -> Sequence[StateChange]:
+        own = [each for each in self._changes if each.part == part]
+        return [each for each in own if number in (None, each.number)]
 
     async def close(self) -> None:
         pass

@@ -123,7 +123,10 @@ class EndpointTable:
 
 
 def _parameters(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str] | None:
-    """The values of the pattern's ``{parameters}``, decoded; None where it does not fit."""
+    """The values of the pattern's ``{parameters}``, decoded; None where it does not fit. A name may
+    have a slash, which is sent as ``%2F``, except in the paths of the specification.
+    """
+    may_have_slash = f"/{pattern[1]}" == OPS_PREFIX
     values = {}
     for wanted, segment in zip(pattern, segments, strict=True):
         if wanted.startswith("{"):
@@ -131,7 +134,7 @@ def _parameters(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str]
                 value = unquote_to_bytes(segment).decode()
             except UnicodeDecodeError:
                 return None
-            if value in ("", ".", "..") or "/" in value:
+            if value in ("", ".", "..") or ("/" in value and not may_have_slash):
                 return None
             values[wanted[1:-1]] = value
         elif wanted != segment:

@@ -53,9 +53,10 @@ class News:
         self.pair_role = seen.pair_role or ""
         try:
             self._cases().judge.take(seen)
+            self._cases().services.history.look(seen)
         except Exception:
             # A request reports the fault to its client; the connection to netd must go on.
-            log.exception("cannot evaluate which clients are blocked")
+            log.exception("cannot evaluate the status of the device")
 
     def notify(self, notice: Notice) -> None:
         """Log and publish a change of the judgement."""

@@ -34,6 +34,7 @@ from egressd.service.lines import Lines
 from egressd.service.machine_check import MachineCheck
 from egressd.service.nodes import Nodes
 from egressd.service.overview import Overviews, TimedBackups
+from egressd.service.parts import PartStates
 from egressd.service.ports import (
     Archive,
     Clock,
@@ -119,7 +120,22 @@ class UseCases:
             has_api_access=lambda: licensing.refusal() is None,
         )
 
-        recorder = History(netd, history, rules=lambda: ledger.state.rules, now=time.time)
+        exits = Exits(
+            ledger,
+            netd,
+            allowed,
+            clock=clock,
+            policy=exit_policy,
+            record=exit_record,
+            notify=notify,
+        )
+        recorder = History(
+            netd,
+            history,
+            rules=lambda: ledger.state.rules,
+            parts=PartStates(lambda: ledger.state, exits.take_delays),
+            now=time.time,
+        )
 
         def quota() -> int:
             return licensing.grants().proxy_service_quota
@@ -160,15 +176,7 @@ class UseCases:
             machine_check=MachineCheck(netd, own_findings),
             history=recorder,
             members=members,
-            exits=Exits(
-                ledger,
-                netd,
-                allowed,
-                clock=clock,
-                policy=exit_policy,
-                record=exit_record,
-                notify=notify,
-            ),
+            exits=exits,
         )
 
 

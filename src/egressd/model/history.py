@@ -1,4 +1,5 @@
 """The history of traffic: its steps, the blocks that it is kept in, and its rounded numbers.
+Beside the traffic, a slot has the delays of nodes (`egressd.model.node_delays`).
 
 A *slot* is one span of a step, by the Unix time at which it begins. In each slot every key (a
 client, a target or an interface) has two numbers of bytes. A key of a kind has a number, and
@@ -17,8 +18,13 @@ from operator import add
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from egressd.model.node_delays import OpenDelays
+from egressd.model.timelines import PARTS_MAX
+
 By: TypeAlias = Literal["client", "target", "interface"]
-"""A kind of key."""
+"""A kind of key that has traffic."""
+KeyKind: TypeAlias = Literal["client", "target", "interface", "node", "line", "group"]
+"""A kind of key: one with traffic, or one with states."""
 StepName: TypeAlias = Literal["1m", "15m", "1h", "1d"]
 
 BLOCK_KEYS: Final = 1000
@@ -30,7 +36,16 @@ BLOCKS: Final[Mapping[By, range]] = {
 }
 """The blocks of each kind. All of them at full retention are 137 MB."""
 BLOCKS_MAX: Final = 19
-KEYS_MAX: Final[Mapping[By, int]] = {by: BLOCK_KEYS * len(each) for by, each in BLOCKS.items()}
+DELAY_BLOCK: Final = BLOCKS_MAX
+"""The block of nodes' delays: 7 MB at full retention."""
+KEYS_MAX: Final[Mapping[KeyKind, int]] = {
+    "client": BLOCK_KEYS * len(BLOCKS["client"]),
+    "target": BLOCK_KEYS * len(BLOCKS["target"]),
+    "interface": BLOCK_KEYS * len(BLOCKS["interface"]),
+    "node": PARTS_MAX["node"],
+    "line": PARTS_MAX["line"],
+    "group": PARTS_MAX["group"],
+}
 """Keys that each kind has at most."""
 
 
@@ -79,7 +94,8 @@ TOP_DAYS_MAX: Final = 31
 """Days that the largest keys are looked for in at most."""
 
 Blocks: TypeAlias = dict[int, bytes]
-"""Block -> the codes of its keys, two for each, without the zeros at the end."""
+"""Block -> the codes of its keys, two for each and in `DELAY_BLOCK` one, without the zeros at the
+end."""
 
 
 # --- Codes. --------------------------------------------------------------------------------
@@ -201,11 +217,12 @@ def _unpacked(codes: bytes) -> int:
 
 
 class OpenSlot:
-    """A slot that traffic is added to, with exact numbers."""
+    """A slot that traffic and delays are added to, with exact numbers."""
 
     def __init__(self, start: int) -> None:
         self.start: Final = start
         self._blocks: dict[int, array[int]] = {}
+        self._delays: OpenDelays | None = None
 
     def add(self, by: By, number: int, more: Exchanged) -> None:
         """Add to the key that has this number in its kind."""
@@ -217,6 +234,15 @@ class OpenSlot:
         numbers[at] += more.upload
         numbers[at + 1] += more.download
 
+    def add_delay(self, number: int, ms: int) -> None:
+        """Add a delay of the node that has this number."""
+        self._open_delays().add(number, ms)
+
+    def _open_delays(self) -> OpenDelays:
+        if self._delays is None:
+            self._delays = OpenDelays()
+        return self._delays
+
     def exchanged(self, by: By, number: int) -> Exchanged:
         """Return the bytes of the key that has this number in its kind, rounded as in `blocks`."""
         numbers = self._blocks.get(block_of(by, number))
@@ -225,18 +251,26 @@ class OpenSlot:
         at = number % BLOCK_KEYS * 2
         return Exchanged(*(DECODED[code_of(each)] for each in numbers[at : at + 2]))
 
-    def add_all(self, blocks: Mapping[int, bytes]) -> None:
-        """Add the blocks of another slot. Raises ValueError if they have no codes."""
+    def add_all(self, blocks: Mapping[int, bytes], weight: int = 1) -> None:
+        """Add the blocks of another slot. Each of its delays counts like `weight` of them. Raises
+        ValueError if they have no codes.
+        """
         for block, codes in blocks.items():
+            if block == DELAY_BLOCK:
+                self._open_delays().add_all(codes, weight)
+                continue
             numbers = self._blocks.setdefault(block, array("Q", bytes(8 * 2 * BLOCK_KEYS)))
             for at, number in enumerate(numbers_of(codes)):
                 numbers[at] += number
 
     def raise_to(self, blocks: Mapping[int, bytes]) -> None:
-        """Raise each number to the one that the blocks of another slot have, if it is lower. Raises
-        ValueError if they have no codes.
+        """Raise each number to the one that the blocks of another slot have, if it is lower, and
+        take delays of nodes that have none. Raises ValueError if they have no codes.
         """
         for block, codes in blocks.items():
+            if block == DELAY_BLOCK:
+                self._open_delays().fill(codes)
+                continue
             numbers = self._blocks.setdefault(block, array("Q", bytes(8 * 2 * BLOCK_KEYS)))
             for at, number in enumerate(numbers_of(codes)):
                 numbers[at] = max(numbers[at], number)
@@ -250,6 +284,8 @@ class OpenSlot:
     def blocks(self) -> Blocks:
         """Return the blocks with rounded numbers."""
         made = {block: _encoded(numbers) for block, numbers in self._blocks.items()}
+        if self._delays is not None:
+            made[DELAY_BLOCK] = self._delays.codes()
         return {block: codes for block, codes in made.items() if codes}
 
 
@@ -271,12 +307,12 @@ class TrafficSlot(NamedTuple):
 
 
 class HistoryKey(NamedTuple):
-    """A key that has a number: of a client, a target or an interface."""
+    """A key that has a number: of a client, a target, an interface, a node, a line or a group."""
 
-    by: By
+    by: KeyKind
     number: int
     name: str
     since: int
     """Unix time before which the number was another key's; 0 if it never was."""
     used: int
-    """Start of the last day on which it had traffic, as far as known."""
+    """Start of the last day on which it had traffic or a state, as far as known."""

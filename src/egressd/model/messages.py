@@ -278,6 +278,9 @@ class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
     delays: dict[str, int] = {}
     """Key of the instance of a group's node -> milliseconds that its last check took; none of a
     node that failed."""
+    elected: dict[str, str] = {}
+    """Key of a group -> the key of the instance that all its clients are sent to; empty if each
+    client has its own."""
     egress_problems: dict[str, Sentence] = {}
     """WAN, interface of the plan or ``DIRECT`` -> why no traffic leaves by it; empty while traffic
     may leave. VPN lines are in `lines`."""

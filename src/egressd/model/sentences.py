@@ -883,6 +883,6 @@ SENTENCES: Final[Mapping[str, str]] = {
     "utc-time": "{field} must be a time in UTC in the form 2026-11-20T22:58:40Z",
     "history-order": "{field} must be before to",
     "history-top-days": "{field} must be at most {most} days before to",
-    "history-unwritten": "the history of traffic is not kept: {reason}",
-    "history-full": "the history of traffic is full: {n} more {n:is|are} not recorded",
+    "history-unwritten": "the history is not kept: {reason}",
+    "history-full": "the history is full: {n} more {n:is|are} not recorded",
 }

@@ -94,6 +94,8 @@ class Exits:
         self._errors: dict[str, Sentence] = {}
         self._due: dict[str, tuple[ExitTarget, float]] = {}
         """Key -> the target as it was asked, and the time at which it is asked again."""
+        self._delays: dict[str, int] = {}
+        """Key -> milliseconds of the last answer that no reader has taken yet."""
         self._made_of: tuple[object, ...] = ()
         self._targets: dict[str, ExitTarget] = {}
 
@@ -127,6 +129,11 @@ class Exits:
             self._shown(target, sharing)
             for target in sorted(targets, key=lambda each: (_ORDER.index(each.kind), each.name))
         ]
+
+    def take_delays(self) -> dict[str, int]:
+        """Return the milliseconds that the answers since the last call took, by targets' keys."""
+        taken, self._delays = self._delays, {}
+        return taken
 
     async def ask_due(self, clock: Callable[[], float]) -> None:
         """Ask every target whose time has come; `clock` returns the time in seconds. Nothing is
@@ -170,6 +177,7 @@ class Exits:
         before = self._known.get(target.key)
         error = found.error
         if found.delay >= 0:
+            self._delays[target.key] = found.delay
             try:
                 seen = read_exit(found.page)
             except UnreadableExit as unreadable:

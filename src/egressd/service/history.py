@@ -1,4 +1,4 @@
-"""The history of traffic: counters are read each minute, added up in slots, and asked for.
+"""The history: counters and delays are read each minute, added up in slots, and asked for.
 
 Slots of minutes are kept in memory. The others are written every ten minutes and at a stop: the
 quarter of an hour that still grows, and what has ended since. After a crash the hours and days
@@ -22,6 +22,7 @@ from egressd.model.errors import Failed, Invalid
 from egressd.model.faults import Fault
 from egressd.model.history import (
     BLOCKS,
+    DELAY_BLOCK,
     STORED,
     TOP_DAYS_MAX,
     Blocks,
@@ -29,16 +30,21 @@ from egressd.model.history import (
     Exchanged,
     HistoryKey,
     HistoryStep,
+    KeyKind,
     OpenSlot,
     TrafficSlot,
     block_of,
     exchanged_in,
 )
-from egressd.model.messages import RuleCount
+from egressd.model.messages import RuleCount, Status
+from egressd.model.node_delays import delay_in
 from egressd.model.nouns import Rule
+from egressd.model.timelines import Part, StateSpan
 from egressd.model.wording import Sentence, as_sentence, say
 from egressd.service.history_keys import HistoryKeys
+from egressd.service.parts import PartStates
 from egressd.service.ports import HistoryPort, Netd
+from egressd.service.timelines import Timelines
 
 log = structlog.get_logger()
 
@@ -74,9 +80,9 @@ class Largest(NamedTuple):
 class HistoryState:
     """The numbers of keys that have a history, and of those that have none."""
 
-    keys: Mapping[By, int]
-    unrecorded: Mapping[By, int]
-    """Keys with traffic today beyond the most that can be kept."""
+    keys: Mapping[KeyKind, int]
+    unrecorded: Mapping[KeyKind, int]
+    """Keys with traffic or a state today beyond the most that can be kept."""
 
 
 class History:
@@ -88,6 +94,7 @@ class History:
         store: HistoryPort,
         *,
         rules: Callable[[], Mapping[int, Rule]],
+        parts: PartStates,
         now: Callable[[], float],
     ) -> None:
         """`rules` returns the rules by id, `now` the Unix time."""
@@ -96,6 +103,8 @@ class History:
         self._rules = rules
         self._clock = now
         self._keys = HistoryKeys()
+        self._parts = parts
+        self.timelines = Timelines(store, self._keys, parts.states)
         self._is_open = False
         self._open: dict[HistoryStep, OpenSlot] = {}
         self._ended: dict[HistoryStep, dict[int, Blocks]] = {step: {} for step in STORED}
@@ -128,9 +137,10 @@ class History:
         nothing is lost then, and nothing added.
         """
         counted = await self._netd.counters()
+        seen = await self._netd.status()
         carried = {
             each.name: Exchanged(upload=each.sent, download=each.received)
-            for each in (await self._netd.status()).interfaces
+            for each in seen.interfaces
             if each.role  # containers' interfaces come and go under ever other names
         }
         async with self._lock:
@@ -138,6 +148,8 @@ class History:
                 await self._recover()
                 at = self._clock()
                 await self._turn(at)
+        self.timelines.look(seen, at)
+        self._add_delays(seen, HistoryStep.DAY.start(at))
         counted_before, self._counted = self._counted, counted
         carried_before, self._carried = self._carried, carried
         if counted_before is None:
@@ -163,6 +175,10 @@ class History:
             if (earlier := carried_before.get(name)) is not None:
                 self._add("interface", name, _more(now, earlier), day)
 
+    def look(self, seen: Status) -> None:
+        """Record the states in a status that netd reports, if they have changed."""
+        self.timelines.look(seen, self._clock())
+
     async def write(self, *, is_last: bool = False) -> None:
         """Write what has changed: a stop's write, `is_last`, has the slots of all steps. Raises
         Failed; the next write has it then.
@@ -184,12 +200,17 @@ class History:
                     return
                 growing = [(step, slot.start) for step, slot in self._open.items()]
                 growing = [each for each in growing if each[0] in STORED]
-                await self._store.write(slots, [*self._keys.changed.values()], growing)
+                states = self.timelines.to_write(is_last=is_last)
+                await self._store.write(slots, [*self._keys.changed.values()], growing, states)
+                self.timelines.written(states)
                 if self._store.set_aside != self._set_aside:
                     # The new file has none of the keys before.
                     self._set_aside = self._store.set_aside
                     self._keys.change_all()
-                    await self._store.write(slots, [*self._keys.changed.values()], growing)
+                    self.timelines.change_all()
+                    states = self.timelines.to_write(is_last=is_last)
+                    await self._store.write(slots, [*self._keys.changed.values()], growing, states)
+                    self.timelines.written(states)
                 self._keys.changed.clear()
                 for ended in self._ended.values():
                     ended.clear()
@@ -221,6 +242,12 @@ class History:
             raise
         self._fault = None
 
+    def _add_delays(self, seen: Status, day: int) -> None:
+        for name, ms in self._parts.delays(seen).items():
+            if (number := self._keys.number("node", name, day)) is not None:
+                for slot in self._open.values():
+                    slot.add_delay(number, ms)
+
     def _add(self, by: By, name: str, more: Exchanged, day: int) -> None:
         if not any(more) or (number := self._keys.number(by, name, day)) is None:
             return
@@ -241,7 +268,8 @@ class History:
             if step is not HistoryStep.MINUTE:
                 # It is there after a restart, or when the clock was set back.
                 ended = self._ended[step]
-                opened.add_all(ended.get(start) or await self._store.slot(step, start))
+                minutes = max(1, int(at - start) // 60)
+                opened.add_all(ended.get(start) or await self._store.slot(step, start), minutes)
                 ended.pop(start, None)
             self._open[step] = opened
 
@@ -274,12 +302,13 @@ class History:
                 if (whole := step.start(start)) not in there:
                     slot = missing.setdefault(whole, OpenSlot(whole))
                     blocks = self._ended[finer].get(start)
-                    slot.add_all(blocks or await self._store.slot(finer, start))
+                    slot.add_all(blocks or await self._store.slot(finer, start), finer.seconds)
             for whole in [*missing][-_UNWRITTEN_MAX:]:
                 if whole in growing:
                     missing[whole].raise_to(await self._store.slot(step, whole))
                 self._ended[step][whole] = missing[whole].blocks()
         self._keys.take(keys)
+        await self.timelines.open()
         self._set_aside = self._store.set_aside
         self._is_open = True
 
@@ -318,9 +347,8 @@ class History:
         Invalid and Failed.
         """
         _check(start, end)
+        _check_length(start, end)
         length = end - start
-        if length > TOP_DAYS_MAX * 86_400:
-            raise Invalid(Fault(("from",), "history-top-days", {"most": TOP_DAYS_MAX}))
         fine, middle = _FINE_TOP_S
         step = (
             HistoryStep.QUARTER
@@ -363,6 +391,71 @@ class History:
         found.sort(key=lambda each: (-sum(each.exchanged), each.name))
         return found[:limit]
 
+    async def delays(
+        self, name: str, start: int, end: int, step: HistoryStep | None
+    ) -> tuple[HistoryStep, dict[int, int | None]]:
+        """Return the milliseconds of a node in each recorded slot that begins from `start` on and
+        before `end`, Unix times, and the step, as `traffic` does; None in a slot in which it was
+        not measured. Raises Invalid and Failed.
+        """
+        _check(start, end)
+        step = step or self._finest(start)
+        found = await self._delay_blocks(step, range(step.start(start), end))
+        key = self._keys.of["node"].get(name)
+        if key is None:
+            return step, dict.fromkeys(sorted(found))
+        return step, {
+            at: delay_in(found[at], key.number) if at >= key.since else None for at in sorted(found)
+        }
+
+    async def delays_of_all(
+        self, start: int, end: int
+    ) -> tuple[HistoryStep, range, dict[str, list[int | None]]]:
+        """Return the milliseconds of each node that has a history, by name, in each slot that
+        begins from `start` on and before `end`; the step, with a few dozen slots at most; and the
+        starts of the slots. Raises Invalid and Failed.
+        """
+        _check(start, end)
+        _check_length(start, end)
+        step = HistoryStep.HOUR if end - start <= _FINE_TOP_S[1] else HistoryStep.DAY
+        starts = range(step.start(start), end, step.seconds)
+        found = await self._delay_blocks(step, range(starts.start, end))
+        blocks = [(at, found.get(at, b"")) for at in starts]
+        return (
+            step,
+            starts,
+            {
+                key.name: [
+                    delay_in(codes, key.number) if at >= key.since else None for at, codes in blocks
+                ]
+                for key in self._keys.of["node"].values()
+            },
+        )
+
+    async def states(self, part: Part, name: str, start: int, end: int) -> list[StateSpan]:
+        """Return the states of a part between two Unix times; those of which nothing is known are
+        left out. Raises Invalid and Failed.
+        """
+        _check(start, end)
+        return await self.timelines.of(part, name, start, end)
+
+    async def states_of_all(self, part: Part, start: int, end: int) -> dict[str, list[StateSpan]]:
+        """Return the states of all parts of a kind by name, as `states` does. Raises Invalid and
+        Failed.
+        """
+        _check(start, end)
+        _check_length(start, end)
+        return await self.timelines.of_all(part, start, end)
+
+    async def _delay_blocks(self, step: HistoryStep, starts: range) -> dict[int, bytes]:
+        slots = self._minutes if step is HistoryStep.MINUTE else self._ended[step].items()
+        in_memory = {at: blocks.get(DELAY_BLOCK, b"") for at, blocks in slots}
+        if (grows := self._open.get(step)) is not None:
+            in_memory[grows.start] = grows.blocks().get(DELAY_BLOCK, b"")
+        stored = {} if step is HistoryStep.MINUTE else await self._store.delays(step, starts)
+        own = {at: codes for at, codes in in_memory.items() if starts.start <= at < starts.stop}
+        return {**stored, **own}
+
     def _finest(self, start: int) -> HistoryStep:
         # One slot more than is kept, since the one that grows is not among them.
         age = self._clock() - start
@@ -404,6 +497,11 @@ class History:
 def _check(start: int, end: int) -> None:
     if start >= end:
         raise Invalid(Fault(("from",), "history-order"))
+
+
+def _check_length(start: int, end: int) -> None:
+    if end - start > TOP_DAYS_MAX * 86_400:
+        raise Invalid(Fault(("from",), "history-top-days", {"most": TOP_DAYS_MAX}))
 
 
 def _bytes(count: RuleCount) -> Exchanged:

@@ -1,7 +1,8 @@
-"""The numbers of the keys of the history: each client, target and interface has one.
+"""The numbers of the keys of the history: each client, target, interface, node, line and group has
+one.
 
-There is a bound to them. A key without traffic for weeks gives its number to a new one, and a key
-for which there is none left has no history.
+There is a bound to them. A key that was not used for weeks gives its number to a new one, and a key
+for which there is none left has no history. A client is used by traffic, a node by its state.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from egressd.model.history import KEYS_MAX, By, HistoryKey
+from egressd.model.history import KEYS_MAX, HistoryKey, KeyKind
 
 REUSED_AFTER_S: Final = 45 * 86_400
 """Seconds without traffic after which another key may have a key's number."""
@@ -20,12 +21,12 @@ class HistoryKeys:
     """The numbers, by the kinds and names of the keys."""
 
     def __init__(self) -> None:
-        self.of: dict[By, dict[str, HistoryKey]] = {by: {} for by in KEYS_MAX}
-        self.changed: dict[tuple[By, int], HistoryKey] = {}
+        self.of: dict[KeyKind, dict[str, HistoryKey]] = {by: {} for by in KEYS_MAX}
+        self.changed: dict[tuple[KeyKind, int], HistoryKey] = {}
         """Keys that have to be written, by kind and number."""
-        self.unrecorded: dict[By, set[str]] = {by: set() for by in KEYS_MAX}
+        self.unrecorded: dict[KeyKind, set[str]] = {by: set() for by in KEYS_MAX}
         """Keys with traffic today that got no number, as many as could have one at most."""
-        self._reusable: dict[By, deque[HistoryKey]] = {}
+        self._reusable: dict[KeyKind, deque[HistoryKey]] = {}
         """Keys whose numbers others may have today, the one without traffic for longest first."""
         self._day = 0
 
@@ -40,7 +41,7 @@ class HistoryKeys:
             (key.by, key.number): key for all_ in self.of.values() for key in all_.values()
         }
 
-    def number(self, by: By, name: str, day: int) -> int | None:
+    def number(self, by: KeyKind, name: str, day: int) -> int | None:
         """Return the number of a key that has traffic on this day, or None if there is none left
         for it. The day is the Unix time at which it begins.
         """
@@ -58,7 +59,7 @@ class HistoryKeys:
             self._put(key._replace(used=day))
         return key.number
 
-    def _new(self, by: By, name: str, day: int) -> HistoryKey | None:
+    def _new(self, by: KeyKind, name: str, day: int) -> HistoryKey | None:
         known = self.of[by]
         if len(known) < KEYS_MAX[by]:
             key = HistoryKey(by, len(known), name, 0, day)
@@ -71,7 +72,7 @@ class HistoryKeys:
         self._put(key)
         return key
 
-    def _oldest(self, by: By, day: int) -> HistoryKey | None:
+    def _oldest(self, by: KeyKind, day: int) -> HistoryKey | None:
         """Return the key whose number may be another's, or None if all are in use."""
         known = self.of[by]
         if by not in self._reusable:

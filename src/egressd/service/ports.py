@@ -26,6 +26,7 @@ from egressd.model.instances import NodePath
 from egressd.model.messages import Delay, LineStatus, Located, Probe, RuleCount, Status
 from egressd.model.plan import Change, Plan
 from egressd.model.site import LogEntry, SiteReading, StatePoint
+from egressd.model.timelines import Part, Recording, StateChange, TimelineWrite
 from egressd.model.wording import Sentence
 
 
@@ -263,9 +264,24 @@ class HistoryPort(Protocol):
         slots: Sequence[TrafficSlot],
         keys: Sequence[HistoryKey],
         growing: Collection[SlotStart] = (),
+        timelines: TimelineWrite = ...,
     ) -> None:
-        """Store slots and keys, in one write. `growing`: slots that more is added to, of which some
-        may be stored.
+        """Store slots, keys and changes of state, in one write. `growing`: slots that more is added
+        to, of which some may be stored.
+        """
+        ...
+
+    async def delays(self, step: HistoryStep, starts: range) -> dict[int, bytes]:
+        """Return the block of nodes' delays of each stored slot that begins in `starts`."""
+        ...
+
+    async def states(self) -> tuple[Sequence[StateChange], Sequence[Recording]]:
+        """Return the last change of state of each part, and the recordings in their order."""
+        ...
+
+    async def changes(self, part: Part, number: int | None, start: int) -> Sequence[StateChange]:
+        """Return the changes of one part, or of all of a kind, from a Unix time on, and the last
+        one of each before, in the order in which they were recorded.
         """
         ...
 

@@ -1,4 +1,5 @@
-"""The history of traffic on disk: ``history.db``, a file of its own beside the state's.
+"""The history on disk: ``history.db``, a file of its own beside the state's. It has the traffic of
+clients, targets and interfaces, and the delays and states of nodes, lines and groups.
 
 Nothing of it is needed to route. A file that cannot be read is set aside as
 ``history.db.damaged``, and a new one is begun. Every step has a ring of slots: a new slot takes
@@ -24,6 +25,7 @@ from egressd.model.history import (
     BLOCK_KEYS,
     BLOCKS,
     BLOCKS_MAX,
+    DELAY_BLOCK,
     KEYS_MAX,
     STORED,
     Blocks,
@@ -38,7 +40,17 @@ from egressd.model.history import (
     exchanged_in,
     numbers_of,
 )
+from egressd.model.node_delays import NODES_MAX
+from egressd.model.timelines import Part, Recording, StateChange, TimelineWrite
 from egressd.store.connection import BadDatabase, reported
+from egressd.store.timelines import (
+    TIMELINE_SCHEMA,
+    TimelineEnd,
+    read_changes,
+    read_last,
+    read_recordings,
+    write_timelines,
+)
 
 T = TypeVar("T")
 
@@ -66,6 +78,7 @@ _SCHEMA: Final = (
 """`slots`: the start of the slot that each position of a step's ring has, and a number that grows
 by one with each new slot; `is_growing` is 1 if more may have been added since. `blocks`: a block of
 a slot, by `_id`."""
+_NO_TIMELINES: Final = TimelineWrite()
 _SUMS_KEPT: Final = 12
 """Sums of all keys of a kind: 160 KB each with 10,000 clients."""
 _POSITIONS: Final = 1 << 10
@@ -116,6 +129,7 @@ class HistoryFile:
         self._positions: dict[HistoryStep, dict[int, int]] = {}
         self._newest: dict[HistoryStep, tuple[int, int]] = {}
         self._growing: set[SlotStart] = set()
+        self._timelines = TimelineEnd(1, {})
         self._asked = AskedSums()
 
     def open(self) -> Sequence[HistoryKey]:
@@ -148,7 +162,10 @@ class HistoryFile:
         if _number(connection, "application_id") != APPLICATION_ID:
             raise ValueError("it is not a history of egressd's")
         self._upgrade(connection)
+        for statement in TIMELINE_SCHEMA:
+            connection.execute(statement)
         self._read_slots(connection)
+        self._timelines, _ = read_last(connection)
         return [*_read_keys(connection)]
 
     def starts(self, step: HistoryStep) -> Sequence[int]:
@@ -169,20 +186,47 @@ class HistoryFile:
             return {}
         found: Blocks = {}
         with reported(f"read {self._path}"):
-            for block in range(BLOCKS_MAX):
+            for block in (*range(BLOCKS_MAX), DELAY_BLOCK):
                 if codes := self._block(step, block, position):
-                    numbers_of(codes)  # raises ValueError here, where a bad file is set aside
+                    if block != DELAY_BLOCK:
+                        numbers_of(codes)  # raises ValueError here, where a bad file is set aside
                     found[block] = codes
         return found
+
+    def delays(self, step: HistoryStep, starts: range) -> dict[int, bytes]:
+        """Return the block of nodes' delays of each slot that there is of those that begin in
+        `starts`.
+        """
+        self._ready()
+        with reported(f"read {self._path}"):
+            return {
+                start: self._block(step, DELAY_BLOCK, self._positions[step][start])
+                for start in self._between(step, starts)
+            }
+
+    def states(self) -> tuple[Sequence[StateChange], Sequence[Recording]]:
+        """Return the last change of state of each part, and the recordings in their order."""
+        connection = self._ready()
+        with reported(f"read {self._path}"):
+            return read_last(connection)[1], read_recordings(connection)
+
+    def changes(self, part: Part, number: int | None, start: int) -> Sequence[StateChange]:
+        """Return the changes of one part, or of all of a kind, from a Unix time on, and the last
+        one of each before.
+        """
+        connection = self._ready()
+        with reported(f"read {self._path}"):
+            return read_changes(connection, part, number, start)
 
     def write(
         self,
         slots: Iterable[TrafficSlot],
         keys: Iterable[HistoryKey],
         growing: Collection[SlotStart] = (),
+        timelines: TimelineWrite = _NO_TIMELINES,
     ) -> None:
-        """Store slots, each in place of the one with its start, and keys, in one transaction.
-        `growing`: slots that more is added to, of which some may be stored.
+        """Store slots, each in place of the one with its start, keys and changes of state, in one
+        transaction. `growing`: slots that more is added to, of which some may be stored.
         """
         connection = self._ready()
         slots = [*slots]
@@ -208,12 +252,14 @@ class HistoryFile:
                         if each[1] in positions[each[0]]
                     ),
                 )
+                written = write_timelines(connection, timelines, self._timelines)
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
             self._positions, self._newest, self._growing = positions, newest, grow
+            self._timelines = written
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def series(self, step: HistoryStep, by: By, number: int, starts: range) -> dict[int, Exchanged]:
@@ -346,7 +392,11 @@ class HistoryFile:
             )
         connection.executemany(
             "DELETE FROM blocks WHERE id = ?",
-            ((_id(step, block, position),) for block in range(BLOCKS_MAX) if block not in blocks),
+            (
+                (_id(step, block, position),)
+                for block in (*range(BLOCKS_MAX), DELAY_BLOCK)
+                if block not in blocks
+            ),
         )
         connection.executemany(
             "INSERT OR REPLACE INTO blocks (id, codes) VALUES (?, ?)",
@@ -361,7 +411,9 @@ class HistoryFile:
         query = "SELECT codes FROM blocks WHERE id = ?"
         with closing(self._ready().execute(query, (_id(step, block, position),))) as rows:
             row = rows.fetchone()
-        return b"" if row is None else _codes(row[0])
+        if row is None:
+            return b""
+        return _delay_codes(row[0]) if block == DELAY_BLOCK else _codes(row[0])
 
     def _ready(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -376,12 +428,21 @@ def _number(connection: sqlite3.Connection, pragma: str) -> int:
 
 
 def _id(step: HistoryStep, block: int, position: int) -> int:
-    return (STORED.index(step) * BLOCKS_MAX + block) * _POSITIONS + position
+    nth = STORED.index(step)
+    # The block of delays came later: those of all steps follow all others.
+    row = len(STORED) * BLOCKS_MAX + nth if block == DELAY_BLOCK else nth * BLOCKS_MAX + block
+    return row * _POSITIONS + position
 
 
 def _codes(stored: object) -> bytes:
     if not isinstance(stored, bytes) or len(stored) > 4 * BLOCK_KEYS or len(stored) % 4:
         raise ValueError("it is damaged: a block has another form")
+    return stored
+
+
+def _delay_codes(stored: object) -> bytes:
+    if not isinstance(stored, bytes) or len(stored) > NODES_MAX:
+        raise ValueError("it is damaged: a block of delays has another form")
     return stored
 
 
@@ -430,9 +491,26 @@ class HistoryStore:
         slots: Sequence[TrafficSlot],
         keys: Sequence[HistoryKey],
         growing: Collection[SlotStart] = (),
+        timelines: TimelineWrite = _NO_TIMELINES,
     ) -> None:
-        """Store slots and keys, in one write. `growing`: slots that more is added to."""
-        await self._do(lambda: self._file.write(slots, keys, growing))
+        """Store slots, keys and changes of state, in one write. `growing`: slots that more is added
+        to.
+        """
+        await self._do(lambda: self._file.write(slots, keys, growing, timelines))
+
+    async def states(self) -> tuple[Sequence[StateChange], Sequence[Recording]]:
+        """Return the last change of state of each part, and the recordings in their order."""
+        return await self._do(self._file.states)
+
+    async def changes(self, part: Part, number: int | None, start: int) -> Sequence[StateChange]:
+        """Return the changes of one part, or of all of a kind, from a Unix time on, and the last
+        one of each before.
+        """
+        return await self._do(lambda: self._file.changes(part, number, start))
+
+    async def delays(self, step: HistoryStep, starts: range) -> dict[int, bytes]:
+        """Return the blocks of nodes' delays of the slots that begin in `starts`."""
+        return await self._do(lambda: self._file.delays(step, starts))
 
     async def series(
         self, step: HistoryStep, by: By, number: int, starts: range

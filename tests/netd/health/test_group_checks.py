@@ -255,3 +255,11 @@ def test_a_dead_node_outside_its_group_is_not_reported(tmp_path: Path) -> None:
     assert groups.dead(Plan(instances=plan_of().instances)) == []
     assert groups.measured(plan_of()) == {"node:3": 9}
     assert groups.measured(Plan(instances=plan_of().instances)) == {}
+
+
+def test_the_elected_node_is_reported_for_groups_of_the_plan(tmp_path: Path) -> None:
+    groups = Groups(tmp_path / "groups.json")
+    groups.choices = {"group:1": Choice(elected="node:2"), "group:2": Choice(elected="node:9")}
+    assert groups.elected(plan_of()) == {"group:1": "node:2"}
+    groups.choices = {"group:1": Choice(kept={"10.0.0.1": "node:2"})}
+    assert groups.elected(plan_of()) == {"group:1": ""}

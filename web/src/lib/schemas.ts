@@ -127,13 +127,31 @@ export interface components {
             target: string;
             whitelist: components["schemas"]["WhitelistSeen"];
         };
+        GroupHistory: {
+            down_s: number;
+            from: string;
+            name: string;
+            states: components["schemas"]["GroupSpan"][];
+            to: string;
+            up_s: number;
+        };
+        GroupSpan: {
+            from: string;
+            node: string;
+            /** @enum {unknown} */
+            state: "down" | "off" | "up";
+            to: string;
+        };
         Health: {
             /** @enum {string} */
             status: "running" | "stopped" | "restoring" | "failed";
         };
         HistorySummary: {
             client: components["schemas"]["RecordedKeys"];
+            group: components["schemas"]["RecordedKeys"];
             interface: components["schemas"]["RecordedKeys"];
+            line: components["schemas"]["RecordedKeys"];
+            node: components["schemas"]["RecordedKeys"];
             target: components["schemas"]["RecordedKeys"];
         };
         Ids: {
@@ -192,6 +210,16 @@ export interface components {
             /** @enum {string} */
             type: "l2tp" | "pptp";
             username: string;
+        };
+        LineHistory: {
+            down_s: number;
+            from: string;
+            name: string;
+            states: components["schemas"]["PartSpan"][];
+            to: string;
+            /** @enum {unknown} */
+            type: "l2tp" | "pptp";
+            up_s: number;
         };
         LineImport: {
             /** @default false */
@@ -257,6 +285,11 @@ export interface components {
             reason_coded: components["schemas"]["Coded"] | null;
             state: string;
         };
+        LinesHistory: {
+            data: components["schemas"]["LineTimeline"][];
+            from: string;
+            to: string;
+        };
         LinesImported: {
             errors: string[];
             imported: number;
@@ -284,6 +317,13 @@ export interface components {
         LineStatusBatch: {
             is_enabled: boolean;
             items: components["schemas"]["LineKey"][];
+        };
+        LineTimeline: {
+            down_s: number;
+            name: string;
+            states: components["schemas"]["PartSpan"][];
+            type: string;
+            up_s: number;
         };
         MemberList: {
             data: components["schemas"]["MemberState"][];
@@ -319,10 +359,25 @@ export interface components {
             delay: number;
             error?: string;
         };
+        NodeDelayRow: {
+            delays: (number | null)[];
+            down_s: number;
+            name: string;
+            up_s: number;
+        };
         NodeDelays: {
             data: {
                 [key: string]: number;
             };
+        };
+        NodeHistory: {
+            data: components["schemas"]["NodePoint"][];
+            from: string;
+            name: string;
+            states: components["schemas"]["PartSpan"][];
+            /** @enum {unknown} */
+            step: "15m" | "1d" | "1h" | "1m";
+            to: string;
         };
         NodeImport: {
             /** @default false */
@@ -360,6 +415,12 @@ export interface components {
             /** @enum {string} */
             type: "socks5" | "ss" | "vlessvmess" | "others";
         };
+        NodePoint: {
+            at: string;
+            delay_ms: number | null;
+            down_s: number;
+            up_s: number;
+        };
         NodeReplace: {
             config_json: string;
             group: string;
@@ -376,6 +437,14 @@ export interface components {
         };
         NodeRows: {
             data: components["schemas"]["NodeRow"][];
+        };
+        NodesHistory: {
+            data: components["schemas"]["NodeDelayRow"][];
+            from: string;
+            slots: string[];
+            /** @enum {unknown} */
+            step: "15m" | "1d" | "1h" | "1m";
+            to: string;
         };
         NodesImported: {
             error_rows: string[];
@@ -415,6 +484,12 @@ export interface components {
             uptime_s: number;
             version: string;
             workers: number;
+        };
+        PartSpan: {
+            from: string;
+            /** @enum {unknown} */
+            state: "down" | "off" | "up";
+            to: string;
         };
         PathAnswer: {
             delay: number;
@@ -815,6 +890,8 @@ export type Error = components['schemas']['Error'];
 export type Exit = components['schemas']['Exit'];
 export type ExitList = components['schemas']['ExitList'];
 export type Explanation = components['schemas']['Explanation'];
+export type GroupHistory = components['schemas']['GroupHistory'];
+export type GroupSpan = components['schemas']['GroupSpan'];
 export type Health = components['schemas']['Health'];
 export type HistorySummary = components['schemas']['HistorySummary'];
 export type Ids = components['schemas']['Ids'];
@@ -826,6 +903,7 @@ export type InterfacesWithIp = components['schemas']['InterfacesWithIp'];
 export type Ips = components['schemas']['Ips'];
 export type LimitsSeen = components['schemas']['LimitsSeen'];
 export type LineCreate = components['schemas']['LineCreate'];
+export type LineHistory = components['schemas']['LineHistory'];
 export type LineImport = components['schemas']['LineImport'];
 export type LineKey = components['schemas']['LineKey'];
 export type LineKeys = components['schemas']['LineKeys'];
@@ -833,26 +911,33 @@ export type LineReplace = components['schemas']['LineReplace'];
 export type LineRow = components['schemas']['LineRow'];
 export type LineRows = components['schemas']['LineRows'];
 export type LineSeen = components['schemas']['LineSeen'];
+export type LinesHistory = components['schemas']['LinesHistory'];
 export type LinesImported = components['schemas']['LinesImported'];
 export type LineState = components['schemas']['LineState'];
 export type LineStates = components['schemas']['LineStates'];
 export type LineStatusBatch = components['schemas']['LineStatusBatch'];
+export type LineTimeline = components['schemas']['LineTimeline'];
 export type MemberList = components['schemas']['MemberList'];
 export type MemberState = components['schemas']['MemberState'];
 export type NodeBatchUpdate = components['schemas']['NodeBatchUpdate'];
 export type NodeCreate = components['schemas']['NodeCreate'];
 export type NodeDelay = components['schemas']['NodeDelay'];
+export type NodeDelayRow = components['schemas']['NodeDelayRow'];
 export type NodeDelays = components['schemas']['NodeDelays'];
+export type NodeHistory = components['schemas']['NodeHistory'];
 export type NodeImport = components['schemas']['NodeImport'];
 export type NodeLink = components['schemas']['NodeLink'];
 export type NodeLinks = components['schemas']['NodeLinks'];
 export type NodeListImport = components['schemas']['NodeListImport'];
+export type NodePoint = components['schemas']['NodePoint'];
 export type NodeReplace = components['schemas']['NodeReplace'];
 export type NodeRow = components['schemas']['NodeRow'];
 export type NodeRows = components['schemas']['NodeRows'];
+export type NodesHistory = components['schemas']['NodesHistory'];
 export type NodesImported = components['schemas']['NodesImported'];
 export type Nothing = components['schemas']['Nothing'];
 export type Overview = components['schemas']['Overview'];
+export type PartSpan = components['schemas']['PartSpan'];
 export type PathAnswer = components['schemas']['PathAnswer'];
 export type Preview = components['schemas']['Preview'];
 export type PreviewRow = components['schemas']['PreviewRow'];

@@ -13,6 +13,8 @@ from egressd.api.wire.fields import Misfit, decimal, form
 from egressd.model.errors import Invalid
 from egressd.model.faults import Fault
 from egressd.model.history import LARGEST_MAX, By, Exchanged, HistoryStep, StepName
+from egressd.model.names import LineType
+from egressd.model.timelines import StateName
 from egressd.model.times import is_utc_text, utc_seconds
 
 
@@ -34,10 +36,9 @@ HOURS: Final = 24
 """The length of a window if a query gives none."""
 
 
-class WindowQuery(Query):
-    """The kind of key, and the times between which slots begin."""
+class SpanQuery(Query):
+    """The times between which slots begin, or states are asked for."""
 
-    by: Annotated[By, Field(description="The kind of the keys.")] = "client"
     start: Annotated[
         Time | None,
         Field(alias="from", description="The first slot has this time; else hours before to."),
@@ -62,6 +63,24 @@ class WindowQuery(Query):
         return self.start, end
 
 
+_Step = Annotated[
+    StepName | None,
+    Field(description="The length of slots; else the shortest that is kept from then on."),
+]
+
+
+class NodeQuery(SpanQuery):
+    """The length of slots."""
+
+    step: _Step = None
+
+
+class WindowQuery(SpanQuery):
+    """The kind of key, and the times between which slots begin."""
+
+    by: Annotated[By, Field(description="The kind of the keys.")] = "client"
+
+
 class TrafficQuery(WindowQuery):
     """The key, and the length of slots."""
 
@@ -73,10 +92,7 @@ class TrafficQuery(WindowQuery):
             description="A rule's address, a target, or an interface's name.",
         ),
     ]
-    step: Annotated[
-        StepName | None,
-        Field(description="The length of slots; else the shortest that is kept from then on."),
-    ] = None
+    step: _Step = None
 
 
 class TopQuery(WindowQuery):
@@ -139,8 +155,8 @@ class RecordedKeys(Answer, frozen=True, kw_only=True):
     unrecorded: Annotated[
         int,
         Meta(
-            description="Keys with traffic today for which there is no room. At most as many as"
-            " can be recorded are counted."
+            description="Keys with traffic or a state today for which there is no room. At most as"
+            " many as can be recorded are counted."
         ),
     ]
 
@@ -151,3 +167,112 @@ class HistorySummary(Answer, frozen=True, kw_only=True):
     client: RecordedKeys
     target: RecordedKeys
     interface: RecordedKeys
+    node: RecordedKeys
+    line: RecordedKeys
+    group: RecordedKeys
+
+
+class PartSpan(Answer, frozen=True, kw_only=True, rename={"start": "from", "end": "to"}):
+    """A time in which a node or a line had one state."""
+
+    start: str
+    end: str
+    state: Annotated[StateName, Meta(description="Off: disabled, gone, or in no use.")]
+
+
+class GroupSpan(Answer, frozen=True, kw_only=True, rename={"start": "from", "end": "to"}):
+    """A time in which a group had one state, and sent its clients to one node."""
+
+    start: str
+    end: str
+    state: Annotated[StateName, Meta(description="Down: none of its nodes works.")]
+    node: Annotated[
+        str, Meta(description="The node of all clients; empty if each client has its own.")
+    ]
+
+
+class UpTime(Answer, frozen=True, kw_only=True):
+    """The seconds of a time in which a part was up, and down. In the others it was off, or nothing
+    was recorded.
+    """
+
+    up_s: int
+    down_s: int
+
+
+class NodePoint(UpTime, frozen=True, kw_only=True):
+    """A node in one slot."""
+
+    at: Annotated[str, Meta(description="The beginning of the slot.")]
+    delay_ms: Annotated[int | None, Meta(description="The mean; null without a measurement.")]
+
+
+_SPANS = "What is known of its states, the oldest first. In between nothing was recorded."
+
+
+class NodeHistory(WindowAnswer, frozen=True, kw_only=True):
+    """The recorded slots, the oldest first, and the states of a node."""
+
+    name: str
+    step: StepName
+    data: Annotated[
+        list[NodePoint],
+        Meta(description="A slot is absent if nothing was recorded at that time."),
+    ]
+    states: Annotated[list[PartSpan], Meta(description=_SPANS)]
+
+
+class PartAnswer(WindowAnswer, frozen=True, kw_only=True):
+    """The window, and the seconds of it in which the part was up, and down. In the others it was
+    off, or nothing was recorded.
+    """
+
+    up_s: int
+    down_s: int
+
+
+class LineHistory(PartAnswer, frozen=True, kw_only=True):
+    """The states of a line."""
+
+    type: LineType
+    name: str
+    states: Annotated[list[PartSpan], Meta(description=_SPANS)]
+
+
+class GroupHistory(PartAnswer, frozen=True, kw_only=True):
+    """The states of a group, and the nodes that it has elected."""
+
+    name: str
+    states: Annotated[list[GroupSpan], Meta(description=_SPANS)]
+
+
+class NodeDelayRow(UpTime, frozen=True, kw_only=True):
+    """The delays of a node."""
+
+    name: str
+    delays: Annotated[
+        list[int | None],
+        Meta(description="Milliseconds in each slot; null without a measurement."),
+    ]
+
+
+class NodesHistory(WindowAnswer, frozen=True, kw_only=True):
+    """The delays of all nodes that were in use."""
+
+    step: StepName
+    slots: Annotated[list[str], Meta(description="The beginnings of the slots.")]
+    data: list[NodeDelayRow]
+
+
+class LineTimeline(UpTime, frozen=True, kw_only=True):
+    """The states of one line."""
+
+    type: str
+    name: str
+    states: Annotated[list[PartSpan], Meta(description=_SPANS)]
+
+
+class LinesHistory(WindowAnswer, frozen=True, kw_only=True):
+    """The states of all lines that were enabled."""
+
+    data: list[LineTimeline]

@@ -77,6 +77,12 @@ class Groups:
         delays = ((key, self.delays.get(key, DEAD)) for key in sorted(members(plan)))
         return {key: delay for key, delay in delays if delay != DEAD}
 
+    def elected(self, plan: Plan) -> dict[str, str]:
+        """Return the node that all clients of each group of the plan are sent to, by the group's
+        key; empty if each client has its own.
+        """
+        return {key: its.elected for key, its in self.choices.items() if key in plan.groups}
+
     def dead(self, plan: Plan) -> list[str]:
         """Return the nodes of the plan's groups that are known to be dead. A node that has left all
         groups is not measured any more, so its last result does not count.

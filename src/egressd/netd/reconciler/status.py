@@ -114,6 +114,7 @@ class Monitor:
             lines=self._lines.status(),
             instances=_instances(plan, self._instances, self._descriptors.full),
             failing=self._failing(plan),
+            elected=self._groups.elected(plan),
             egress_problems=self._kernel.egress_problems(plan),
             dead_ends=dict(self._dns_servers.dead_ends),
             nameless=dict(self._dns_servers.nameless),
