@@ -22,6 +22,7 @@ from egressd.model.times import UTC_FORMAT
 from egressd_lab.client import Client
 from egressd_lab.spec import WEB_SERVERS
 from tests.support.device import eventually
+from tests.web.axe import serious
 from tests.web.chromium import screenshot
 from tests.web.site import Site
 
@@ -661,6 +662,63 @@ def test_history_leads_from_the_largest_to_one_over_time(served: Site) -> None:
         assert lines[0] == "at,upload_bytes,download_bytes"
         assert len(lines) == 4
         assert lines[1].endswith("Z,1230000,45600000")
+
+
+def test_nodes_and_lines_show_their_last_day(tidy: Site) -> None:
+    api = tidy.lab.api
+    api.post("/nodes", tidy.lab.nodes["http"].draft() | {"name": "steady"})
+    api.post("/nodes", tidy.lab.nodes["http"].draft() | {"name": "unknown"})
+    line = {"type": "l2tp", "server": "192.0.2.99", "username": "u", "password": "p"}
+    for name in ("l2tp_e", "l2tp_f"):
+        api.post("/vpn-lines", {**line, "name": name})
+    now = datetime.now(UTC).replace(microsecond=0)
+    begun = now - timedelta(days=1)
+    middle = (now - timedelta(hours=12)).strftime(UTC_FORMAT)
+    window = {"from": begun.strftime(UTC_FORMAT), "to": now.strftime(UTC_FORMAT)}
+    slots = [(begun + timedelta(hours=hour)).strftime(UTC_FORMAT) for hour in range(24)]
+    delays = [None, *range(80, 102), None]
+    row = {"name": "steady", "delays": delays, "up_s": 86_220, "down_s": 180}
+    nodes = {**window, "step": "1h", "slots": slots, "data": [row]}
+    states = [
+        {"from": window["from"], "to": middle, "state": "up"},
+        {"from": middle, "to": window["to"], "state": "down"},
+    ]
+    known = {"type": "l2tp", "name": "l2tp_e", "up_s": 43_200, "down_s": 43_200}
+    lines = {**window, "data": [{**known, "states": states}]}
+    with tidy.visit("#/overview") as page:
+        page.route("**/ops/history/nodes", lambda route: route.fulfill(json=nodes))
+        page.route("**/ops/history/lines", lambda route: route.fulfill(json=lines))
+        page.get_by_role("link", name="Nodes").click()
+        shown = page.get_by_role("row").filter(has_text="steady")
+        picture = shown.get_by_role("img", name="Last day: 80 to 101 ms down for 3 min")
+        expect(picture.locator("path")).to_have_attribute("d", re.compile("^M1 16L2 "))
+        expect(page.get_by_role("row").filter(has_text="unknown").get_by_role("img")).to_have_count(
+            0
+        )
+        assert serious(page) == []
+        screenshot(page, "nodes-past")
+        page.get_by_role("link", name="VPN lines").click()
+        text = "Last day: online for 50 % of the recorded time, down 1 time"
+        ribbon = page.get_by_role("row").filter(has_text="l2tp_e").get_by_role("img", name=text)
+        parts = ribbon.locator("i")
+        expect(parts).to_have_count(2)
+        expect(parts.first).to_have_class(re.compile("up"))
+        widths = [part.evaluate("one => one.offsetWidth") for part in parts.all()]
+        assert abs(widths[0] - widths[1]) < 2
+        expect(page.get_by_role("row").filter(has_text="l2tp_f").get_by_role("img")).to_have_count(
+            0
+        )
+        assert serious(page) == []
+        screenshot(page, "lines-past")
+
+
+def test_the_lists_of_the_last_day_are_those_of_the_box(served: Site) -> None:
+    """They are loaded from the recorder itself, whatever it has seen so far."""
+    with served.visit("#/overview") as page:
+        for link, path in (("Nodes", "nodes"), ("VPN lines", "lines")):
+            with page.expect_response(f"**/ops/history/{path}") as answered:
+                page.get_by_role("link", name=link).click()
+            assert answered.value.status == 200
 
 
 def test_a_rule_leads_to_its_clients_history(served: Site) -> None:

@@ -8,6 +8,7 @@ import { faultText } from "./feedback.svelte.ts";
 import { Refused, call, request } from "./http.ts";
 import { t } from "./language.svelte.ts";
 import { live } from "./live.svelte.ts";
+import { pastLines, pastNodes } from "./past.svelte.ts";
 import { RULES_SINCE, V1 } from "./paths.ts";
 import type { PageName } from "./router.svelte.ts";
 import type { Line, Node, ProxyService, Rule, RulesSince, Said } from "./types.ts";
@@ -185,4 +186,6 @@ export function clearResources(): void {
   for (const resource of Object.values(resources)) resource.clear();
   delays.clear();
   exits.clear();
+  pastNodes.clear();
+  pastLines.clear();
 }
