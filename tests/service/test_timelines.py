@@ -185,6 +185,14 @@ async def test_a_pushed_status_has_the_time_of_its_arrival(rig: Rig) -> None:
     ]
 
 
+async def test_a_state_holds_until_now(rig: Rig) -> None:
+    rig.now += GAP_S
+    assert await rig.of("line", "l2tp/l2tp_office") == [(0, GAP_S, "up")]
+    rig.now += 1
+    assert await rig.of("line", "l2tp/l2tp_office") == []
+    await rig.read(-1)
+
+
 async def test_little_is_known_while_netd_restores(rig: Rig) -> None:
     await rig.read(state="restoring", lines={})
     await rig.read(state="running", lines={"l2tp_office": LineStatus(is_online=True)})

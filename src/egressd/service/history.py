@@ -437,7 +437,7 @@ class History:
         left out. Raises Invalid and Failed.
         """
         _check(start, end)
-        return await self.timelines.of(part, name, start, end)
+        return await self.timelines.of(part, name, start, end, self._clock())
 
     async def states_of_all(self, part: Part, start: int, end: int) -> dict[str, list[StateSpan]]:
         """Return the states of all parts of a kind by name, as `states` does. Raises Invalid and
@@ -445,7 +445,7 @@ class History:
         """
         _check(start, end)
         _check_length(start, end)
-        return await self.timelines.of_all(part, start, end)
+        return await self.timelines.of_all(part, start, end, self._clock())
 
     async def _delay_blocks(self, step: HistoryStep, starts: range) -> dict[int, bytes]:
         slots = self._minutes if step is HistoryStep.MINUTE else self._ended[step].items()

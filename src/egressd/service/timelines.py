@@ -146,25 +146,27 @@ class Timelines:
 
     # --- Questions. ----------------------------------------------------------------------
 
-    async def of(self, part: Part, name: str, start: int, end: int) -> list[StateSpan]:
-        """Return the states of a part between two Unix times; those of which nothing is known are
-        left out. Raises Failed.
+    async def of(self, part: Part, name: str, start: int, end: int, now: float) -> list[StateSpan]:
+        """Return the states of a part between two Unix times, up to the time `now`; those of which
+        nothing is known are left out. Raises Failed.
         """
         key = self._keys.of[part].get(name)
         if key is None:
             return []
         pending = [each for each in self._pending if each[:2] == (part, key.number)]
         stored = await self._store.changes(part, key.number, start)
-        return self._spans(key, [*stored, *pending], start, end)
+        return self._spans(key, [*stored, *pending], start, end, now)
 
-    async def of_all(self, part: Part, start: int, end: int) -> dict[str, list[StateSpan]]:
+    async def of_all(
+        self, part: Part, start: int, end: int, now: float
+    ) -> dict[str, list[StateSpan]]:
         """Return the states of all parts of a kind by name, as `of` does. Raises Failed."""
         pending = [each for each in self._pending if each.part == part]
         changes: dict[int, list[StateChange]] = {}
         for change in (*await self._store.changes(part, None, start), *pending):
             changes.setdefault(change.number, []).append(change)
         return {
-            key.name: self._spans(key, changes[key.number], start, end)
+            key.name: self._spans(key, changes[key.number], start, end, now)
             for key in self._keys.of[part].values()
             if key.number in changes
         }
@@ -180,7 +182,11 @@ class Timelines:
         return ""
 
     def _spans(
-        self, key: HistoryKey, changes: Iterable[StateChange], start: int, end: int
+        self, key: HistoryKey, changes: Iterable[StateChange], start: int, end: int, now: float
     ) -> list[StateSpan]:
         own = [change for change in changes if change.at >= key.since]
-        return state_spans(own, self._recordings, start, end)
+        recordings = self._recordings
+        if self._is_new and 0 <= now - recordings[-1].seen <= GAP_S:
+            # A change since the last look would have been reported.
+            recordings = [*recordings[:-1], recordings[-1]._replace(seen=int(now))]
+        return state_spans(own, recordings, start, end)
