@@ -2,7 +2,9 @@
 
 Every sample changes the target of one client by ``PUT /rules/{id}`` and then lets that client send
 one datagram, whose exit must already be the new one. Other clients hold connections open meanwhile;
-the benchmark counts how many of them were cut.
+the benchmark counts how many of them were cut. The history is recorded meanwhile: with
+``--seconds 65`` each measurement has one of its readings of all counters, which are made each
+minute.
 """
 
 from __future__ import annotations
@@ -79,11 +81,16 @@ class Mover:
         # same ports again and again.
         self._ports = itertools.cycle(range(20_000, 20_000 + SAMPLES))
 
-    def moved(self, count: int) -> list[float]:
-        """Change the target `count` times, and return the milliseconds of each change."""
+    def moved(self, count: int, seconds: float = 0.0) -> list[float]:
+        """Change the target `count` times, and again until so many seconds have passed. Return the
+        milliseconds of each change.
+        """
         number, kept = self._rule
-        samples = []
-        for target in itertools.islice(itertools.cycle(self._exits), count):
+        samples: list[float] = []
+        end = time.monotonic() + seconds
+        for target in itertools.cycle(self._exits):
+            if len(samples) >= count and time.monotonic() >= end:
+                break
             begun = time.perf_counter()
             self._api.call("PUT", f"/rules/{number}", {**kept, "target_node": target})
             samples.append((time.perf_counter() - begun) * 1000)
@@ -92,14 +99,14 @@ class Mover:
         return samples
 
 
-def measure(lab: Lab, rules: int) -> dict[str, float]:
+def measure(lab: Lab, rules: int, seconds: float) -> dict[str, float]:
     """Return the latencies in milliseconds."""
     fill(lab, rules)
     others = [
         lab.client(number).connect()
         for number in BYSTANDERS[: 6 if rules < len(BYSTANDERS) else None]
     ]
-    samples = Mover(lab).moved(SAMPLES)
+    samples = Mover(lab).moved(SAMPLES, seconds)
     cut = sum(not connection.exchange("still there").ok for connection in others)
     for connection in others:
         connection.close()
@@ -108,13 +115,15 @@ def measure(lab: Lab, rules: int) -> dict[str, float]:
 
 def main() -> None:
     """Measure with 10, 1,000 and 10,000 rules."""
-    given = Arguments("changes", __doc__).read()
+    arguments = Arguments("changes", __doc__)
+    arguments.number("--seconds", 0.0, "seconds that the changes of each number of rules go on for")
+    given = arguments.read()
     rows = {}
     with Lab(LabSpec(clients=max(BYSTANDERS), nodes=("ss",))) as lab:
         lab.start_egressd()
         lab.api.post("/nodes", lab.nodes["ss"].draft())
         for rules in RULES:
-            rows[f"{rules:,} rules"] = measure(lab, rules)
+            rows[f"{rules:,} rules"] = measure(lab, rules, given.seconds)
     show("one client's move, request to effect (ms)", rows)
     keep("changes", rows, given.json)
 

@@ -2,8 +2,9 @@
 
 10 nodes in use and 100 rules by default. The memory is the proportional set size of each process,
 20 s after the last change; engine processes are the workers and the one that tests nodes. A start
-ends when the API reports that egressd runs. With ``--before CHECKOUT``, the egressd of another
-checkout, set up by its script/setup, takes turns with this one in the same lab.
+ends when the API reports that egressd runs. The history is recorded: with ``--rest 75`` the
+counters have been read for it twice. With ``--before CHECKOUT``, the egressd of another checkout,
+set up by its script/setup, takes turns with this one in the same lab.
 """
 
 from __future__ import annotations
