@@ -259,6 +259,7 @@ def good() -> dict[str, messages.RequestBody]:
     made["counters"] = messages.GetCounters()
     made["check"] = messages.CheckSystem()
     made["watch"] = messages.Watch()
+    made["watch_devices"] = messages.WatchDevices()
     return made
 
 

@@ -44,6 +44,7 @@ from egressd.netd.health.dns_doubts import DnsDoubts
 from egressd.netd.health.dns_servers import DnsServerChecks
 from egressd.netd.health.group_selection import GroupSelection
 from egressd.netd.health.groups import Groups
+from egressd.netd.health.lan_devices import LanDevices
 from egressd.netd.health.node_failures import NodeFailures
 from egressd.netd.health.proxy_handshakes import ProxyHandshakes
 from egressd.netd.health.refused_sources import RefusedSources
@@ -156,11 +157,13 @@ async def _serve(settings: config.Config) -> None:
         publish=publish,
     )
     _prepare_sysctls(settings)
+    devices = LanDevices(lambda: kernel.facts, lambda: kernel.topology, publish)
     server = Server(
         settings.netd_socket,
         api.pw_uid,
         reconciler,
         partial(machine_check.of_system, settings, is_running=True),
+        devices.look_soon,
     )
     await reconciler.guard()
     readiness.announce("clients without a rule are blocked; the plan is not in force yet")
@@ -179,11 +182,7 @@ async def _serve(settings: config.Config) -> None:
         log.info("netd ready", revision=reconciler.plan.revision, lan=lans)
         readiness.describe("the plan is in force")
         heap.trim()
-        await stack.enter_async_context(FactsWatcher(reconciler.refresh))
-        await stack.enter_async_context(
-            ForeignFilters(kernel.fast_path, shaper.port, reconciler.refresh)
-        )
-        await reconciler.refresh()  # no watcher has seen the changes since `guard` looked
+        await _watch_machine(stack, reconciler, kernel, shaper, devices)
         if pair is not None:
             pair.open()
         await _look_after(reconciler, server, ending)
@@ -210,6 +209,25 @@ async def _watch_tables(
     await stack.enter_async_context(
         ForeignChanges(reconciler.limit_again, family=uapi.NFPROTO_NETDEV)
     )
+
+
+async def _watch_machine(
+    stack: contextlib.AsyncExitStack,
+    reconciler: Reconciler,
+    kernel: KernelState,
+    shaper: Shaper,
+    devices: LanDevices,
+) -> None:
+    """Have the plan adapted to changes of the machine, and the devices in its LANs reported, until
+    the stack is closed.
+    """
+    await stack.enter_async_context(FactsWatcher(reconciler.refresh))
+    await stack.enter_async_context(
+        ForeignFilters(kernel.fast_path, shaper.port, reconciler.refresh)
+    )
+    await reconciler.refresh()  # no watcher has seen the changes since `guard` looked
+    devices.start()
+    stack.push_async_callback(devices.close)
 
 
 async def _end(

@@ -110,6 +110,10 @@ class Watch(_Asked, frozen=True, tag="watch"):
     """Ask for `Event`, `LineNews` and `StatusNews` frames on this connection."""
 
 
+class WatchDevices(_Asked, frozen=True, tag="watch_devices"):
+    """Ask for `DeviceNews` frames on this connection."""
+
+
 RequestBody: TypeAlias = (
     SetPlan
     | ApplyChange
@@ -122,6 +126,7 @@ RequestBody: TypeAlias = (
     | GetCounters
     | CheckSystem
     | Watch
+    | WatchDevices
 )
 
 
@@ -369,5 +374,35 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag="event"):
     values: Mapping[str, Any] = {}
 
 
-News: TypeAlias = Event | LineNews | StatusNews
+class SeenNeighbour(msgspec.Struct, frozen=True, array_like=True):
+    """A host of a LAN in the kernel's neighbour table."""
+
+    interface: str
+    ip: str
+    mac: str
+    """Six bytes in lower case, with colons."""
+    age_s: int
+    """Seconds since its last sign of life."""
+
+
+class DhcpFrame(msgspec.Struct, frozen=True, array_like=True):
+    """A DHCP request as a host of a LAN has sent it; netd has read nothing of it."""
+
+    interface: str
+    mac: str
+    """The hardware address of the frame's sender."""
+    packet: bytes
+    """The first 1,500 bytes of the IPv4 packet."""
+
+
+class DeviceNews(msgspec.Struct, frozen=True, tag="device_news"):
+    """Signs of devices in LANs, in parts. Sent after `WatchDevices`, every two seconds while there
+    are new ones, and each minute for those that live.
+    """
+
+    neighbours: tuple[SeenNeighbour, ...] = ()
+    frames: tuple[DhcpFrame, ...] = ()
+
+
+News: TypeAlias = Event | LineNews | StatusNews | DeviceNews
 """The frames that netd sends without a request."""

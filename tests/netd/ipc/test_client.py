@@ -12,7 +12,16 @@ import msgspec
 import pytest
 
 from egressd.model.errors import Failed, Invalid
-from egressd.model.messages import Event, Request, RuleCount, Status, Watch
+from egressd.model.messages import (
+    DeviceNews,
+    DhcpFrame,
+    Event,
+    Request,
+    RuleCount,
+    SeenNeighbour,
+    Status,
+    Watch,
+)
 from egressd.model.plan import Change, Plan
 from egressd.netd.ipc.client import NetdClient
 from egressd.netd.ipc.server import Server
@@ -290,4 +299,45 @@ async def test_a_watcher_that_does_not_read_is_disconnected(tmp_path: Path) -> N
     with pytest.raises((OSError, EOFError)):
         await read_on()
     writer.close()
+    await server.close()
+
+
+async def test_devices_are_reported_to_those_that_ask_and_from_the_beginning(
+    tmp_path: Path,
+) -> None:
+    began: list[bool] = []
+    server = Server(
+        tmp_path / "netd.sock",
+        os.getuid(),
+        UnexpectedReconciler(),
+        devices_watched=lambda: began.append(True),
+    )
+    await server.open()
+    seen: list[DeviceNews] = []
+    events: list[Event] = []
+
+    async def on_connect() -> None: ...
+
+    asking = NetdClient(
+        tmp_path / "netd.sock",
+        on_connect=on_connect,
+        on_event=lambda _: None,
+        on_devices=seen.append,
+    )
+    other = NetdClient(tmp_path / "netd.sock", on_connect=on_connect, on_event=events.append)
+    running = [asyncio.create_task(each.run()) for each in (asking, other)]
+    await eventually(lambda: began == [True])
+    news = DeviceNews(
+        (SeenNeighbour("lan0", "10.0.0.5", "02:00:5e:00:53:01", 7),),
+        (DhcpFrame("lan0", "02:00:5e:00:53:01", b"\x45\0\xff"),),
+    )
+    server.publish(news)
+    await eventually(lambda: seen == [news])
+    told = Event(topic="line", text="it is online")
+    while told not in events:  # it asks after the other one
+        server.publish(told)
+        await asyncio.sleep(0.01)
+    for each in running:
+        each.cancel()
+    await asyncio.wait(running)
     await server.close()

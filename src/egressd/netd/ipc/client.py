@@ -24,6 +24,7 @@ from egressd.model.messages import (
     Counters,
     Delay,
     Delays,
+    DeviceNews,
     Done,
     Event,
     GetCounters,
@@ -49,6 +50,7 @@ from egressd.model.messages import (
     Trial,
     Try,
     Watch,
+    WatchDevices,
     without_netd,
 )
 from egressd.model.names import one_line
@@ -73,7 +75,8 @@ class NetdClient:
     place to send the whole plan. It is called again, with increasing delays, while netd refuses
     the plan or it raises another EgressdError. `on_event` gets netd's events. `on_status` gets
     netd's status of the device whenever that changes, and the status without netd once the
-    connection is lost; `why_away` gives the reason why netd is away, if it is known.
+    connection is lost; `why_away` gives the reason why netd is away, if it is known. `on_devices`
+    gets what netd sees in LANs.
     """
 
     def __init__(
@@ -84,12 +87,14 @@ class NetdClient:
         on_event: Callable[[Event], None],
         on_status: Callable[[Status], None] = lambda _: None,
         why_away: Callable[[], str] = lambda: "",
+        on_devices: Callable[[DeviceNews], None] | None = None,
     ) -> None:
         self._socket = socket
         self._on_connect = on_connect
         self._on_event = on_event
         self._on_status = on_status
         self._why_away = why_away
+        self._on_devices = on_devices
         self._told_away = ""
         self._seen: Status | None = None
         self._numbers = count(1)
@@ -169,6 +174,9 @@ class NetdClient:
         try:
             with suppress(Failed):  # the connection broke at once; `run` connects again
                 await self._ask(Watch(), Done)
+                if self._on_devices is not None:
+                    # A netd before an update does not know the request, and refuses it.
+                    await self._ask(WatchDevices(), Done)
             await self._say_first(listening)
             await listening
         finally:
@@ -206,6 +214,9 @@ class NetdClient:
                 elif isinstance(message, StatusNews):
                     self._seen = message.status
                     self._tell()
+                elif isinstance(message, DeviceNews):
+                    if self._on_devices is not None:
+                        self._on_devices(message)
                 elif (waiting := self._waiting.pop(message.number, None)) and not waiting.done():
                     waiting.set_result(message)
         except (asyncio.IncompleteReadError, ConnectionError):

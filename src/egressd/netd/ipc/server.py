@@ -29,6 +29,7 @@ from egressd.model.messages import (
     Counters,
     Delay,
     Delays,
+    DeviceNews,
     Done,
     GetCounters,
     GetStatus,
@@ -47,6 +48,7 @@ from egressd.model.messages import (
     Trial,
     Try,
     Watch,
+    WatchDevices,
 )
 from egressd.model.names import one_line
 from egressd.netd.engine.protocol import ProbeDocument
@@ -84,13 +86,18 @@ class Server:
         uid: int,
         reconciler: ReconcilerPort,
         check_system: Callable[[], tuple[MachineFinding, ...]] = tuple,
+        devices_watched: Callable[[], None] = lambda: None,
     ) -> None:
-        """`check_system` reads files for what kernel and system lack; it runs in a thread."""
+        """`check_system` reads files for what kernel and system lack; it runs in a thread.
+        `devices_watched` is called for each connection that begins to watch devices.
+        """
         self._path = path
         self._uid = uid
         self._reconciler = reconciler
         self._check_system = check_system
+        self._devices_watched = devices_watched
         self._watchers: set[asyncio.StreamWriter] = set()
+        self._device_watchers: set[asyncio.StreamWriter] = set()
         self._planner: asyncio.StreamWriter | None = None
         """The connection that sends plans: two apis would each undo the other's plans."""
         self._allowances: dict[int, Allowance] = {}
@@ -128,14 +135,16 @@ class Server:
     async def close(self) -> None:
         """Stop listening and close the connections that watch."""
         self._server.close()
-        for writer in list(self._watchers):
+        for writer in self._watchers | self._device_watchers:
             writer.close()
         self._path.unlink(missing_ok=True)
 
     def publish(self, news: News) -> None:
         """Send `news` to every connection that watches."""
-        frame = framing.pack(news)
-        for writer in self._watchers:
+        is_of_devices = isinstance(news, DeviceNews)
+        watchers = self._device_watchers if is_of_devices else self._watchers
+        frame = framing.pack(news) if watchers else b""
+        for writer in watchers:
             if writer.transport.get_write_buffer_size() > _UNREAD_MAX:
                 writer.transport.abort()  # after a reconnect the client asks for the status
             else:
@@ -179,6 +188,7 @@ class Server:
         finally:
             allowance.connections -= 1
             self._watchers.discard(writer)
+            self._device_watchers.discard(writer)
             if self._planner is writer:
                 self._planner = None
             writer.close()
@@ -247,6 +257,10 @@ class Server:
                 self._watchers.add(writer)
                 writer.write(framing.pack(reconciler.line_news))
                 writer.write(framing.pack(reconciler.status_news))
+                return Done()
+            case WatchDevices():
+                self._device_watchers.add(writer)
+                self._devices_watched()
                 return Done()
 
     async def _plan(self, body: SetPlan | ApplyChange | Halt) -> Done:

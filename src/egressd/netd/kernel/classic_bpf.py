@@ -1,7 +1,7 @@
-"""Filters of the messages that netlink sockets receive: classic BPF, as in the kernel's
-``networking/filter.rst``.
+"""Filters of what sockets receive: classic BPF, as in the kernel's ``networking/filter.rst``.
 
-Offsets count from the start of a whole message, which begins with a ``struct nlmsghdr``.
+For netlink's messages there are checks; their offsets count from the start of a whole message,
+which begins with a ``struct nlmsghdr``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ BODY_AT: Final = 16
 """Offset of a netlink message's body: the length of ``struct nlmsghdr`` in bytes."""
 
 _SIZES: Final = {"B": uapi.BPF_B, "H": uapi.BPF_H, "I": uapi.BPF_W}
-_WHOLE, _NOTHING = 0xFFFF_FFFF, 0
+WHOLE, NOTHING = 0xFFFF_FFFF, 0
+"""Return values of a program: the bytes of a message that get through."""
 _INSTRUCTION: Final = struct.Struct("=HBBI")  # struct sock_filter
 _PROGRAM: Final = struct.Struct("@HP")  # struct sock_fprog
 
@@ -49,8 +50,15 @@ def any_of(heard: Iterable[Sequence[Check]]) -> bytes:
             skipped = (0, to_next_list) if check.test == "is" else (to_next_list, 0)
             program += _INSTRUCTION.pack(load, 0, 0, check.offset)
             program += _INSTRUCTION.pack(jump, *skipped, value)
-        program += _INSTRUCTION.pack(uapi.BPF_RET, 0, 0, _WHOLE)
-    return program + _INSTRUCTION.pack(uapi.BPF_RET, 0, 0, _NOTHING)
+        program += _INSTRUCTION.pack(uapi.BPF_RET, 0, 0, WHOLE)
+    return program + _INSTRUCTION.pack(uapi.BPF_RET, 0, 0, NOTHING)
+
+
+def assembled(*instructions: tuple[int, int, int, int]) -> bytes:
+    """Return the program of these instructions: code, offsets of the jumps if true and if false,
+    and the operand.
+    """
+    return b"".join(_INSTRUCTION.pack(*each) for each in instructions)
 
 
 def attach(opened: socket.socket, program: bytes) -> None:

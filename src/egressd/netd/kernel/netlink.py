@@ -27,6 +27,7 @@ NFGENMSG = struct.Struct("=BBH")
 """nfgenmsg, the header of nfnetlink's messages: family, version, resource (big endian)."""
 _RECEIVE_BYTES = 1 << 16  # twice what the kernel puts in one datagram of a dump
 _DUMP_ATTEMPTS = 8  # a dump that a change interrupted is made again
+_HEARD_MAX = 1024  # datagrams that are read before other tasks have their turn
 
 
 class NetlinkError(OSError):
@@ -311,7 +312,7 @@ class NetlinkListener:
     def _read(self) -> None:
         found: list[Message] = []
         lost = False
-        while True:
+        for _ in range(_HEARD_MAX):
             try:
                 data = self._socket.recv(_RECEIVE_BYTES)
             except BlockingIOError:
