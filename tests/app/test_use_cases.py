@@ -13,8 +13,10 @@ import pytest
 
 from egressd.app import api_process
 from egressd.app.config import Dns
+from egressd.app.lease_files import LeaseFiles
 from egressd.app.resolvers import DeviceResolvers
 from egressd.app.use_cases import UseCases
+from egressd.app.vendors import IeeeVendors
 from egressd.license.grants import Mode
 from egressd.license.licensing import LicenseSettings, Licensing
 from egressd.model.errors import Failed
@@ -24,6 +26,7 @@ from egressd.service.route_explanation import Question
 from egressd.service.servers import ServerSurroundings
 from egressd.store.console import ConsoleStore
 from egressd.store.database import Database
+from egressd.store.device_file import DeviceFile
 from egressd.store.exit_file import ExitFile
 from egressd.store.history import HistoryStore
 from egressd.store.trial_calls import TrialCalls
@@ -64,6 +67,9 @@ class Device:
             history=HistoryStore(folder),
             exit_policy=ExitPolicy(url=EXIT_URL, interval_s=0),
             exit_record=ExitFile(folder),
+            device_record=DeviceFile(folder),
+            vendors=IeeeVendors([]),
+            leases=LeaseFiles([]),
         )
 
     async def resolver(self, client: str) -> tuple[str, str]:

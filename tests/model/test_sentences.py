@@ -1199,6 +1199,32 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     "utc-time": ({}, "x must be a time in UTC in the form 2026-11-20T22:58:40Z"),
     "history-order": ({}, "x must be before to"),
     "history-top-days": ({"most": 2}, "x must be at most 2 days before to"),
+    "no-such-device": ({"mac": "02:00:5e:00:53:01"}, "there is no device 02:00:5e:00:53:01"),
+    "device-changed": (
+        {"mac": "02:00:5e:00:53:01"},
+        "the device 02:00:5e:00:53:01 has been changed since it was read",
+    ),
+    "mac-form": ({}, "x must be a hardware address, such as 02:00:5e:00:53:01"),
+    "nothing-of-device": ({}, "one of name and comment must be given"),
+    "device-saved": ({"name": "a"}, "device a saved"),
+    "device-forgotten": ({"mac": "02:00:5e:00:53:01"}, "device 02:00:5e:00:53:01 forgotten"),
+    "device-new": (
+        {"name": "a", "mac": "02:00:5e:00:53:01", "ip": "10.0.0.5"},
+        "new device a (02:00:5e:00:53:01) at 10.0.0.5",
+    ),
+    "device-new-without-address": (
+        {"name": "a", "mac": "02:00:5e:00:53:01"},
+        "new device a (02:00:5e:00:53:01), without an address yet",
+    ),
+    "devices-new": ({"n": 2, "names": ("a", "b")}, "2 new devices: a, b"),
+    "device-moved": (
+        {"name": "a", "mac": "02:00:5e:00:53:01", "ip": "10.0.0.6", "before": "10.0.0.5"},
+        "device a (02:00:5e:00:53:01) is now at 10.0.0.6, and was at 10.0.0.5 before",
+    ),
+    "devices-unwritten": (
+        {"reason": "disk full"},
+        "what is seen of devices is not stored: disk full",
+    ),
     "history-unwritten": ({"reason": "reason"}, "the history is not kept: reason"),
     "history-full": ({"n": 2}, "the history is full: 2 more are not recorded"),
 }

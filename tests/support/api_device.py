@@ -44,6 +44,7 @@ from egressd.model.history import (
 from egressd.model.messages import Event
 from egressd.model.site import MemberState
 from egressd.model.timelines import Part, Recording, StateChange, TimelineWrite
+from egressd.service.devices import Devices
 from egressd.service.exits import ExitPolicy, Exits
 from egressd.service.history import History
 from egressd.service.journal import Journal
@@ -54,7 +55,14 @@ from egressd.service.parts import PartStates
 from egressd.service.route_probe import Why
 from egressd.store.database import Database
 from tests.support.netd_double import NetdDouble
-from tests.support.use_cases import RESOLVERS, Bench, MemoryExits
+from tests.support.use_cases import (
+    RESOLVERS,
+    Bench,
+    KnownLeases,
+    KnownVendors,
+    MemoryDevices,
+    MemoryExits,
+)
 
 TOKEN = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
 PREFIX = "/svc/api/v1"
@@ -138,6 +146,14 @@ class Device:
         )
         self.history = self._new_history()
         self.members: list[MemberState] = []
+        self.devices = Devices(
+            bench.ledger,
+            MemoryDevices(),
+            vendors=KnownVendors(),
+            leases=KnownLeases(),
+            now=lambda: self.now,
+            notify=self.notices.append,
+        )
         self.app = create_app(
             Services(
                 ledger=bench.ledger,
@@ -155,6 +171,7 @@ class Device:
                 machine_check=MachineCheck(bench.netd, self._own_findings),
                 history=self.history,
                 exits=self.exits,
+                devices=self.devices,
                 members=lambda: self.members,
             ),
             access=Access(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.device import Resolvers
+from egressd.model.devices import DhcpLease, LanDevice
 from egressd.model.errors import Failed
 from egressd.model.exits import KnownExit
 from egressd.model.instances import NodePath
@@ -118,6 +119,52 @@ class MemoryExits:
     async def save(self, known: Mapping[str, KnownExit]) -> None:
         self.known = dict(known)
         self.saved += 1
+
+
+class MemoryDevices:
+    """A record of devices in memory. A call fails while `is_full`."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, LanDevice] = {}
+        self.writes: list[tuple[set[str], set[str]]] = []
+        self.is_full = False
+
+    async def load(self) -> Sequence[LanDevice]:
+        self._meet()
+        return [*self.stored.values()]
+
+    async def write(self, devices: Sequence[LanDevice], gone: Sequence[str]) -> None:
+        self._meet()
+        self.writes.append(({device.mac for device in devices}, {*gone}))
+        self.stored |= {device.mac: device for device in devices}
+        for mac in gone:
+            self.stored.pop(mac, None)
+
+    def _meet(self) -> None:
+        if self.is_full:
+            raise Failed("use the file of devices", "disk full")
+
+
+class KnownVendors:
+    """Makers of network cards, by the first three bytes of the address."""
+
+    def __init__(self) -> None:
+        self.makers = {"00:00:5e": "ICANN, IANA Department"}
+        self.asked: list[str] = []
+
+    async def names(self, macs: Collection[str]) -> Mapping[str, str]:
+        self.asked += sorted(macs)
+        return {mac: self.makers[mac[:8]] for mac in macs if mac[:8] in self.makers}
+
+
+class KnownLeases:
+    """Leases that a test sets."""
+
+    def __init__(self) -> None:
+        self.leases: list[DhcpLease] = []
+
+    async def read(self) -> Sequence[DhcpLease]:
+        return self.leases
 
 
 class Bench:

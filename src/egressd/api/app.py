@@ -23,6 +23,7 @@ from egressd.api.record import Record
 from egressd.api.routes import (
     backups,
     check,
+    devices,
     exits,
     history,
     inspection,
@@ -54,6 +55,7 @@ ROUTERS: Final = (
     inspection.router,
     check.router,
     history.router,
+    devices.router,
     exits.router,
     members.router,
     settings.router,

@@ -54,6 +54,11 @@ _FAILURES: Final = {
     ),
     401: ("Unauthorized", "The token is missing, malformed or wrong", TOKEN_INVALID),
     403: ("Forbidden", "The license or the endpoint", ACCESS_REQUIRED),
+    412: (
+        "Outdated",
+        "If-Match names another version than the present one",
+        "the device 02:00:5e:00:53:01 has been changed since it was read",
+    ),
     500: ("Failed", "The store or the data plane failed; nothing has changed", "commit: disk full"),
 }
 
@@ -164,6 +169,8 @@ def _complete(operation: dict[str, Any], endpoint: Endpoint) -> None:
     takes_input = "requestBody" in operation or "parameters" in operation
     for status, (name, _, _) in _FAILURES.items():
         if (status == 400 and not takes_input) or (status == 403 and not is_api):
+            continue
+        if status == 412 and not endpoint.is_conditional:
             continue
         prefix = "" if is_api else _OPS
         responses[str(status)] = {"$ref": f"#/components/responses/{prefix}{name}"}

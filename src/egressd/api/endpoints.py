@@ -41,6 +41,8 @@ class Endpoint(APIRoute):
     body_max: int = SMALL_BODY
     is_open: bool = False
     """True if it answers without a token."""
+    is_conditional: bool = False
+    """True if it answers 412 for an ``If-Match`` that names another version."""
     answer: type[msgspec.Struct] | None = None
     """The shape of its answer, where that is JSON."""
 

@@ -4,6 +4,7 @@
 |---|---|
 | a body or parameter that does not fit its schema, `Invalid` | 400 |
 | `Missing`, `OverQuota`: a business failure | 200 with ``error``; 404, 409 as a problem document |
+| `Outdated`: ``If-Match`` names another version | 412 |
 | `Failed`: the store or the data plane | 500 |
 | `Unconfirmed`: the store cannot tell | none: the connection is closed |
 | anything else | 500, and a traceback in the log |
@@ -25,7 +26,7 @@ from egressd.api.negotiation import wants_codes
 from egressd.api.problems import Problems
 from egressd.api.protocol import CONNECTION
 from egressd.api.refusals import refusal
-from egressd.model.errors import Failed, Invalid, Missing, OverQuota, Unconfirmed, told
+from egressd.model.errors import Failed, Invalid, Missing, Outdated, OverQuota, Unconfirmed, told
 
 log = structlog.get_logger()
 
@@ -52,6 +53,9 @@ def install(app: FastAPI, problems: Problems) -> None:
         status = status if wants_codes(request.scope) else 200
         return refusal(request.scope, str(error), status, error.faults)
 
+    async def outdated(request: Request, error: Outdated) -> Response:
+        return refusal(request.scope, str(error), 412, error.faults)
+
     async def broken_off(request: Request, error: ClientDisconnect) -> Response:
         # The client has gone: this is for the log.
         return refusal(request.scope, "the body did not arrive", 400)
@@ -74,6 +78,7 @@ def install(app: FastAPI, problems: Problems) -> None:
     app.add_exception_handler(Invalid, invalid)  # type: ignore[arg-type]
     app.add_exception_handler(Missing, refused)  # type: ignore[arg-type]
     app.add_exception_handler(OverQuota, refused)  # type: ignore[arg-type]
+    app.add_exception_handler(Outdated, outdated)  # type: ignore[arg-type]
     app.add_exception_handler(Failed, failed)  # type: ignore[arg-type]
     app.add_exception_handler(Unconfirmed, unconfirmed)  # type: ignore[arg-type]
     app.add_exception_handler(ClientDisconnect, broken_off)  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ Row = TypeVar("Row")
 
 
 class EncodedList(NamedTuple):
-    """An encoded ``{"data": [...]}`` and its entity tag."""
+    """An encoded answer, mostly ``{"data": [...]}``, and its entity tag."""
 
     body: bytes
     etag: str
@@ -35,7 +35,12 @@ class EncodedList(NamedTuple):
 
 def listing_of(rows: Iterable[object]) -> EncodedList:
     """The list of `rows`, encoded."""
-    body = msgspec.json.encode({"data": list(rows)})
+    return encoded({"data": list(rows)})
+
+
+def encoded(answer: object) -> EncodedList:
+    """An answer, encoded, with its entity tag."""
+    body = msgspec.json.encode(answer)
     return EncodedList(body, f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"')
 
 
@@ -127,6 +132,12 @@ def send(request: Request, listing: EncodedList) -> Response:
     if _has(request.headers.get("if-none-match", ""), listing.etag):
         return Response(status_code=304, headers=headers)
     return _json(listing.body, headers)
+
+
+def tags_of(if_match: str) -> list[str]:
+    """Return the entity tags in an ``If-Match``; none for any, which is ``*``."""
+    tags = [tag.strip() for tag in if_match.split(",") if tag.strip()]
+    return [] if tags == ["*"] else tags
 
 
 def _json(body: bytes, headers: dict[str, str]) -> Response:

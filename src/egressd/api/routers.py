@@ -50,6 +50,7 @@ class Router:
         refusal: str | None = None,
         is_open: bool = False,
         is_csv_too: bool = False,
+        is_conditional: bool = False,
     ) -> Declare:
         """Declare an endpoint that answers with JSON.
 
@@ -57,7 +58,8 @@ class Router:
         `body_max` bytes. A body of another `body_type` than JSON has none, and the handler reads it
         itself. `refusal` is an example of the error that is answered with status 200: a well-formed
         request about something that does not exist, or over a quota. An endpoint that `is_open`
-        answers without a token. One that `is_csv_too` answers with CSV if `Accept` asks for it.
+        answers without a token. One that `is_csv_too` answers with CSV if `Accept` asks for it. One
+        that `is_conditional` answers 412 if `If-Match` names another version.
         """
         takes: Example | None = None
         if body is not None:
@@ -74,6 +76,7 @@ class Router:
             endpoint.body_type = body_type
             endpoint.body_max = body_max
             endpoint.is_open = is_open
+            endpoint.is_conditional = is_conditional
             return handler
 
         return declared

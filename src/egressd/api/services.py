@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from egressd.model.site import MemberState
 from egressd.service.backups import Backups
+from egressd.service.devices import Devices
 from egressd.service.exits import Exits
 from egressd.service.history import History
 from egressd.service.journal import Journal
@@ -42,5 +43,6 @@ class Services:
     machine_check: MachineCheck
     history: History
     exits: Exits
+    devices: Devices
     members: Callable[[], Sequence[MemberState]]
     """Returns the members of the site; none on a box of its own."""

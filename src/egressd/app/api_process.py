@@ -47,6 +47,7 @@ from egressd.app import (
 from egressd.app.backup_watch import BackupWatch
 from egressd.app.console import ConsoleComponent
 from egressd.app.events import EventHub
+from egressd.app.lease_files import LeaseFiles
 from egressd.app.leaving import Leaving
 from egressd.app.news import News
 from egressd.app.private_mounts import make_reachable, program_directories
@@ -54,6 +55,7 @@ from egressd.app.resolvers import DeviceResolvers
 from egressd.app.supervise import when_supervisor_ends
 from egressd.app.surroundings import look_around
 from egressd.app.use_cases import UseCases
+from egressd.app.vendors import IeeeVendors
 from egressd.console.page import Page
 from egressd.license.device import this_device
 from egressd.license.licensing import LicenseSettings, Licensing
@@ -66,6 +68,7 @@ from egressd.service.exits import ExitPolicy
 from egressd.store.api_token import ApiToken
 from egressd.store.connection import BadDatabase
 from egressd.store.console import ConsoleStore
+from egressd.store.device_file import DeviceFile
 from egressd.store.exit_file import ExitFile
 from egressd.store.files import prepare_directory
 from egressd.store.history import HistoryStore
@@ -147,6 +150,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         on_event=news.on_event,
         on_status=news.on_status,
         why_away=lambda: last_words.read(settings),
+        on_devices=news.on_devices,
     )
     member = site.member_of(settings, store, netd.renew_lease, lambda: news.pair_role)
     trial_calls = TrialCalls(settings.api_data)
@@ -187,6 +191,9 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         history=HistoryStore(settings.api_data),
         exit_policy=ExitPolicy(url=settings.exits.url, interval_s=settings.exits.check_interval_s),
         exit_record=ExitFile(settings.api_data),
+        device_record=DeviceFile(settings.api_data),
+        vendors=IeeeVendors(),
+        leases=LeaseFiles(),
         change_took=changes.observe,
         site=member,
         members=tuple if member is None else member.states,
@@ -238,6 +245,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
             "resolver watch ended": _follow(resolvers, cases, store),
             "history ended": _repeated(cases.services.history.follow, "history"),
             "backup watch ended": backups.follow(news.notify),
+            "device watch ended": _repeated(cases.services.devices.follow, "device watch"),
             "exit checks ended": _repeated(cases.services.exits.follow, "exit checks"),
             "common access ended": site.access_of(
                 settings,

@@ -8,7 +8,7 @@ import structlog
 
 from egressd.app.events import EventHub
 from egressd.app.use_cases import UseCases
-from egressd.model.messages import Event, Status
+from egressd.model.messages import DeviceNews, Event, Status
 from egressd.service.event_names import named
 from egressd.service.judge import Notice
 
@@ -57,6 +57,14 @@ class News:
         except Exception:
             # A request reports the fault to its client; the connection to netd must go on.
             log.exception("cannot evaluate the status of the device")
+
+    def on_devices(self, news: DeviceNews) -> None:
+        """Note what netd has seen of devices in LANs."""
+        try:
+            self._cases().services.devices.take(news)
+        except Exception:
+            # No client's traffic depends on it; the connection to netd must go on.
+            log.exception("cannot note what was seen of devices")
 
     def notify(self, notice: Notice) -> None:
         """Log and publish a change of the judgement."""

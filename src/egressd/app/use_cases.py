@@ -25,6 +25,7 @@ from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
 from egressd.planner.probes import node_path
 from egressd.service.backups import Backups
+from egressd.service.devices import Devices
 from egressd.service.exits import ExitPolicy, Exits
 from egressd.service.history import History
 from egressd.service.journal import ChangeStore, Journal
@@ -38,11 +39,14 @@ from egressd.service.parts import PartStates
 from egressd.service.ports import (
     Archive,
     Clock,
+    DeviceRecord,
     ExitRecord,
     HistoryPort,
+    LeaseSource,
     Netd,
     SitePort,
     Store,
+    VendorSource,
 )
 from egressd.service.proxy_services import ProxyServices
 from egressd.service.restored import RestoreChecks
@@ -78,6 +82,9 @@ class UseCases:
         history: HistoryPort,
         exit_policy: ExitPolicy,
         exit_record: ExitRecord,
+        device_record: DeviceRecord,
+        vendors: VendorSource,
+        leases: LeaseSource,
         change_took: Callable[[float], None],
         site: SitePort | None = None,
         members: Callable[[], Sequence[MemberState]] = tuple,
@@ -136,6 +143,14 @@ class UseCases:
             parts=PartStates(lambda: ledger.state, exits.take_delays),
             now=time.time,
         )
+        devices = Devices(
+            ledger,
+            device_record,
+            vendors=vendors,
+            leases=leases,
+            now=time.time,
+            notify=notify,
+        )
 
         def quota() -> int:
             return licensing.grants().proxy_service_quota
@@ -168,13 +183,18 @@ class UseCases:
                 system,
                 judge,
                 _now_ms,
-                own_problems=lambda: (*own_problems(), *recorder.problems()),
+                own_problems=lambda: (
+                    *own_problems(),
+                    *recorder.problems(),
+                    *devices.problems(),
+                ),
                 timed_backups=timed_backups,
             ),
             why=Why(ledger, netd, allowed, judge),
             journal=Journal(changes, publish),
             machine_check=MachineCheck(netd, own_findings),
             history=recorder,
+            devices=devices,
             members=members,
             exits=exits,
         )

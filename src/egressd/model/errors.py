@@ -1,7 +1,7 @@
 """The few errors of egressd, each with the facts that an error message needs.
 
 `api` maps them to HTTP in one place: `Invalid` is a 400, `Missing` and `OverQuota` are business
-failures (200 with an ``error``), `Failed` is a 500.
+failures (200 with an ``error``), `Outdated` is a 412, `Failed` is a 500.
 """
 
 from __future__ import annotations
@@ -47,6 +47,10 @@ class Invalid(Unfit):
 
 class Missing(Unfit):
     """A well-formed request for something that does not exist."""
+
+
+class Outdated(Unfit):
+    """A request for a change of something that is not any more what the caller has seen."""
 
 
 class OverQuota(Unfit):

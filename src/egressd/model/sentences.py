@@ -883,6 +883,18 @@ SENTENCES: Final[Mapping[str, str]] = {
     "utc-time": "{field} must be a time in UTC in the form 2026-11-20T22:58:40Z",
     "history-order": "{field} must be before to",
     "history-top-days": "{field} must be at most {most} days before to",
+    # Devices.
+    "no-such-device": "there is no device {mac}",
+    "device-changed": "the device {mac} has been changed since it was read",
+    "mac-form": "{field} must be a hardware address, such as 02:00:5e:00:53:01",
+    "nothing-of-device": "one of name and comment must be given",
+    "device-saved": "device {name} saved",
+    "device-forgotten": "device {mac} forgotten",
+    "device-new": "new device {name} ({mac}) at {ip}",
+    "device-new-without-address": "new device {name} ({mac}), without an address yet",
+    "devices-new": "{n} new devices: {names}",
+    "device-moved": "device {name} ({mac}) is now at {ip}, and was at {before} before",
+    "devices-unwritten": "what is seen of devices is not stored: {reason}",
     "history-unwritten": "the history is not kept: {reason}",
     "history-full": "the history is full: {n} more {n:is|are} not recorded",
 }

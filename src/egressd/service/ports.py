@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from egressd.model.desired import DesiredState, Edit
+from egressd.model.devices import DhcpLease, LanDevice
 from egressd.model.exits import KnownExit
 from egressd.model.findings import MachineFinding
 from egressd.model.history import (
@@ -317,6 +318,38 @@ class ExitRecord(Protocol):
 
     async def save(self, known: Mapping[str, KnownExit]) -> None:
         """Replace what is stored."""
+        ...
+
+
+class DeviceRecord(Protocol):
+    """The durable storage of devices. Every method raises Failed if the disk fails. A damaged file
+    is set aside, and a new one takes its place.
+    """
+
+    async def load(self) -> Sequence[LanDevice]:
+        """Return the stored devices, in no order."""
+        ...
+
+    async def write(self, devices: Sequence[LanDevice], gone: Sequence[str]) -> None:
+        """Put devices, and delete those with the hardware addresses `gone`; durably, and all of it
+        or nothing.
+        """
+        ...
+
+
+class VendorSource(Protocol):
+    """The makers of network cards. It raises nothing."""
+
+    async def names(self, macs: Collection[str]) -> Mapping[str, str]:
+        """Return the maker of each hardware address that is known."""
+        ...
+
+
+class LeaseSource(Protocol):
+    """The leases of DHCP servers on this machine. It raises nothing."""
+
+    async def read(self) -> Sequence[DhcpLease]:
+        """Return the leases that are new since the last call, or all of a file that has changed."""
         ...
 
 

@@ -8,6 +8,11 @@ export type paths = Record<string, never>;
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        AddressSeen: {
+            interface: string;
+            ip: string;
+            last_seen: string;
+        };
         Blocked: {
             cause: string;
             clients: number;
@@ -68,6 +73,43 @@ export interface components {
         Deleted: {
             deleted: number;
             msg: string;
+        };
+        DeviceAnswer: {
+            addresses: components["schemas"]["AddressSeen"][];
+            comment: string;
+            covered_by: string;
+            first_seen: string;
+            hostname: string;
+            is_online: boolean;
+            is_random_mac: boolean;
+            last_seen: string;
+            mac: string;
+            name: string;
+            rule_id: number | null;
+            vendor: string;
+        };
+        DeviceList: {
+            data: components["schemas"]["DeviceSeen"][];
+            total: number;
+            without_rule: number;
+        };
+        DeviceSeen: {
+            addresses: components["schemas"]["AddressSeen"][];
+            comment: string;
+            covered_by: string;
+            first_seen: string;
+            hostname: string;
+            is_online: boolean;
+            is_random_mac: boolean;
+            last_seen: string;
+            mac: string;
+            name: string;
+            rule_id: number | null;
+            vendor: string;
+        };
+        DeviceUpdate: {
+            comment?: string | null;
+            name?: string | null;
         };
         DnsSeen: {
             /** @default [] */
@@ -736,6 +778,10 @@ export interface components {
             id: number;
             msg: string;
         };
+        SaidMac: {
+            mac: string;
+            msg: string;
+        };
         SettingsAnswer: {
             check_interval_s: number;
             delay_url: string;
@@ -876,6 +922,7 @@ export interface components {
     headers: never;
     pathItems: never;
 }
+export type AddressSeen = components['schemas']['AddressSeen'];
 export type Blocked = components['schemas']['Blocked'];
 export type ChangeRecord = components['schemas']['ChangeRecord'];
 export type Changes = components['schemas']['Changes'];
@@ -885,6 +932,10 @@ export type Coded = components['schemas']['Coded'];
 export type Confirmation = components['schemas']['Confirmation'];
 export type Counts = components['schemas']['Counts'];
 export type Deleted = components['schemas']['Deleted'];
+export type DeviceAnswer = components['schemas']['DeviceAnswer'];
+export type DeviceList = components['schemas']['DeviceList'];
+export type DeviceSeen = components['schemas']['DeviceSeen'];
+export type DeviceUpdate = components['schemas']['DeviceUpdate'];
 export type DnsSeen = components['schemas']['DnsSeen'];
 export type Error = components['schemas']['Error'];
 export type Exit = components['schemas']['Exit'];
@@ -971,6 +1022,7 @@ export type RuleSwitched = components['schemas']['RuleSwitched'];
 export type RuleTraffic = components['schemas']['RuleTraffic'];
 export type Said = components['schemas']['Said'];
 export type SaidId = components['schemas']['SaidId'];
+export type SaidMac = components['schemas']['SaidMac'];
 export type SettingsAnswer = components['schemas']['SettingsAnswer'];
 export type SettingsReplace = components['schemas']['SettingsReplace'];
 export type StatusBatch = components['schemas']['StatusBatch'];

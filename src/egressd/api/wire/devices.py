@@ -1,0 +1,81 @@
+"""The devices of LANs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Header, Path
+from msgspec import Meta
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from egressd.api.wire.answers import Answer, Message
+from egressd.api.wire.bodies import Body, Query
+from egressd.api.wire.fields import Misfit, Text, decimal, form
+from egressd.model.devices import DEVICE_NAME_MAX, DEVICES_MAX, normal_mac
+from egressd.service.devices import DeviceSeen
+
+
+def _in_normal_form(value: str) -> str:
+    mac = normal_mac(value)
+    if mac is None:
+        raise Misfit("mac-form")
+    return mac
+
+
+MacInPath = Annotated[
+    str,
+    Path(
+        alias="mac",
+        max_length=17,
+        description="Six bytes with colons or hyphens.",
+        json_schema_extra=form("mac-form"),
+    ),
+    AfterValidator(_in_normal_form),
+]
+IfMatch = Annotated[
+    str,
+    Header(
+        alias="if-match",
+        max_length=1000,
+        description="The ETag of the version that is changed, as GET has answered it.",
+    ),
+]
+
+
+class DevicesQuery(Query):
+    """The number of devices."""
+
+    limit: Annotated[
+        int, Field(ge=1, le=DEVICES_MAX, strict=True, description="The first ones."),
+        BeforeValidator(decimal),
+    ] = 10_000  # fmt: skip
+
+
+class DeviceUpdate(Body):
+    """An operator's name and comment for a device. A field that is not given stays."""
+
+    name: Annotated[
+        Text | None, Field(max_length=DEVICE_NAME_MAX, description="Empty for none.")
+    ] = None
+    comment: Text | None = None
+
+
+class DeviceList(Answer, frozen=True, kw_only=True):
+    """The devices that were seen in LANs."""
+
+    total: Annotated[int, Meta(description="All devices that are known.")]
+    without_rule: Annotated[int, Meta(description="Devices that no rule covers.")]
+    data: Annotated[
+        list[DeviceSeen], Meta(description="Those without a rule first, then by last_seen.")
+    ]
+
+
+class DeviceAnswer(DeviceSeen, frozen=True, kw_only=True):
+    """A device that was seen in a LAN."""
+
+
+class SaidMac(Answer, frozen=True, kw_only=True):
+    """It is stored."""
+
+    msg: Message
+    mac: str
