@@ -22,6 +22,7 @@ from egressd.model.times import UTC_FORMAT
 from egressd_lab.client import Client
 from egressd_lab.spec import WEB_SERVERS
 from tests.support.device import eventually
+from tests.support.dhcp import request
 from tests.web.axe import serious
 from tests.web.chromium import screenshot
 from tests.web.site import Site
@@ -727,6 +728,45 @@ def test_a_rule_leads_to_its_clients_history(served: Site) -> None:
         page.get_by_role("link", name=f"History of {client.address}").click()
         expect(page).to_have_url(re.compile(f"#/history.key={re.escape(client.address)}"))
         expect(page.get_by_role("heading", level=1)).to_have_text("History")
+
+
+def test_a_device_is_named_and_given_a_rule(tidy: Site) -> None:
+    client = tidy.lab.client(3)
+    mac = client.host.mac("eth0").hex(":")
+    client.host.emit("eth0", request(mac, {12: b"\x1b[2J<img src=x onerror=alert(1)>tv"}))
+    with tidy.visit("#/devices") as page:
+        unruled = page.get_by_role("table", name="Without a rule")
+        row = unruled.get_by_role("row").filter(has_text=mac)
+        expect(row).to_contain_text("img srcx onerroralert(1)tv", timeout=40_000)
+        expect(row).to_contain_text(client.address)
+        row.get_by_role("button", name="Name img").click()
+        form = page.get_by_role("dialog")
+        form.get_by_label("Name", exact=True).fill("Anna's tablet")
+        tidy.lab.device.run("devices", "name", mac, "Bert's tablet")
+        form.get_by_role("button", name="Save").click()
+        expect(form.get_by_role("alert")).to_contain_text("has been changed since it was read")
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Discard").click()
+        row.get_by_role("button", name="Name Bert's tablet").click()
+        form.get_by_label("Name", exact=True).fill("Anna's tablet")
+        screenshot(page, "device-name")
+        assert serious(page) == []
+        form.get_by_role("button", name="Save").click()
+        expect(row).to_contain_text("Anna's tablet")
+        row.get_by_role("button", name="Add a rule for Anna's tablet").click()
+        expect(form.get_by_label("Client")).to_have_value(client.address)
+        expect(form.get_by_label("Comment")).to_have_value("Anna's tablet")
+        screenshot(page, "device-rule")
+        assert serious(page) == []
+        form.get_by_role("button", name="Save").click()
+        ruled = page.get_by_role("table", name="With a rule").get_by_role("row")
+        expect(ruled.filter(has_text=mac)).to_contain_text("DIRECT")
+        screenshot(page, "devices")
+        page.get_by_role("searchbox").fill("anna")
+        expect(ruled).to_have_count(2)
+        page.get_by_role("button", name="Forget Anna's tablet").click()
+        page.get_by_role("button", name="Forget", exact=True).click()
+        expect(ruled.filter(has_text="Anna's tablet")).to_have_count(0)
 
 
 def test_the_explanation_shows_a_client_with_a_dead_node_as_blocked(tidy: Site) -> None:

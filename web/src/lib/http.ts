@@ -30,11 +30,12 @@ export function whenLoggedOut(act: () => void): void {
 export async function request(
   method: Method,
   path: string,
-  init: { body?: BodyInit; type?: string; signal?: AbortSignal; etag?: string } = {},
+  init: { body?: BodyInit; type?: string; signal?: AbortSignal; etag?: string; ifMatch?: string } = {},
 ): Promise<Response> {
   const headers: Record<string, string> = { ...OWN };
   if (init.type) headers["content-type"] = init.type;
   if (init.etag) headers["if-none-match"] = init.etag;
+  if (init.ifMatch) headers["if-match"] = init.ifMatch;
   let answer: Response;
   try {
     const early = method === "GET" ? takeEarly(path) : undefined;

@@ -3,6 +3,7 @@
 import { delays } from "./delays.svelte.ts";
 import { merged } from "./difference.ts";
 import { rebased } from "./edits.ts";
+import { devices } from "./devices.svelte.ts";
 import { exits } from "./exits.svelte.ts";
 import { faultText } from "./feedback.svelte.ts";
 import { Refused, call, request } from "./http.ts";
@@ -188,4 +189,5 @@ export function clearResources(): void {
   exits.clear();
   pastNodes.clear();
   pastLines.clear();
+  devices.clear();
 }

@@ -5,6 +5,7 @@ import { unsaved } from "./unsaved.svelte.ts";
 export const PAGES = [
   "overview",
   "rules",
+  "devices",
   "nodes",
   "lines",
   "whitelist",

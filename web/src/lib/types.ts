@@ -9,6 +9,7 @@ import type { Coded } from "./sentences.ts";
 export type {
   Changes,
   CheckFindings,
+  DeviceList,
   Exit,
   ExitList,
   Explanation,
@@ -32,6 +33,7 @@ export interface Said {
 }
 
 export type Rule = api.RuleRow;
+export type Device = api.DeviceSeen;
 export type Node = api.NodeRow;
 export type LineType = "l2tp" | "pptp";
 export type Line = api.LineRow & { type: LineType };

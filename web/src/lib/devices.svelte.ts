@@ -1,0 +1,70 @@
+/** The devices of the LANs, loaded while a page shows them. */
+
+import { faultText } from "./feedback.svelte.ts";
+import { call, request } from "./http.ts";
+import { live } from "./live.svelte.ts";
+import { OPS } from "./paths.ts";
+import type { Device, DeviceList, Said } from "./types.ts";
+
+/** Milliseconds between two loads. New devices are loaded at once, by their events. */
+const RELOAD_MS = 30_000;
+/** Devices that are loaded: those without a rule come first. */
+const LOADED_MAX = 500;
+
+class Devices {
+  readonly path = `${OPS}/devices`;
+  list = $state.raw<DeviceList | null>(null);
+  problem = $state("");
+
+  /** Load the devices now and then until the returned function is called. For `$effect`. */
+  watch(): () => void {
+    const load = (): void => void this.load();
+    load();
+    const timer = setInterval(() => document.hidden || load(), RELOAD_MS);
+    const stops = [live.on("device", load), live.onChangeOf(["devices", "rules"], load)];
+    return () => {
+      clearInterval(timer);
+      for (const stop of stops) stop();
+    };
+  }
+
+  /** Never raises: see `problem`. */
+  async load(): Promise<void> {
+    try {
+      this.list = await call<DeviceList>("GET", `${this.path}?limit=${LOADED_MAX}`);
+      this.problem = "";
+    } catch (error) {
+      this.problem = faultText(error);
+    }
+  }
+
+  /** Return a device as it is now, and the tag of that version. */
+  async read(mac: string): Promise<{ device: Device; tag: string }> {
+    const answer = await request("GET", `${this.path}/${mac}`);
+    return { device: (await answer.json()) as Device, tag: answer.headers.get("etag") ?? "" };
+  }
+
+  /** Set name and comment, unless another has changed the version with that tag. */
+  async save(mac: string, typed: { name: string; comment: string }, tag: string): Promise<Said> {
+    const body = JSON.stringify(typed);
+    const init = { body, type: "application/json", ifMatch: tag };
+    return (await request("PATCH", `${this.path}/${mac}`, init)).json() as Promise<Said>;
+  }
+
+  forget(mac: string): Promise<Said> {
+    return call("DELETE", `${this.path}/${mac}`);
+  }
+
+  /** Discard everything: another operator may log in. */
+  clear(): void {
+    this.list = null;
+    this.problem = "";
+  }
+}
+
+export const devices = new Devices();
+
+/** The best name of a device. */
+export function labelOf(device: Device): string {
+  return device.name || device.hostname || device.vendor || device.mac;
+}
