@@ -42,6 +42,7 @@ async def test_a_device_is_shown_with_its_rule(device: Device) -> None:
             "is_online": True,
             "rule_id": None,
             "covered_by": "10.0.0.0/24",
+            "tried": [],
             "comment": "",
         }
     ]

@@ -21,6 +21,9 @@ INTERFACE: Final = "eth0"
 SOON_S: Final = 30.0
 """Seconds until a device is in the list: netd reports within 2 s, the api within 5 s."""
 
+TRIED_S: Final = 75.0
+"""Seconds until what a client tried is in the list: netd looks each minute."""
+
 
 @pytest.fixture(scope="module")
 def lab(namespaces: None) -> Iterator[Lab]:
@@ -38,6 +41,11 @@ def listed(lab: Lab) -> dict[str, dict[str, Any]]:
     return {each["mac"]: each for each in found}
 
 
+def tried(lab: Lab, mac: str) -> list[tuple[str, str, int]]:
+    found = listed(lab)[mac]["tried"]
+    return [(each["protocol"], each["ip"], each["port"]) for each in found]
+
+
 def test_a_client_is_in_the_list_with_its_rule_and_its_name(lab: Lab) -> None:
     client, mac = lab.client(1), mac_of(lab, 1)
     with heard(lab) as five:
@@ -45,7 +53,10 @@ def test_a_client_is_in_the_list_with_its_rule_and_its_name(lab: Lab) -> None:
         eventually(lambda: mac in listed(lab), SOON_S)
         five.await_news(f"({mac}) at {client.address}", SOON_S)
     assert listed(lab)[mac]["rule_id"] is None
+    assert not client.http("http://203.0.113.10/", timeout=1).ok
+    eventually(lambda: ("tcp", "203.0.113.10", 80) in tried(lab, mac), TRIED_S)
     rule(lab, client.address, "DIRECT")
+    assert tried(lab, mac) == []
     found = listed(lab)[mac]
     assert [each["ip"] for each in found["addresses"]] == [client.address]
     assert isinstance(found["rule_id"], int)

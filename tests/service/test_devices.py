@@ -9,7 +9,7 @@ import pytest
 
 from egressd.model.devices import DhcpLease, LanDevice
 from egressd.model.errors import Failed, Invalid, Missing, Outdated
-from egressd.model.messages import DeviceNews, DhcpFrame, SeenNeighbour
+from egressd.model.messages import DeviceNews, DhcpFrame, SeenNeighbour, TriedDestination
 from egressd.service import device_table
 from egressd.service.device_table import FORGOTTEN_AFTER_S, RECENT_S, DeviceTable
 from egressd.service.devices import TIMES_S, WRITE_S, Devices, DeviceSeen
@@ -132,6 +132,26 @@ async def test_a_rule_is_that_of_the_device_which_has_the_address_now(lan: Lan) 
     await lan.turn()
     lan.sees(TV, "10.0.0.5")
     assert (lan.get(ANNA).rule_id, lan.get(TV).rule_id) == (None, 1)
+
+
+async def test_a_device_without_a_rule_shows_what_it_tried(lan: Lan) -> None:
+    lan.sees(ANNA, "10.0.0.5")
+    lan.sees(TV, "10.0.0.6")
+    refused = [
+        TriedDestination("10.0.0.5", "tcp", "203.0.113.9", 443, 3),
+        TriedDestination("10.0.0.5", "udp", "203.0.113.9", 443, 7),
+        *(TriedDestination("10.0.0.6", "tcp", "203.0.113.9", port, 1) for port in range(50)),
+    ]
+    lan.devices.take(DeviceNews(tried=tuple(refused)))
+    found = [(each.protocol, each.ip, each.port, each.packets) for each in lan.get(ANNA).tried]
+    assert found == [("udp", "203.0.113.9", 443, 7), ("tcp", "203.0.113.9", 443, 3)]
+    assert len(lan.get(TV).tried) == 8
+    lan.sees(ANNA, "10.0.0.5")
+    assert len(lan.get(ANNA).tried) == 2, "other news do not end it"
+    await lan.bench.rules.create(rule("10.0.0.5", "DIRECT"))
+    assert lan.get(ANNA).tried == ()
+    lan.devices.take(DeviceNews(tried=()))
+    assert lan.get(TV).tried == ()
 
 
 async def test_new_devices_and_moves_are_events(lan: Lan) -> None:

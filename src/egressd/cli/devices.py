@@ -50,7 +50,11 @@ def show(remote: Remote, *, mac: str, as_json: bool) -> None:
             f"{each['ip']} {each['interface']} {each['last_seen']}".strip()
             for each in found["addresses"]
         ]
-        found = {**found, "addresses": addresses, "rule_id": found["rule_id"] or ""}
+        tried = [
+            f"{each['protocol']} {each['ip']}:{each['port']} ({each['packets']})"
+            for each in found["tried"]
+        ]
+        found = {**found, "addresses": addresses, "rule_id": found["rule_id"] or "", "tried": tried}
     show_fields(found, as_json)
 
 

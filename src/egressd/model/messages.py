@@ -395,6 +395,19 @@ class DhcpFrame(msgspec.Struct, frozen=True, array_like=True):
     """The first 1,500 bytes of the IPv4 packet."""
 
 
+class TriedDestination(msgspec.Struct, frozen=True, array_like=True):
+    """A destination that a client without a rule was refused."""
+
+    client: str
+    """The client's IPv4 address."""
+    protocol: str
+    """``tcp`` or ``udp``."""
+    ip: str
+    port: int
+    packets: int
+    """Refused packets since the first one; an hour without any ends the count."""
+
+
 class DeviceNews(msgspec.Struct, frozen=True, tag="device_news"):
     """Signs of devices in LANs, in parts. Sent after `WatchDevices`, every two seconds while there
     are new ones, and each minute for those that live.
@@ -402,6 +415,9 @@ class DeviceNews(msgspec.Struct, frozen=True, tag="device_news"):
 
     neighbours: tuple[SeenNeighbour, ...] = ()
     frames: tuple[DhcpFrame, ...] = ()
+    tried: tuple[TriedDestination, ...] | None = None
+    """All destinations that were refused within the last hour; None if this part has none of
+    them."""
 
 
 News: TypeAlias = Event | LineNews | StatusNews | DeviceNews

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from functools import lru_cache
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 import structlog
@@ -22,7 +22,7 @@ from egressd.model.bounds import COMMENT_MAX
 from egressd.model.devices import DEVICE_NAME_MAX, DEVICES_MAX, LanDevice, is_random_mac
 from egressd.model.errors import Failed, Invalid, Missing, Outdated
 from egressd.model.faults import fault
-from egressd.model.messages import DeviceNews
+from egressd.model.messages import DeviceNews, TriedDestination
 from egressd.model.times import utc_text
 from egressd.model.wording import Sentence, as_sentence, say
 from egressd.service import checks, device_events
@@ -48,6 +48,8 @@ TIMES_S: Final = 3600.0
 _WAITING_MAX: Final = 64
 """Messages of netd that wait until the stored devices are read: the later ones are lost, and come
 again with the next look."""
+_TRIED_MAX: Final = 8
+"""Destinations that a device shows."""
 _YIELD_EVERY: Final = 500
 """Devices after which others have their turn."""
 
@@ -58,6 +60,17 @@ class AddressSeen(msgspec.Struct, frozen=True, kw_only=True):
     ip: str
     interface: Annotated[str, Meta(description="The LAN; empty if only a lease has the address.")]
     last_seen: Annotated[str, Meta(description="Empty if only a lease has the address.")]
+
+
+class TriedSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """A destination that a device was refused."""
+
+    protocol: Literal["tcp", "udp"]
+    ip: str
+    port: int
+    packets: Annotated[
+        int, Meta(description="Refused packets; the count ends after an hour without any.")
+    ]
 
 
 class DeviceSeen(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +96,13 @@ class DeviceSeen(msgspec.Struct, frozen=True, kw_only=True):
     ]
     covered_by: Annotated[
         str, Meta(description="The CIDR of the rule that covers it otherwise; empty if none does.")
+    ]
+    tried: Annotated[
+        tuple[TriedSeen, ...],
+        Meta(
+            description="Where it was refused within the last hour, the most packets first, if no "
+            "rule covers it."
+        ),
     ]
     comment: str
 
@@ -119,6 +139,7 @@ class Devices:
         self._table = DeviceTable(self._is_ruled)
         self._vendors: dict[str, str] = {}
         """Device -> the maker of its network card; empty if it is unknown."""
+        self._tried: dict[str, list[TriedDestination]] = {}
         self._is_open = False
         self._waiting: list[DeviceNews] = []
         self._fault: Failed | None = None
@@ -132,6 +153,8 @@ class Devices:
         if not self._is_open:
             self._waiting = [*self._waiting, news][:_WAITING_MAX]
             return
+        if news.tried is not None:
+            self._tried = _by_client(news.tried)
         at = int(self._now())
         for seen in news.neighbours:
             self._table.see(seen.mac, seen.ip, seen.interface, at - seen.age_s)
@@ -344,7 +367,9 @@ class Devices:
         return self._rules.of(self._table.address(device)).rule_id is not None
 
     def _shown(self, device: LanDevice, at: int) -> DeviceSeen:
-        rule = self._rules.of(self._table.address(device))
+        ip = self._table.address(device)
+        rule = self._rules.of(ip)
+        tried = self._tried.get(ip, ()) if rule == NO_RULE else ()
         return DeviceSeen(
             mac=device.mac,
             name=device.name,
@@ -364,6 +389,15 @@ class Devices:
             is_online=any(at - each.last_seen <= RECENT_S for each in device.addresses),
             rule_id=rule.rule_id,
             covered_by=rule.covered_by,
+            tried=tuple(
+                TriedSeen(
+                    protocol="tcp" if each.protocol == "tcp" else "udp",
+                    ip=each.ip,
+                    port=each.port,
+                    packets=each.packets,
+                )
+                for each in tried
+            ),
             comment=device.comment,
         )
 
@@ -384,6 +418,16 @@ class Devices:
             device.hostname,
             self._vendor(device),
         )
+
+
+def _by_client(tried: Iterable[TriedDestination]) -> dict[str, list[TriedDestination]]:
+    """Return the destinations with the most packets of each client."""
+    found: dict[str, list[TriedDestination]] = {}
+    for each in sorted(tried, key=lambda each: -each.packets):
+        of_client = found.setdefault(each.client, [])
+        if len(of_client) < _TRIED_MAX:
+            of_client.append(each)
+    return found
 
 
 @lru_cache(maxsize=4096)

@@ -86,6 +86,7 @@ export interface components {
             mac: string;
             name: string;
             rule_id: number | null;
+            tried: components["schemas"]["TriedSeen"][];
             vendor: string;
         };
         DeviceList: {
@@ -105,6 +106,7 @@ export interface components {
             mac: string;
             name: string;
             rule_id: number | null;
+            tried: components["schemas"]["TriedSeen"][];
             vendor: string;
         };
         DeviceUpdate: {
@@ -880,6 +882,13 @@ export interface components {
             download_bytes: number;
             upload_bytes: number;
         };
+        TriedSeen: {
+            ip: string;
+            packets: number;
+            port: number;
+            /** @enum {unknown} */
+            protocol: "tcp" | "udp";
+        };
         Unruled: {
             is_blocked: boolean;
             reason: string;
@@ -1036,6 +1045,7 @@ export type TopTraffic = components['schemas']['TopTraffic'];
 export type Traffic = components['schemas']['Traffic'];
 export type TrafficHistory = components['schemas']['TrafficHistory'];
 export type TrafficPoint = components['schemas']['TrafficPoint'];
+export type TriedSeen = components['schemas']['TriedSeen'];
 export type Unruled = components['schemas']['Unruled'];
 export type Updated = components['schemas']['Updated'];
 export type WhitelistAnswer = components['schemas']['WhitelistAnswer'];

@@ -298,6 +298,7 @@ export const en = {
   "devices.random": "random MAC",
   "devices.online": "online",
   "devices.offline": "offline",
+  "devices.tried": "Tried in the last hour: {places}",
   "devices.edit": "Name {name}",
   "devices.rule": "Add a rule for {name}",
   "devices.forget": "Forget {name}",

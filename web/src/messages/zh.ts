@@ -298,6 +298,7 @@ export const zh: Record<Key, string> = {
   "devices.random": "随机 MAC",
   "devices.online": "在线",
   "devices.offline": "离线",
+  "devices.tried": "最近一小时尝试访问：{places}",
   "devices.edit": "为 {name} 命名",
   "devices.rule": "为 {name} 添加规则",
   "devices.forget": "忘记 {name}",

@@ -37,6 +37,7 @@ _DEVICE: Final[dict[str, Any]] = {
     "is_online": True,
     "rule_id": 7,
     "covered_by": "",
+    "tried": [],
     "comment": "",
 }
 

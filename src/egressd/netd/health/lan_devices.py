@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import IPv4Address
+from socket import IPPROTO_TCP, IPPROTO_UDP
 from typing import Final
 
 import structlog
 
 from egressd.model.facts import Facts
-from egressd.model.messages import DeviceNews, DhcpFrame, SeenNeighbour
+from egressd.model.messages import DeviceNews, DhcpFrame, SeenNeighbour, TriedDestination
+from egressd.netd.kernel import tried
 from egressd.netd.kernel.address_ranges import Ranges
 from egressd.netd.kernel.dhcp_frames import DhcpRequests
 from egressd.netd.kernel.neighbours import Neighbour, NeighbourEvents, seen
@@ -35,6 +37,7 @@ EVENTS_MAX: Final = 1024
 """Events of neighbours within `PERIOD_S`."""
 REQUESTS_MAX: Final = 64
 """DHCP requests within `PERIOD_S`."""
+_PROTOCOLS: Final = {IPPROTO_TCP: "tcp", IPPROTO_UDP: "udp"}
 _NEWS_MAX: Final = 1024
 """Neighbours in one message."""
 
@@ -63,6 +66,7 @@ class LanDevices:
         self._asked = 0
         self._look_at = 0.0
         self._is_first = True
+        self._has_tried = True
         self._task = PeriodicTask("look for devices in LANs", self._check, PERIOD_S)
 
     def start(self) -> None:
@@ -72,7 +76,7 @@ class LanDevices:
 
     def look_soon(self) -> None:
         """Report everything that there is once more, for a receiver that has just come."""
-        self._is_first = True
+        self._is_first = self._has_tried = True
         self._look_at = 0.0
         self._task.wake()
 
@@ -96,6 +100,7 @@ class LanDevices:
         if now >= self._look_at:
             found += await self._look(lans.values())
             self._look_at = now + LOOK_S
+            await self._report_tried()
         requests, self._requests = self._requests, {}
         self._report(self._within(found, lans, facts, topology), requests)
         self._listen(lans)
@@ -114,6 +119,23 @@ class LanDevices:
         # What is gone from the table is forgotten here, too.
         self._known = {(each.interface, each.address): each.mac for each in found}
         return [each for each in found if is_first or each.age_s <= FRESH_S]
+
+    async def _report_tried(self) -> None:
+        """Report what clients without a rule were refused, if that may be news."""
+        found = await asyncio.to_thread(tried.read)
+        if found or self._has_tried:
+            self._publish(
+                DeviceNews(
+                    tried=tuple(
+                        TriedDestination(
+                            each.client, _PROTOCOLS[each.protocol], each.ip, each.port, each.packets
+                        )
+                        for each in found
+                        if each.protocol in _PROTOCOLS
+                    )
+                )
+            )
+        self._has_tried = bool(found)
 
     def _within(
         self, found: Iterable[Neighbour], lans: Mapping[str, int], facts: Facts, topology: Topology

@@ -80,6 +80,12 @@ SETS: Final = {
         "type ifname . ipv6_addr; size 1024; flags dynamic,timeout; timeout 10m",
         "IPv6 routers whose messages were dropped; filled by packets",
     ),
+    # An element takes some 200 bytes, and goes an hour after its last packet.
+    "tried": SetSpec(
+        "type ipv4_addr . inet_proto . ipv4_addr . inet_service; size 4096; counter;"
+        " flags dynamic,timeout; timeout 1h",
+        "destinations that clients without a rule were refused; filled by packets",
+    ),
     "neighbours": SetSpec(
         "type ipv4_addr", "private addresses of node servers that the configuration names"
     ),

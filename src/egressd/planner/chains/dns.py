@@ -22,7 +22,7 @@ CHAINS: Final[dict[str, Chain]] = {
         "jump metered_network",
         "meta mark set ip saddr map @nets goto ask",
         "meta mark set iifname map @dflt goto ask_unmanaged",
-        "goto deny",
+        "goto refused",
     ),
     "ask": chain(
         "DNS of clients with a rule: count, local names, the mark of the DNS server",

@@ -181,6 +181,12 @@ CHAINS: Final[dict[str, Chain]] = {
         "meta mark set ip saddr map @hosts goto managed",
         "meta mark set ip saddr map @nets goto managed",
         "meta mark set iifname map @dflt goto unmanaged",
+        "goto refused",
+    ),
+    "refused": chain(
+        "clients without a rule that are blocked: note the destination, then deny",
+        # A full set ends this rule, and not the chain.
+        "meta l4proto { tcp, udp } update @tried { ip saddr . meta l4proto . ip daddr . th dport }",
         "goto deny",
     ),
     "count": chain(
