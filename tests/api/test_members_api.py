@@ -10,13 +10,16 @@ if TYPE_CHECKING:
     from tests.support.api_device import Device
 
 
+SINCE = "2026-11-20T22:58:40Z"
+
+
 async def test_a_box_of_its_own_has_no_members(device: Device) -> None:
     assert (await device.client.get("/ops/members")).json() == {"data": []}
 
 
 async def test_members_are_listed_with_what_is_known_of_each(fresh_device: Device) -> None:
     seen = (
-        MemberSeen(id=1, name="gw1", version="1", n=7, applied=12, role="active"),
+        MemberSeen(id=1, name="gw1", version="1", n=7, applied=12, role="active", role_since=SINCE),
         MemberSeen(id=2, name="gw2", is_ungated=True, is_fenced=True, blocked=("hk",)),
     )
     reading = SiteReading(me=1, head=12, members=seen)
@@ -31,6 +34,7 @@ async def test_members_are_listed_with_what_is_known_of_each(fresh_device: Devic
             "revision": 12,
             "lag": 0,
             "role": "active",
+            "role_since": SINCE,
             "is_beating": True,
             "is_shut_out": False,
             "needs_lease": True,
@@ -43,6 +47,7 @@ async def test_members_are_listed_with_what_is_known_of_each(fresh_device: Devic
             "revision": None,
             "lag": None,
             "role": "",
+            "role_since": None,
             "is_beating": True,
             "is_shut_out": True,
             "needs_lease": False,

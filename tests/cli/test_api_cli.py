@@ -302,15 +302,23 @@ def test_status_and_explain_print_reasons(shell: Shell) -> None:
 
 def test_the_status_of_a_member_has_all_members(shell: Shell) -> None:
     seen = (
-        MemberSeen(id=1, name="gw1", version="1", n=7, applied=12, role="active"),
+        MemberSeen(
+            id=1,
+            name="gw1",
+            version="1",
+            n=7,
+            applied=12,
+            role="active",
+            role_since="2026-11-20T22:58:40Z",
+        ),
         MemberSeen(id=2, name="gw2"),
     )
     reading = SiteReading(me=1, head=12, members=seen)
     shell.device.members = [MemberState.of(each, reading, is_beating=True) for each in seen]
     lines = shell.say("status").splitlines()
     assert lines[-2:] == [
-        "gw1\tactive\t1\t12\t0\tyes\tno\tyes",
-        "gw2\t\t\t\t\tyes\tno\tyes",
+        "gw1\tactive\t2026-11-20T22:58:40Z\t1\t12\t0\tyes\tno\tyes",
+        "gw2\t\t\t\t\t\tyes\tno\tyes",
     ]
 
 

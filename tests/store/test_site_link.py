@@ -67,6 +67,20 @@ async def test_a_member_beats_once_it_has_joined(site: Site) -> None:
         assert named(reading, "b").n is None
 
 
+async def test_the_time_of_a_role_is_that_of_its_change(site: Site) -> None:
+    async with pair(site) as (database, mine, others):
+        here = point(database)
+        await mine.join(here, "standby")
+        site.server.query("UPDATE beat SET role_since = '2026-11-20 22:58:40+00'")
+        await mine.beat(here, "standby")
+        await mine.join(here, "standby")
+        assert named(await others.read(), "a").role_since == "2026-11-20T22:58:40Z"
+        await mine.beat(here, "active")
+        later = named(await others.read(), "a").role_since
+        assert later is not None
+        assert later > "2026-11-29"
+
+
 async def test_a_silent_member_is_fenced_unless_it_has_beaten(site: Site) -> None:
     async with pair(site) as (database, mine, others):
         await mine.join(point(database), "")

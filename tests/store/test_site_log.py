@@ -194,7 +194,8 @@ async def test_a_schema_without_histories_gets_one(site: Site) -> None:
     await write(database, rules(1), 1)
     await database.close()
     site.server.query(
-        "DELETE FROM change; ALTER TABLE beat DROP COLUMN batch, DROP COLUMN attempt;"
+        "DELETE FROM change;"
+        " ALTER TABLE beat DROP COLUMN batch, DROP COLUMN attempt, DROP COLUMN role_since;"
         " ALTER TABLE member DROP COLUMN key_envelope; DROP TABLE shared_access;"
         " UPDATE alembic_version SET version_num = 'p0003'"
     )

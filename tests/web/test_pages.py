@@ -110,6 +110,46 @@ def streamed(page: Page, overviews: list[dict[str, Any]]) -> None:
     page.evaluate("location.hash = '#/overview'")
 
 
+def test_the_boxes_of_a_site_are_shown_with_their_roles(served: Site) -> None:
+    first = {
+        "name": "gw1",
+        "is_this": True,
+        "version": "0.2.0",
+        "revision": 12,
+        "lag": 0,
+        "role": "active",
+        "role_since": "2026-11-20T22:58:40Z",
+        "is_beating": True,
+        "is_shut_out": False,
+        "needs_lease": True,
+        "blocked": ["hk"],
+    }
+    behind = {"name": "gw2", "is_this": False, "role": "standby", "lag": 3, "blocked": []}
+    silent = {"name": "gw3", "is_this": False, "role": "", "role_since": None, "is_beating": False}
+    boxes = [first, {**first, **behind}, {**first, **silent, "blocked": []}]
+    with served.visit("#/settings") as page:
+        page.route("**/ops/members", lambda route: route.fulfill(json={"data": boxes}))
+        page.evaluate("location.hash = '#/overview'")
+        rows = page.get_by_role("region", name="Boxes of the site").get_by_role("row")
+        expect(rows).to_have_count(4)
+        for row, texts in (
+            (1, ["gw1", "this box", "active", "since", "in step", "blocked there: hk", "0.2.0"]),
+            (2, ["gw2", "on standby", "3 changes behind"]),
+            (3, ["gw3", "silent"]),
+        ):
+            for text in texts:
+                expect(rows.nth(row)).to_contain_text(text)
+        assert serious(page) == []
+
+
+def test_a_box_of_its_own_shows_no_boxes(served: Site) -> None:
+    with served.visit("#/overview") as page, page.expect_response("**/ops/members"):
+        page.reload()
+    with served.visit("#/overview") as page:
+        expect(page.get_by_role("heading", name="Problems")).to_be_visible()
+        expect(page.get_by_role("region", name="Boxes of the site")).to_have_count(0)
+
+
 def test_the_busiest_of_many_lines_are_drawn(served: Site) -> None:
     overview: dict[str, Any] = served.lab.api.ask("GET", "/ops/overview").body
     wan = next(one for one in overview["interfaces"] if one["role"] == "wan")

@@ -10,6 +10,7 @@ from egressd.cli.output import show_rows
 _COLUMNS: Final = (
     "name",
     "role",
+    "role_since",
     "version",
     "revision",
     "lag",

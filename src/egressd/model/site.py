@@ -47,6 +47,8 @@ class MemberSeen(msgspec.Struct, frozen=True, kw_only=True):
     role: str = ""
     blocked: tuple[str, ...] = ()
     """Names of targets that cannot be in force there."""
+    role_since: str | None = None
+    """The time of the last change of its role; None if it is not known."""
     attempt: int | None = None
     """The number of a change of which it is not known whether it is in force there; None if there
     is none."""
@@ -67,6 +69,8 @@ class MemberState(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     """Its role in a pair, `active`, `standby` or `fault` (it cannot become active); empty if it is
     in none."""
+    role_since: str | None
+    """Since then (UTC, by the database's clock) it has had this role; null if that is not known."""
     is_beating: bool
     """True if it has shown that it lives within the seconds that a lease lasts."""
     is_shut_out: bool
@@ -87,6 +91,7 @@ class MemberState(msgspec.Struct, frozen=True, kw_only=True):
             revision=seen.applied if is_known else None,
             lag=reading.head - seen.applied if is_known else None,
             role=seen.role,
+            role_since=seen.role_since if seen.role else None,
             is_beating=is_beating,
             is_shut_out=seen.is_fenced,
             needs_lease=not seen.is_ungated,

@@ -1,14 +1,15 @@
 /** The device's lists as cached by this page: loaded when shown, kept up to date while shown. */
 
 import { delays } from "./delays.svelte.ts";
+import { devices } from "./devices.svelte.ts";
 import { merged } from "./difference.ts";
 import { rebased } from "./edits.ts";
-import { devices } from "./devices.svelte.ts";
 import { exits } from "./exits.svelte.ts";
 import { faultText } from "./feedback.svelte.ts";
 import { Refused, call, request } from "./http.ts";
 import { t } from "./language.svelte.ts";
 import { live } from "./live.svelte.ts";
+import { members } from "./members.svelte.ts";
 import { pastLines, pastNodes } from "./past.svelte.ts";
 import { RULES_SINCE, V1 } from "./paths.ts";
 import type { PageName } from "./router.svelte.ts";
@@ -187,6 +188,7 @@ export function clearResources(): void {
   for (const resource of Object.values(resources)) resource.clear();
   delays.clear();
   exits.clear();
+  members.clear();
   pastNodes.clear();
   pastLines.clear();
   devices.clear();

@@ -382,6 +382,7 @@ export interface components {
             needs_lease: boolean;
             revision: number | null;
             role: string;
+            role_since: string | null;
             version: string;
         };
         NodeBatchUpdate: {

@@ -12,6 +12,8 @@ export type {
   DeviceList,
   Exit,
   ExitList,
+  MemberList,
+  MemberState,
   Explanation,
   Interfaces,
   LinesHistory,

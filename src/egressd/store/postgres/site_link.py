@@ -52,6 +52,7 @@ def _reading(is_beaten: str) -> str:
         "SELECT member.id, name, role_name = session_user AS is_me, is_revoked, is_ungated,"
         " version, n, coalesce(is_fenced, false) AS is_fenced,"
         " coalesce(role, '') AS role, coalesce(blocked, '[]') AS blocked, attempt,"
+        " to_char(role_since AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') AS role_since,"
         # What a member had in force of another history is of no use.
         f" CASE WHEN {_IN_LOG.format('beat.applied', 'beat.batch')} THEN applied ELSE -1 END"
         " AS applied,"
@@ -64,7 +65,8 @@ def _reading(is_beaten: str) -> str:
 _LOOK: Final = _reading("false")
 _BEAT: Final = (
     "WITH mine AS (UPDATE beat SET"
-    " n = n + 1, applied = greatest(applied, %(applied)s), role = %(role)s,"
+    " n = n + 1, applied = greatest(applied, %(applied)s),"
+    " role = %(role)s, role_since = CASE WHEN role = %(role)s THEN role_since ELSE now() END,"
     " batch = CASE WHEN applied <= %(applied)s THEN %(batch)s ELSE batch END,"
     " blocked = CASE WHEN applied <= %(applied)s THEN %(blocked)s ELSE blocked END"
     f" WHERE member = {_ME} AND n = %(n)s AND NOT is_fenced AND {_MINE_IN_LOG} RETURNING n) "
@@ -73,10 +75,11 @@ _BEAT: Final = (
 # an earlier one is in the revision that is returned.
 _HEAD: Final = f"SELECT revision, {_MINE_IN_LOG} AS is_in_log FROM meta FOR SHARE"
 _JOIN: Final = (
-    "INSERT INTO beat (member, n, applied, batch, is_fenced, role, attempt)"
-    f" VALUES ({_ME}, %(n)s, %(applied)s, %(batch)s, false, %(role)s, %(attempt)s)"
+    "INSERT INTO beat (member, n, applied, batch, is_fenced, role, role_since, attempt)"
+    f" VALUES ({_ME}, %(n)s, %(applied)s, %(batch)s, false, %(role)s, now(), %(attempt)s)"
     " ON CONFLICT (site, member) DO UPDATE SET n = excluded.n, applied = excluded.applied,"
     " batch = excluded.batch, is_fenced = false, role = excluded.role, blocked = '[]',"
+    " role_since = CASE WHEN beat.role = excluded.role THEN beat.role_since ELSE now() END,"
     " attempt = excluded.attempt"
 )
 _INTRODUCE: Final = (
@@ -320,6 +323,7 @@ class SiteLink:
                     is_fenced=row.is_fenced,
                     role=row.role,
                     blocked=tuple(row.blocked),
+                    role_since=row.role_since,
                     attempt=row.attempt,
                 )
                 for row in rows
