@@ -16,6 +16,8 @@ from cryptography import x509
 from egressd.app import tls
 from egressd.app.certificate import make
 from egressd.app.shared_access import AccessFollower, SharedCertificate
+from egressd.console.sessions import ABSOLUTE_S, IDLE_S, Sessions
+from egressd.model.console import Session
 from egressd.model.errors import Failed
 from egressd.store.postgres.shared_access import SharedText
 from egressd.store.sealing import SiteSeal
@@ -44,8 +46,41 @@ class Texts:
         self.rows[text.name] = text
         return True
 
+    async def drop(self, names: Collection[str]) -> None:
+        for name in names:
+            self.rows.pop(name, None)
+
     async def close(self) -> None:
         pass
+
+
+class Accounts:
+    """A console's store in memory."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Session] = {}
+
+    async def password(self) -> str | None:
+        return None
+
+    async def set_password(self, hash_: str, session: Session) -> None:
+        self.kept = {session.key: session}
+
+    async def adopt_password(self, hash_: str) -> None:
+        self.kept = {}
+
+    async def sessions(self) -> list[Session]:
+        return [*self.kept.values()]
+
+    async def add_session(self, session: Session) -> None:
+        self.kept[session.key] = session
+
+    async def touch_sessions(self, seen_at: dict[str, int]) -> None:
+        pass
+
+    async def drop_sessions(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.kept.pop(key, None)
 
 
 class Item:
@@ -62,19 +97,40 @@ class Item:
         self.text = text
 
 
+NO_SESSIONS = Sessions(Accounts(), lambda: 0.0)
+
+
 class Member:
     """A member with one item."""
 
     def __init__(self, texts: Texts, folder: Path, text: str = "") -> None:
         self.item = Item(text)
         self.seal = SEAL
+        self.now = 1_800_000_000
+        self.accounts = Accounts()
         self._texts, self._folder = texts, folder
         self.restart()
 
     def restart(self) -> None:
         record = self._folder / "record"
         self._folder.mkdir(exist_ok=True)
-        self._follower = AccessFollower(self._texts, [self.item], record, lambda: self.seal)
+        self.sessions = Sessions(self.accounts, lambda: self.now)
+        self._follower = AccessFollower(
+            self._texts, [self.item], record, lambda: self.seal, self.sessions
+        )
+
+    async def log_in(self) -> str:
+        """Return the secret of a new session."""
+        secret, session = self.sessions.prepare("cookie", "10.77.0.9", "browser")
+        await self.sessions.begin(session)
+        return secret
+
+    def is_in(self, secret: str) -> bool:
+        """True if a request with that secret is let in. It counts as a use."""
+        found = self.sessions.find("cookie", secret)
+        if found is not None:
+            self.sessions.touch(found)
+        return found is not None
 
     async def look(self) -> None:
         await self._follower.look()
@@ -169,6 +225,161 @@ async def test_a_member_with_the_former_key_writes_nothing(
     assert "reset" not in texts.rows["item"].value
 
 
+async def test_a_session_goes_on_at_all_members(pair: tuple[Member, Member], texts: Texts) -> None:
+    a, b = pair
+    secret = await a.log_in()
+    await in_turns(pair)
+    assert b.is_in(secret)
+    assert "10.77.0.9" not in "".join(row.value for row in texts.rows.values())
+
+
+async def test_a_session_ends_at_all_members(pair: tuple[Member, Member], texts: Texts) -> None:
+    a, b = pair
+    secret, other = await a.log_in(), await a.log_in()
+    await in_turns(pair)
+    await b.sessions.end(
+        [each for each in b.sessions.current() if b.sessions.find("cookie", secret) == each]
+    )
+    await in_turns(reversed(pair))
+    assert [member.is_in(secret) for member in pair] == [False, False]
+    assert [member.is_in(other) for member in pair] == [True, True]
+    assert len(texts.rows) == 2
+
+
+async def test_a_use_at_one_member_keeps_a_session_at_the_others(
+    pair: tuple[Member, Member],
+) -> None:
+    a, b = pair
+    secret = await a.log_in()
+    await in_turns(pair)
+    for _ in range(5):
+        a.now += IDLE_S // 2
+        b.now = a.now
+        assert b.is_in(secret)
+        await in_turns(pair)
+    assert a.is_in(secret)
+
+
+async def test_a_use_that_others_do_not_hear_of_ends_no_session(
+    pair: tuple[Member, Member],
+) -> None:
+    a, b = pair
+    secret = await a.log_in()
+    await in_turns(pair)
+    a.now += IDLE_S - 60
+    assert a.is_in(secret)
+    a.now += 120
+    b.now = a.now
+    assert not b.is_in(secret)
+    await b.look()
+    await in_turns(pair)
+    assert a.is_in(secret)
+    assert b.is_in(secret)
+
+
+async def test_a_session_that_ended_during_a_restart_stays_ended(
+    pair: tuple[Member, Member],
+) -> None:
+    a, b = pair
+    secret = await a.log_in()
+    await in_turns(pair)
+    a.restart()
+    await a.sessions.open()
+    assert a.is_in(secret)
+    await b.sessions.end(b.sessions.current())
+    await b.look()
+    await a.look()
+    assert not a.is_in(secret)
+
+
+async def test_a_session_that_ends_while_the_database_is_away_stays_ended(
+    pair: tuple[Member, Member], texts: Texts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = pair[0]
+    secret = await a.log_in()
+    await in_turns(pair)
+
+    async def away() -> dict[str, int]:
+        raise Failed("use the site's database", "it is away")
+
+    await a.sessions.end(a.sessions.current())
+    with monkeypatch.context() as patched:
+        patched.setattr(texts, "versions", away)
+        with pytest.raises(Failed):
+            await a.look()
+    a.restart()
+    await a.sessions.open()
+    await in_turns(pair)
+    assert [member.is_in(secret) for member in pair] == [False, False]
+    assert "session" not in " ".join(texts.rows)
+
+
+@pytest.mark.parametrize("ahead", [-3600, 3600])
+async def test_a_wrong_clock_ends_no_session_elsewhere(
+    pair: tuple[Member, Member], ahead: int
+) -> None:
+    a, b = pair
+    secret = await a.log_in()
+    b.now += ahead
+    await in_turns(pair)
+    assert a.is_in(secret)
+    assert not b.is_in(secret)
+    b.now = a.now
+    await in_turns(pair)
+    assert b.is_in(secret)
+    b.now += ahead
+    b.is_in(secret)
+    await in_turns(pair)
+    assert a.is_in(secret)
+
+
+async def test_sessions_that_are_long_over_are_forgotten(
+    pair: tuple[Member, Member], texts: Texts
+) -> None:
+    a, b = pair
+    await a.log_in()
+    await in_turns(pair)
+    a.now += ABSOLUTE_S
+    b.now = a.now
+    await in_turns(pair)
+    assert set(texts.rows) == {"item"}
+
+
+async def test_a_member_that_restarts_hears_of_sessions_anew(
+    pair: tuple[Member, Member],
+) -> None:
+    a, b = pair
+    secret = await a.log_in()
+    await in_turns(pair)
+    b.restart()
+    await b.sessions.open()
+    assert not b.is_in(secret)
+    await in_turns(reversed(pair))
+    assert [member.is_in(secret) for member in pair] == [True, True]
+
+
+async def test_a_new_password_ends_the_sessions_of_all_members(
+    pair: tuple[Member, Member],
+) -> None:
+    a, b = pair
+    former = [await member.log_in() for member in pair]
+    await in_turns(pair)
+    secret, session = a.sessions.prepare("cookie", "10.77.0.9", "browser")
+    a.sessions.replace_all(session)
+    a.item.text = "new hash"
+    a.item.name = b.item.name = "password"
+
+    async def adopt(text: str) -> None:
+        b.sessions.clear()
+
+    b.item.write = adopt  # type: ignore[method-assign]
+    for _ in range(2):
+        await in_turns(pair)
+    for member in pair:
+        assert member.is_in(secret)
+        assert not any(member.is_in(one) for one in former)
+
+
 def names(folder: Path) -> set[str]:
     found = x509.load_pem_x509_certificate((folder / tls.CERTIFICATE).read_bytes())
     extension = found.extensions.get_extension_for_class(x509.SubjectAlternativeName)
@@ -185,7 +396,9 @@ async def test_a_certificate_has_the_names_of_all_members(texts: Texts, tmp_path
         make(folder / tls.CERTIFICATE, folder / tls.KEY, [address])
         serving[name] = tls.context(folder)
         item = SharedCertificate(folder, partial(list, [address]), partial(serving.get, name))
-        followers.append(AccessFollower(texts, [item], folder / "record", lambda: SEAL))
+        followers.append(
+            AccessFollower(texts, [item], folder / "record", lambda: SEAL, NO_SESSIONS)
+        )
 
     for follower in followers * 3:
         await follower.look()
@@ -238,7 +451,9 @@ async def test_an_item_that_cannot_be_read_delays_no_other(texts: Texts, tmp_pat
 
     broken, other = Broken(""), Item("text")
     broken.name = "broken"
-    follower = AccessFollower(texts, [broken, other], tmp_path / "record", lambda: SEAL)
+    follower = AccessFollower(
+        texts, [broken, other], tmp_path / "record", lambda: SEAL, NO_SESSIONS
+    )
     with pytest.raises(Failed, match="broken"):
         await follower.look()
     assert set(texts.rows) == {"item"}

@@ -7,7 +7,7 @@
 - `netd_process`, `api_process`: the main functions of the two.
 - `liveness`: proofs to the supervisor (systemd or `supervise`) that the two are not hung.
 - `tls`, `certificate`: the HTTPS listener's certificate, and the process that makes it.
-- `shared_access`: certificate, token and password are the same at all members of a site.
+- `shared_access`: certificate, token, password and sessions are the same at all members of a site.
 - `preflight`, `machine_check`: all that a machine lacks.
 - `heap`: memory that a start left over goes back to the kernel.
 - `versions`, `update_record`: the versions that the Debian package has installed, and the

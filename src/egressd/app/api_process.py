@@ -250,6 +250,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
             "common access ended": site.access_of(
                 settings,
                 accounts=console.accounts,
+                sessions=console.sessions,
                 token=token,
                 serving=lambda: listeners[-1].tls,
             ),

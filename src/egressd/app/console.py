@@ -65,14 +65,14 @@ class ConsoleComponent:
         licensing: Licensing,
         journal: ChangeJournal,
     ) -> None:
-        self._sessions = Sessions(store, time.time)
+        self.sessions = Sessions(store, time.time)
         throttle = GuessThrottle(time.monotonic)
         self.login_failures = throttle.failures
         """Outcome -> the number of passwords and setup codes that were not accepted."""
-        self.accounts = Accounts(store, SetupCode(settings.api_data), self._sessions, throttle)
+        self.accounts = Accounts(store, SetupCode(settings.api_data), self.sessions, throttle)
         hostname = socket.gethostname()
         self.authenticator = SessionAuthenticator(
-            self._sessions,
+            self.sessions,
             (hostname, f"{hostname}.local", *settings.console.hosts),
             insecure=settings.console.insecure,
         )
@@ -85,7 +85,7 @@ class ConsoleComponent:
         endpoints = ConsoleEndpoints(
             authenticator=self.authenticator,
             accounts=self.accounts,
-            sessions=self._sessions,
+            sessions=self.sessions,
             access_settings=AccessSettings(token, LicenseView(licensing), listeners),
             journal=journal,
             about={"version": __version__, "hostname": hostname},
@@ -104,4 +104,4 @@ class ConsoleComponent:
 
     async def close(self) -> None:
         """Wait until pending changes are stored."""
-        await self._sessions.close()
+        await self.sessions.close()

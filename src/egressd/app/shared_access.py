@@ -1,4 +1,4 @@
-"""Certificate, API token and console password are the same at all members of a site.
+"""Certificate, API token, console password and sessions are the same at all members of a site.
 
 Each member keeps them in its own files, by which it works without the database too.
 `AccessFollower` writes what has changed here into the site's database, sealed with the site's key,
@@ -23,6 +23,8 @@ import structlog
 
 from egressd.app import tls
 from egressd.console.accounts import Accounts
+from egressd.console.sessions import Sessions
+from egressd.model.console import Session
 from egressd.model.errors import Failed
 from egressd.store.api_token import ApiToken
 from egressd.store.connection import reported
@@ -34,6 +36,14 @@ log = structlog.get_logger()
 
 EVERY_S: Final = 1.0
 """Seconds from one look at the site's database to the next."""
+
+
+_SESSION: Final = "session/"
+"""The first characters of a session's name in the database; its key follows."""
+_ENDED: Final = "ended/"
+"""The same in the record, of one that was ended here, until the database knows."""
+_USED_S: Final = 60
+"""Seconds between two notes of a session's use in the database."""
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -66,6 +76,8 @@ class AccessLink(Protocol):
 
     async def put(self, text: SharedText, *, after: int, key_id: str) -> bool: ...
 
+    async def drop(self, names: Collection[str]) -> None: ...
+
     async def close(self) -> None: ...
 
 
@@ -73,7 +85,8 @@ class AccessFollower:
     """Keeps the `items` of this box and of its site equal.
 
     `record` is the file of what they had in common last, and `seal` returns the seal with the
-    site's key of this moment.
+    site's key of this moment. `sessions` are the console's, of which each is in the database under
+    its key, with the time of its last use as version.
     """
 
     def __init__(
@@ -82,13 +95,17 @@ class AccessFollower:
         items: Collection[AccessItem],
         record: Path,
         seal: Callable[[], SiteSeal],
+        sessions: Sessions,
     ) -> None:
         self._link = link
         self._items = items
         self._record = record
         self._seal = seal
+        self._sessions = sessions
         self._seen: dict[str, Seen] | None = None
         self._fault = ""
+        self._is_begun = False
+        """True once the sessions of this start have been compared."""
 
     async def follow(self) -> None:
         """Look again and again, until it is cancelled."""
@@ -106,17 +123,23 @@ class AccessFollower:
         except Failed as error:
             if self._fault != str(error):
                 self._fault = str(error)
-                log.warning("certificate, token and password may differ", error=self._fault)
+                log.warning(
+                    "certificate, token, password and sessions may differ", error=self._fault
+                )
         except Exception as error:
             # No client's traffic depends on it: the api does not end for it.
             if self._fault != repr(error):
                 self._fault = repr(error)
-                log.exception("certificate, token and password may differ")
+                log.exception("certificate, token, password and sessions may differ")
 
     async def look(self) -> None:
         """Take over what is newer in the database, and write there what is newer here. Raises
         Failed.
         """
+        if ended := self._sessions.take_ended():
+            # Over a restart, too: the database may be away.
+            self._known.update({_ENDED + key: Seen() for key in ended})
+            self._keep()
         versions = await self._link.versions()
         failed: Failed | None = None
         for item in self._items:
@@ -128,21 +151,22 @@ class AccessFollower:
                     await self._give(item, seen, there)
             except Failed as error:  # which does not concern the other items
                 failed = failed or error
+        try:
+            await self._follow_sessions(versions)
+        except Failed as error:
+            failed = failed or error
         if failed is not None:
             raise failed
 
     async def _take(self, item: AccessItem) -> None:
         for sealed in await self._link.read([item.name]):
-            try:
-                text = self._seal().open(sealed.value, sealed.place)
-            except ValueError:
-                # The site may have another key, which this box takes with the next change.
-                raise Failed(
-                    "read what members have in common", "the seal is another one"
-                ) from None
+            text = self._opened(sealed)
             if text != await item.read():
                 await item.write(text)
                 log.info("taken over from the site", what=item.name)
+                if item.name == SharedPassword.name:
+                    # All sessions have ended with it. The site's go on, as far as they are left.
+                    self._forget({name for name in self._known if name.startswith(_SESSION)})
             self._note(item.name, sealed.version, text)
 
     async def _give(self, item: AccessItem, seen: Seen, there: int) -> None:
@@ -159,6 +183,63 @@ class AccessFollower:
             self._note(item.name, made.version, text)
             log.info("written into the site's database", what=item.name)
 
+    def _opened(self, sealed: SharedText) -> str:
+        try:
+            return self._seal().open(sealed.value, sealed.place)
+        except ValueError:
+            # The site may have another key, which this box takes with the next change.
+            raise Failed("read what members have in common", "the seal is another one") from None
+
+    # --- Sessions. ------------------------------------------------------------------------
+
+    async def _follow_sessions(self, versions: dict[str, int]) -> None:
+        """Have a session go on, and end, at all members. Raises Failed."""
+        there = {name: at for name, at in versions.items() if name.startswith(_SESSION)}
+        own = {_SESSION + each.key: each for each in self._sessions.current()}
+        known = {name for name in self._known if name.startswith(_SESSION)}
+        if not self._is_begun:
+            # One that began elsewhere was not kept over the restart.
+            self._forget(known - own.keys())
+            known &= own.keys()
+            self._is_begun = True
+        for name in known - there.keys():
+            self._sessions.forget(name.removeprefix(_SESSION))
+            own.pop(name, None)
+        # The others are over by this member's clock alone, and may have been used elsewhere.
+        ended = {name for name in self._known if name.startswith(_ENDED)}
+        over = {_SESSION + name.removeprefix(_ENDED) for name in ended}
+        await self._link.drop(
+            [name for name, at in there.items() if name in over or self._sessions.is_past(at)]
+        )
+        self._forget((known - (there.keys() & own.keys())) | ended)
+        wanted = [
+            name
+            for name, at in there.items()
+            if name not in over
+            and (at > own[name].seen_at if name in own else self._sessions.is_used(at))
+        ]
+        for sealed in await self._link.read(wanted):
+            if self._sessions.adopt(msgspec.json.decode(self._opened(sealed), type=Session)):
+                self._note(sealed.name, sealed.version, "")
+        for name, session in own.items():
+            before = there.get(name, 0)
+            if session.seen_at - before >= _USED_S:
+                await self._give_session(name, session, before)
+
+    async def _give_session(self, name: str, session: Session, before: int) -> None:
+        seal = self._seal()
+        made = SharedText(name, session.seen_at, "")
+        text = msgspec.json.encode(session).decode()
+        made = made._replace(value=seal.close(text, made.place))
+        if await self._link.put(made, after=before, key_id=seal.key_id):
+            self._note(name, made.version, "")
+
+    def _forget(self, names: Collection[str]) -> None:
+        for name in names:
+            del self._known[name]
+        if names:
+            self._keep()
+
     @property
     def _known(self) -> dict[str, Seen]:
         if self._seen is None:
@@ -169,6 +250,9 @@ class AccessFollower:
 
     def _note(self, name: str, version: int, text: str) -> None:
         self._known[name] = Seen(version, _digest(text))
+        self._keep()
+
+    def _keep(self) -> None:
         with reported(f"write {self._record}"):
             replace_durably(self._record, msgspec.json.encode(self._known))
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import ssl
 
     from egressd.console.accounts import Accounts
+    from egressd.console.sessions import Sessions
     from egressd.service.membership import Membership
     from egressd.service.peer_lease import PeerLease
     from egressd.service.site_member import SiteMember
@@ -142,11 +143,12 @@ def access_of(
     settings: Config,
     *,
     accounts: Accounts,
+    sessions: Sessions,
     token: ApiToken,
     serving: Callable[[], ssl.SSLContext | None],
 ) -> Coroutine[None, None, None] | None:
-    """Return the work of keeping certificate, token and password equal at all members of the site;
-    None for a box of its own. `serving` returns the context of the HTTPS listener.
+    """Return the work of keeping certificate, token, password and sessions equal at all members of
+    the site; None for a box of its own. `serving` returns the context of the HTTPS listener.
     """
     if not settings.cluster.database:
         return None
@@ -163,6 +165,7 @@ def access_of(
         ),
         folder / ACCESS_RECORD,
         lambda: SiteSeal(site_key(settings)),
+        sessions,
     )
     return follower.follow()
 

@@ -42,6 +42,8 @@ class Sessions:
         self._by_key: dict[str, Session] = {}
         self._stored_at: dict[str, int] = {}
         self._storing: set[asyncio.Task[None]] = set()
+        self._ended: set[str] = set()
+        """The keys of sessions that were ended here, and did not expire, since `take_ended`."""
 
     async def open(self) -> None:
         """Load the stored sessions and drop the expired ones. Raises Failed."""
@@ -120,6 +122,7 @@ class Sessions:
 
     async def end(self, sessions: list[Session]) -> None:
         """End sessions at once. Raises Failed if they could come back after a restart."""
+        self._ended.update(session.key for session in sessions)
         for session in sessions:
             self._by_key.pop(session.key, None)
             self._stored_at.pop(session.key, None)
@@ -128,6 +131,7 @@ class Sessions:
 
     def replace_all(self, session: Session) -> None:
         """Keep only `session`; the store has done this already."""
+        self._ended.update(self._by_key)
         self.clear()
         self.admit(session)
 
@@ -135,6 +139,36 @@ class Sessions:
         """Keep no session; the store has done this already."""
         self._by_key.clear()
         self._stored_at.clear()
+
+    def take_ended(self) -> set[str]:
+        """Return the keys of sessions that were ended here since the last call."""
+        ended, self._ended = self._ended, set()
+        return ended
+
+    def adopt(self, session: Session) -> bool:
+        """Admit a session that began at another member of the site, or note its use there. Return
+        False if it is over by this member's clock. It is not stored: after a restart this member
+        reads it from the site again.
+        """
+        if not self._is_current(session):
+            return False
+        own = self._by_key.get(session.key)
+        if own is None or own.seen_at < session.seen_at:
+            self.admit(session)
+        return True
+
+    def forget(self, key: str) -> None:
+        """End a session that another member has ended."""
+        if key in self._by_key:
+            self._forget(self._by_key[key])
+
+    def is_used(self, seen_at: int) -> bool:
+        """True if a session that was used last at `seen_at` may go on."""
+        return self._clock() < seen_at + IDLE_S
+
+    def is_past(self, seen_at: int) -> bool:
+        """True if a session that was used last at `seen_at` cannot go on at any member."""
+        return self._clock() >= seen_at + ABSOLUTE_S
 
     def expires_at(self, session: Session) -> int:
         """Return the time when the session ends if it is not used any more."""

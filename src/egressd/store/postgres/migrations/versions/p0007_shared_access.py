@@ -1,4 +1,4 @@
-"""Certificate, API token and console password are the site's, not each member's.
+"""Certificate, API token, console password and sessions are the site's, not each member's.
 
 All of it is sealed with the site's key. An older egressd goes on with its own.
 """
