@@ -22,6 +22,7 @@ from egressd_lab.client import Connection
 from egressd_lab.device import TLS_PORT, rule_body
 from egressd_lab.spec import LAN_ADDRESS, lan_address, wan_plans
 from tests.support import postgres
+from tests.support.browser import Browser
 from tests.support.device import SERVER, add_nodes, eventually
 from tests.support.needs import Need
 from tests.support.pair_chaos import CLIENTS, PairChaos
@@ -316,6 +317,25 @@ def test_a_browser_sees_one_certificate_at_all_addresses(pair: PairedLab) -> Non
         return not shown and addresses <= {str(address) for address in known}
 
     eventually(is_one, 30)
+
+
+def test_a_browser_stays_logged_in_over_a_takeover(pair: PairedLab) -> None:
+    """At the shared address, with the certificate that it has."""
+    test_a_browser_sees_one_certificate_at_all_addresses(pair)
+    first = pair.active()
+    browser = Browser(pair.lab, 1)
+    code = pair.boxes[first].run("console", "code").strip()
+    body = {"code": code, "password": "correct horse battery"}
+    status, answer = browser.send("POST", "/console/setup", body)
+    assert status == 200, answer
+    sessions = "SELECT name FROM shared_access WHERE name LIKE 'session/%'"
+    eventually(lambda: len(pair.database.query(sessions)) == 1)
+    pair.boxes[first].stop()
+    eventually(lambda: pair.active() == other(first), 30)
+    eventually(lambda: browser.send("GET", "/console/session")[1]["state"] == "open")
+    status, _ = browser.send("POST", "/console/logout")
+    assert status == 200
+    eventually(lambda: pair.database.query(sessions) == [])
 
 
 def test_a_token_that_is_reset_counts_on_both_boxes(pair: PairedLab) -> None:
