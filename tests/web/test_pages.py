@@ -731,7 +731,7 @@ def test_nodes_and_lines_show_their_last_day(tidy: Site) -> None:
         page.route("**/ops/history/lines", lambda route: route.fulfill(json=lines))
         page.get_by_role("link", name="Nodes").click()
         shown = page.get_by_role("row").filter(has_text="steady")
-        picture = shown.get_by_role("img", name="Last day: 80 to 101 ms down for 3 min")
+        picture = shown.get_by_role("img", name="Last day: Delay: 80 to 101 ms down for 3 min")
         expect(picture.locator("path")).to_have_attribute("d", re.compile("^M1 16L2 "))
         expect(page.get_by_role("row").filter(has_text="unknown").get_by_role("img")).to_have_count(
             0
@@ -739,7 +739,7 @@ def test_nodes_and_lines_show_their_last_day(tidy: Site) -> None:
         assert serious(page) == []
         screenshot(page, "nodes-past")
         page.get_by_role("link", name="VPN lines").click()
-        text = "Last day: online for 50 % of the recorded time, down 1 time"
+        text = "Last day: up for 50 % of the recorded time, down 1 time"
         ribbon = page.get_by_role("row").filter(has_text="l2tp_e").get_by_role("img", name=text)
         parts = ribbon.locator("i")
         expect(parts).to_have_count(2)
@@ -751,6 +751,43 @@ def test_nodes_and_lines_show_their_last_day(tidy: Site) -> None:
         )
         assert serious(page) == []
         screenshot(page, "lines-past")
+
+
+def test_a_targets_history_has_its_states(served: Site) -> None:
+    """A group's page has the nodes that it has elected, a node's page the node's delays."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    middle = (now - timedelta(hours=6)).strftime(UTC_FORMAT)
+    window = {
+        "from": (now - timedelta(days=1)).strftime(UTC_FORMAT),
+        "to": now.strftime(UTC_FORMAT),
+    }
+    first = {"from": window["from"], "to": middle, "state": "up", "node": "hk-01"}
+    states = [first, {"from": middle, "to": window["to"], "state": "down", "node": "hk-02"}]
+    known = {"up_s": 64_800, "down_s": 21_600}
+    group = {**window, "name": "h/k", **known, "states": states}
+    slot = {"at": middle, "delay_ms": 87, **known}
+    part = [{"from": one["from"], "to": one["to"], "state": one["state"]} for one in states]
+    node = {**window, "name": "hk-01", "step": "1h", "data": [slot, slot], "states": part}
+
+    def traffic(route: Route) -> None:
+        key = "hk-01" if "hk-01" in route.request.url else "Group_h/k"
+        route.fulfill(json={**window, "by": "target", "key": key, "step": "1h", "data": []})
+
+    with served.visit("#/overview") as page:
+        page.route("**/ops/history/traffic?*", traffic)
+        page.route("**/ops/history/groups/h%2Fk?*", lambda route: route.fulfill(json=group))
+        page.route("**/ops/history/nodes/hk-01?*", lambda route: route.fulfill(json=node))
+        page.evaluate("location.hash = '#/history?by=target&key=Group_h%2Fk'")
+        text = "up for 75 % of the recorded time, down 1 time"
+        expect(page.get_by_role("img", name=text).locator("i")).to_have_count(2)
+        expect(page.get_by_role("listitem").filter(has_text="hk-0")).to_contain_text(
+            ["hk-02", "hk-01"]
+        )
+        assert serious(page) == []
+        screenshot(page, "history-group")
+        page.evaluate("location.hash = '#/history?by=target&key=hk-01'")
+        expect(page.get_by_role("img", name="Delay: 87 to 87 ms")).to_be_visible()
+        expect(page.get_by_role("img", name=text)).to_be_visible()
 
 
 def test_the_lists_of_the_last_day_are_those_of_the_box(served: Site) -> None:

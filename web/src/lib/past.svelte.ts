@@ -1,11 +1,20 @@
 /** The last day of nodes and lines, loaded while a page shows it. */
 
 import { call } from "./http.ts";
+import { formatNumber, t } from "./language.svelte.ts";
+import { uptimeOf, type Uptime } from "./past.ts";
 import { OPS } from "./paths.ts";
 import type { LinesHistory, LineTimeline, NodeDelayRow, NodesHistory } from "./types.ts";
 
 /** Milliseconds between two loads: the pictures show hours. */
 const RELOAD_MS = 120_000;
+
+/** The part of the known time in which something was up, and the number of outages, as a text. */
+export function uptimeText(past: Uptime): string {
+  const { outages, share } = uptimeOf(past);
+  if (share === null) return t("past.none");
+  return t("past.uptime", { share: formatNumber(Math.floor(share * 1000) / 10), n: outages });
+}
 
 class Past<Answer, Row> {
   window = $state.raw({ from: "", to: "" });

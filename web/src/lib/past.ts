@@ -3,6 +3,8 @@
 import type { LineTimeline } from "./types.ts";
 
 type States = LineTimeline["states"];
+/** States, and the seconds of both kinds. */
+export type Uptime = Pick<LineTimeline, "up_s" | "down_s" | "states">;
 
 /** A part of a ribbon, in percent of its width. */
 export interface Stretch {
@@ -49,7 +51,7 @@ export function stretchesOf(states: States, from: string, to: string): Stretch[]
 }
 
 /** The number of times that a part went down, and the part of the known time in which it was up. */
-export function uptimeOf(timeline: LineTimeline): { outages: number; share: number | null } {
+export function uptimeOf(timeline: Uptime): { outages: number; share: number | null } {
   const known_s = timeline.up_s + timeline.down_s;
   return {
     outages: timeline.states.filter((one) => one.state === "down").length,
