@@ -30,6 +30,8 @@ log = structlog.get_logger()
 PERIOD_S: Final = 2.0
 LOOK_S: Final = 60.0
 """Seconds between looks at the neighbour table."""
+CROWDED_LOOK_S: Final = LOOK_S / 4
+"""Seconds until the next look after events were dropped."""
 FRESH_S: Final = LOOK_S + 30.0
 """Age up to which a look reports a neighbour: one that is older was in an earlier report. The first
 look reports all."""
@@ -96,34 +98,37 @@ class LanDevices:
         lans = {
             lan: facts.interfaces[lan].index for lan in topology.lans if lan in facts.interfaces
         }
-        found, self._fresh = [*self._fresh.values()], {}
-        if now >= self._look_at:
-            found += await self._look(lans.values())
-            self._look_at = now + LOOK_S
-            await self._report_tried()
+        fresh, self._fresh = [*self._fresh.values()], {}
         requests, self._requests = self._requests, {}
-        self._report(self._within(found, lans, facts, topology), requests)
+        self._report(self._within(fresh, lans, facts, topology), requests)
         self._listen(lans)
         if self._heard > EVENTS_MAX and self._events is not None:
             self._events.resume()
-            self._look_at = min(self._look_at, now + LOOK_S / 4)
+            self._look_at = min(self._look_at, now + CROWDED_LOOK_S)
         if self._asked > REQUESTS_MAX:
             for listener in self._listeners.values():
                 listener.resume()
         self._heard = self._asked = 0
+        if now >= self._look_at:
+            # Before the look: a receiver may come while it is made, and needs another one.
+            self._look_at = now + LOOK_S
+            found = await self._look(lans.values())
+            self._report(self._within(found, lans, facts, topology), {})
+            await self._report_tried()
 
     async def _look(self, indexes: Iterable[int]) -> list[Neighbour]:
         """Return the neighbours that have been alive since the last look."""
-        found = await asyncio.to_thread(seen, frozenset(indexes))
         is_first, self._is_first = self._is_first, False
+        found = await asyncio.to_thread(seen, frozenset(indexes))
         # What is gone from the table is forgotten here, too.
         self._known = {(each.interface, each.address): each.mac for each in found}
         return [each for each in found if is_first or each.age_s <= FRESH_S]
 
     async def _report_tried(self) -> None:
         """Report what clients without a rule were refused, if that may be news."""
+        had_tried, self._has_tried = self._has_tried, False
         found = await asyncio.to_thread(tried.read)
-        if found or self._has_tried:
+        if found or had_tried:
             self._publish(
                 DeviceNews(
                     tried=tuple(
@@ -135,7 +140,7 @@ class LanDevices:
                     )
                 )
             )
-        self._has_tried = bool(found)
+        self._has_tried |= bool(found)
 
     def _within(
         self, found: Iterable[Neighbour], lans: Mapping[str, int], facts: Facts, topology: Topology
