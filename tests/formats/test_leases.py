@@ -71,6 +71,13 @@ def test_the_number_of_leases_is_bounded() -> None:
     assert len(read_leases(lines)) == LEASES_MAX
 
 
+def test_a_line_without_the_form_of_the_file_spoils_no_other() -> None:
+    head, *lines = KEA.splitlines()
+    whole = read_leases([head, *lines])
+    for broken in ("\r0", '"', 'a,"b', "\0"):
+        assert read_leases([head, broken, *lines]) == whole
+
+
 @given(
     st.sampled_from([[], DNSMASQ.splitlines(), KEA.splitlines()[:1], DHCPD.splitlines()]),
     st.lists(st.text(max_size=80)),

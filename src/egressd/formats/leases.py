@@ -58,7 +58,12 @@ def _dnsmasq(line: str) -> Iterator[tuple[str, DhcpLease | None]]:
 
 
 def _kea(head: str, lines: Iterable[str]) -> Iterator[tuple[str, DhcpLease | None]]:
-    for row in csv.DictReader(lines, fieldnames=head.strip().split(",")):
+    fields = head.strip().split(",")
+    for line in lines:
+        try:  # by itself, so that no quote of a line concerns the next one
+            row = dict(zip(fields, next(csv.reader([line]), ()), strict=False))
+        except csv.Error:
+            continue
         ip = row.get("address") or ""
         if row.get("valid_lifetime") == "0" or (row.get("state") or "") not in _KEA_ACTIVE:
             yield ip, None
