@@ -65,6 +65,10 @@ def lan(pair: PairedLab, box: int) -> None:
     pair.lab.topology.plug_lan(box, is_in=False)
 
 
+def wan(pair: PairedLab, box: int) -> None:
+    pair.lab.topology.plug_wan(box, 2, is_in=False)
+
+
 def stop(pair: PairedLab, box: int) -> None:
     pair.boxes[box].program.signal(signal.SIGTERM)
 
@@ -78,7 +82,7 @@ def freeze(pair: PairedLab, box: int) -> None:
 
 
 EVENTS: Final[Mapping[str, Event]] = {
-    each.__name__: each for each in (power, lan, stop, keepalived, freeze)
+    each.__name__: each for each in (power, lan, wan, stop, keepalived, freeze)
 }
 
 

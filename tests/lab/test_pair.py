@@ -104,6 +104,38 @@ def flows(pair: PairedLab, box: int) -> str:
     return listed.stdout
 
 
+def test_a_box_with_a_wan_down_hands_over(pair: PairedLab) -> None:
+    """It does not take over again when the cable is back."""
+    lab = pair.lab
+    put(pair, 1, "Interface:wan1")
+    put(pair, 2, "Interface:wan2")
+    clients = {1: shared(pair, 1), 2: shared(pair, 2)}
+    for client, address in clients.items():
+        eventually(lambda client=client, address=address: seen(pair, client) == address)  # type: ignore[misc]
+    other_wan = lab.client(2).connect(SERVER, 7)
+    assert other_wan.exchange("before").seen == clients[2]
+    first = pair.active()
+    second = other(first)
+    lab.topology.plug_wan(first, 1, is_in=False)
+    try:
+        eventually(lambda: seen(pair, 1) == clients[1], 30)
+        assert pair.active() == second
+        assert other_wan.exchange("after", 20).seen == clients[2]
+    finally:
+        lab.topology.plug_wan(first, 1, is_in=True)
+    eventually(lambda: pair.roles() == {first: "standby", second: "active"}, 30)
+    # With another link down here, neither box has more links than the other one.
+    lab.topology.plug_wan(first, 2, is_in=False)
+    lab.topology.plug_wan(second, 1, is_in=False)
+    try:
+        eventually(lambda: not seen(pair, 1))
+        assert seen(pair, 2) == clients[2]
+        assert pair.active() == second
+    finally:
+        lab.topology.plug_wan(first, 2, is_in=True)
+        lab.topology.plug_wan(second, 1, is_in=True)
+
+
 def test_clients_of_nodes_notice_that_their_connections_are_gone(pair: PairedLab) -> None:
     lab = pair.lab
     put(pair, 1, "socks5")

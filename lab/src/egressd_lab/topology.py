@@ -85,8 +85,8 @@ class Topology:
         """Cut all cables of a box, as a power loss does, or plug them in again."""
         state = "up" if is_on else "down"
         self.plug_lan(box, is_in=is_on)
-        ports = [f"link set {_port(wan)} {state}" for wan in wan_plans(self.spec, box)]
-        self.ip("internet", ports)
+        for wan in wan_plans(self.spec, box):
+            self._plug(wan, is_in=is_on)
         for each in map(router_role, self._boxes):
             self.ip(each, [f"link set sync0 {state}"])
 
@@ -94,6 +94,13 @@ class Topology:
         """Plug a box's cable to the LAN in, or pull it out."""
         state = "up" if is_in else "down"
         self.ip("switch", [f"link set p-{router_role(box)} {state}"])
+
+    def plug_wan(self, box: int, number: int, *, is_in: bool) -> None:
+        """Plug a box's cable to a WAN in, or pull it out. WANs are counted from 1."""
+        self._plug(wan_plans(self.spec, box)[number - 1], is_in=is_in)
+
+    def _plug(self, wan: WanPlan, *, is_in: bool) -> None:
+        self.ip("internet", [f"link set {_port(wan)} {'up' if is_in else 'down'}"])
 
     def ip(self, role: str, lines: Iterable[str]) -> None:
         """Run lines of ``ip -batch`` in the namespace of `role`."""

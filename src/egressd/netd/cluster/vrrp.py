@@ -1,8 +1,11 @@
 """keepalived, which moves the shared addresses to the active box (VRRPv3, RFC 5798).
 
 One instance holds the addresses of LAN and WANs: they move together or not at all. Adverts are sent
-to the peer alone. The addresses stay on the interfaces themselves (``use_vmac`` would put them onto
-others, which no rule of the plan names), and clients hear of the move by gratuitous ARP.
+to the peer alone. A box whose LAN is down cannot be active; with another link down it is while the
+peer has no more links up. Priorities are the same otherwise, so that a box that comes back does not
+take over (RFC 5798, 6.4.2: from an equal priority none does). The addresses stay on the interfaces
+themselves (``use_vmac`` would put them onto others, which no rule of the plan names), and clients
+hear of the move by gratuitous ARP.
 """
 
 from __future__ import annotations
@@ -27,10 +30,12 @@ FIFO: Final = "roles"
 INSTANCE: Final = "egressd"
 
 _PRIORITY: Final = 100
-"""The same on both boxes. 255 would ignore ``nopreempt``."""
+"""The same on both boxes."""
+_LINK_DOWN: Final = -1
+"""The part of the priority that each link costs that is down."""
 _FORBIDDEN: Final = -254
 """The value of a track file that brings an instance into FAULT (keepalived.conf(5)). A lower
-priority would not do: with ``nopreempt``, the peer does not take over from it."""
+priority would not do: without the peer, the box would be active with it."""
 
 _SILENT_S: Final = 6
 """Seconds of netd's silence after which the box cannot be active: a lease lasts for 4."""
@@ -45,6 +50,9 @@ def configuration(pair: Pair, folder: Path) -> str:
     """Return keepalived's configuration, with its other files in `folder`."""
     addresses = "".join(
         f"    {address.with_prefixlen} dev {name}\n" for name, address in pair.shared.items()
+    )
+    links = "".join(
+        f"    {name} weight {_LINK_DOWN}\n" for name in pair.shared if name != pair.lan.interface
     )
     return f"""\
 global_defs {{
@@ -75,14 +83,13 @@ vrrp_instance {INSTANCE} {{
   virtual_router_id {pair.router_id}
   priority {_PRIORITY}
   advert_int {pair.advert_ms / 1000:g}
-  nopreempt
   unicast_src_ip {pair.lan.own}
   unicast_peer {{
     {pair.lan.peer}
   }}
   track_interface {{
     {pair.lan.interface}
-  }}
+{links}  }}
   track_file {{
     lease weight 1
   }}
