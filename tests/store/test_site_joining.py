@@ -167,6 +167,7 @@ def test_the_status_shows_the_members(rig: Rig) -> None:
         "revision": 1,
         "lag": 0,
         "role": "",
+        "role_since": None,
         "is_beating": True,
         "is_shut_out": False,
         "needs_lease": False,
@@ -177,7 +178,7 @@ def test_the_status_shows_the_members(rig: Rig) -> None:
     assert other["needs_lease"]
     still, _ = json.loads(rig.a.run("status", "--json"))
     assert (still["revision"], still["is_beating"]) == (1, False)
-    assert "e\t\t\t\t\tno\tno\tyes" in rig.a.run("status")
+    assert "e\t\t\t\t\t\tno\tno\tyes" in rig.a.run("status")
 
 
 async def status_while_a_beats(rig: Rig) -> list[dict[str, Any]]:
