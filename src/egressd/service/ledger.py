@@ -377,19 +377,20 @@ class Ledger:
         if self._site is None:
             await self._store.begin(step.edits, step.after.revision)
             return
-        begun, announced = await asyncio.gather(
+        results = await asyncio.gather(
             self._store.begin(step.edits, step.after.revision),
             self._site.announce(),
             return_exceptions=True,
         )
-        if begun is None and announced is None:
+        faults = [each for each in results if each is not None]
+        if not faults:
             return
         try:
-            if begun is None:
+            if results[0] is None:
                 await self._store.rollback()
         finally:
             self._take_back_word()
-        raise begun or announced or AssertionError
+        raise faults[0]
 
     def _take_back_word(self) -> None:
         """Withdraw what `_begin` has announced, if the state before it is in force."""
