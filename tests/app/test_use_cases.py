@@ -29,6 +29,7 @@ from egressd.store.database import Database
 from egressd.store.device_file import DeviceFile
 from egressd.store.exit_file import ExitFile
 from egressd.store.history import HistoryStore
+from egressd.store.scoped_tokens import ScopedTokenStore
 from egressd.store.trial_calls import TrialCalls
 from tests.support.drafts import line, rule
 from tests.support.netd_double import NetdDouble
@@ -57,7 +58,7 @@ class Device:
             around=ServerSurroundings,
             archive=self.database,
             folder=folder,
-            changes=ConsoleStore(folder),
+            changes=(console_store := ConsoleStore(folder)),
             publish=lambda _: None,
             notify=lambda _: None,
             own_problems=lambda: (),
@@ -70,6 +71,7 @@ class Device:
             device_record=DeviceFile(folder),
             vendors=IeeeVendors([]),
             leases=LeaseFiles([]),
+            tokens=ScopedTokenStore(console_store.beside),
         )
 
     async def resolver(self, client: str) -> tuple[str, str]:

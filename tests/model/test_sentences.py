@@ -1151,6 +1151,18 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     "session-ended": ({"id": 2}, "session 2 ended"),
     "sessions-ended": ({"n": 2}, "2 other sessions ended"),
     "token-shown": ({}, "API token shown"),
+    "token-created": ({"name": "a"}, "token a created"),
+    "token-deleted": ({"name": "a"}, "token a deleted"),
+    "token-expired": ({"name": "a"}, "the token a has expired"),
+    "token-gone": ({}, "the token was deleted"),
+    "no-such-token": ({"id": "1f2e3d4c"}, "there is no token 1f2e3d4c"),
+    "too-many-tokens": ({"most": 64}, "there may be at most 64 tokens: delete some first"),
+    "time-to-come": ({}, "x must be in the future"),
+    "token-scope": (
+        {},
+        "x must be read, write, admin, metrics, events, or rotate: with the name of a group or "
+        "node",
+    ),
     "token-reset": ({}, "API token reset; the old one does not count any more"),
     "license-installed": ({"serial": "serial"}, "license serial installed"),
     "rules-blocked-as": ({"n": 2, "reason": "reason"}, "2 rules are blocked, as reason"),

@@ -44,6 +44,7 @@ from egressd.model.history import (
 from egressd.model.messages import Event
 from egressd.model.site import MemberState
 from egressd.model.timelines import Part, Recording, StateChange, TimelineWrite
+from egressd.model.tokens import Need
 from egressd.service.devices import Devices
 from egressd.service.exits import ExitPolicy, Exits
 from egressd.service.history import History
@@ -53,6 +54,7 @@ from egressd.service.machine_check import MachineCheck
 from egressd.service.overview import Overviews, TimedBackups
 from egressd.service.parts import PartStates
 from egressd.service.route_probe import Why
+from egressd.service.tokens import Tokens
 from egressd.store.database import Database
 from tests.support.netd_double import NetdDouble
 from tests.support.use_cases import (
@@ -62,6 +64,7 @@ from tests.support.use_cases import (
     KnownVendors,
     MemoryDevices,
     MemoryExits,
+    MemoryTokens,
 )
 
 TOKEN = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
@@ -101,6 +104,9 @@ class SessionDouble:
     def __init__(self, device: Device, cookie: str) -> None:
         self._device = device
         self.name = cookie
+
+    def may(self, need: Need) -> bool:
+        return True
 
     def is_live(self) -> bool:
         return self.name in self._device.sessions
@@ -154,6 +160,8 @@ class Device:
             now=lambda: self.now,
             notify=self.notices.append,
         )
+        self.token_store = MemoryTokens()
+        self.tokens = Tokens(self.token_store, self._clock)
         self.app = create_app(
             Services(
                 ledger=bench.ledger,
@@ -172,11 +180,13 @@ class Device:
                 history=self.history,
                 exits=self.exits,
                 devices=self.devices,
+                tokens=self.tokens,
                 members=lambda: self.members,
             ),
             access=Access(
                 token=self._read_token,
                 admission=self.admission,
+                scoped=self.tokens.find,
                 session_of=self._session_of,
             ),
             events=self._stream,
@@ -205,6 +215,8 @@ class Device:
         self.token = TOKEN
         self.sessions = {"session=1"}
         self.own_findings = tuple
+        self.token_store = MemoryTokens()
+        vars(self.tokens).update(vars(Tokens(self.token_store, self._clock)))
         vars(self.history).update(vars(self._new_history()))
         await self.journal.flush()
         self.changes.records.clear()
@@ -270,6 +282,9 @@ class Device:
 
     def _own_findings(self) -> Sequence[MachineFinding]:
         return self.own_findings()
+
+    def _clock(self) -> float:
+        return self.now
 
     def _read_token(self) -> str:
         if not self.token:

@@ -18,6 +18,7 @@ from egressd.model.instances import NodePath
 from egressd.model.nouns import Node
 from egressd.model.plan import difference
 from egressd.model.site import LogEntry
+from egressd.model.tokens import ScopedToken
 from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
 from egressd.planner.probes import node_path
@@ -119,6 +120,32 @@ class MemoryExits:
     async def save(self, known: Mapping[str, KnownExit]) -> None:
         self.known = dict(known)
         self.saved += 1
+
+
+class MemoryTokens:
+    """Tokens in memory. A call fails while `is_full`."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, ScopedToken] = {}
+        self.writes = 0
+        self.is_full = False
+
+    async def tokens(self) -> Sequence[ScopedToken]:
+        return [*self.stored.values()]
+
+    async def put_tokens(self, tokens: Sequence[ScopedToken]) -> None:
+        self._meet("store a token")
+        self.stored |= {token.id: token for token in tokens}
+
+    async def drop_tokens(self, ids: Collection[str]) -> None:
+        self._meet("delete a token")
+        for id_ in ids:
+            self.stored.pop(id_, None)
+
+    def _meet(self, action: str) -> None:
+        self.writes += 1
+        if self.is_full:
+            raise Failed(action, "disk full")
 
 
 class MemoryDevices:

@@ -18,6 +18,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from egressd.api.intake import JSON, JsonRequest, bounded, has_body, refuse_twice
+from egressd.model.tokens import Need
 
 API_ROOT: Final = "/svc"
 """No endpoint but the API's lies here: whatever is asked for here is judged by its rules."""
@@ -43,6 +44,13 @@ class Endpoint(APIRoute):
     """True if it answers without a token."""
     is_conditional: bool = False
     """True if it answers 412 for an ``If-Match`` that names another version."""
+    has_statuses: bool = False
+    """True if it answers 404 for something that does not exist, and 409 over a quota, whatever
+    ``Accept`` names."""
+    need: Need = "admin"
+    """The least scope of a token that covers it."""
+    is_declared: bool = False
+    """True if its router, or its own declaration, says what it needs."""
     answer: type[msgspec.Struct] | None = None
     """The shape of its answer, where that is JSON."""
 

@@ -4,6 +4,8 @@
 |---|---|
 | a body or parameter that does not fit its schema, `Invalid` | 400 |
 | `Missing`, `OverQuota`: a business failure | 200 with ``error``; 404, 409 as a problem document |
+| the same of an endpoint that `has_statuses` | 404, 409 |
+| `AlreadyThere`: something that exists stands in the way | 409 |
 | `Outdated`: ``If-Match`` names another version | 412 |
 | `Failed`: the store or the data plane | 500 |
 | `Unconfirmed`: the store cannot tell | none: the connection is closed |
@@ -26,7 +28,16 @@ from egressd.api.negotiation import wants_codes
 from egressd.api.problems import Problems
 from egressd.api.protocol import CONNECTION
 from egressd.api.refusals import refusal
-from egressd.model.errors import Failed, Invalid, Missing, Outdated, OverQuota, Unconfirmed, told
+from egressd.model.errors import (
+    AlreadyThere,
+    Failed,
+    Invalid,
+    Missing,
+    Outdated,
+    OverQuota,
+    Unconfirmed,
+    told,
+)
 
 log = structlog.get_logger()
 
@@ -50,8 +61,13 @@ def install(app: FastAPI, problems: Problems) -> None:
     async def refused(request: Request, error: Missing | OverQuota) -> Response:
         # Status 200 is the API's own word for it, which a problem document cannot have.
         status = 404 if isinstance(error, Missing) else 409
-        status = status if wants_codes(request.scope) else 200
+        found = FoundEndpoint.of(request.scope)
+        has_statuses = found is not None and found.endpoint.has_statuses
+        status = status if has_statuses or wants_codes(request.scope) else 200
         return refusal(request.scope, str(error), status, error.faults)
+
+    async def conflicting(request: Request, error: AlreadyThere) -> Response:
+        return refusal(request.scope, str(error), 409, error.faults)
 
     async def outdated(request: Request, error: Outdated) -> Response:
         return refusal(request.scope, str(error), 412, error.faults)
@@ -78,6 +94,7 @@ def install(app: FastAPI, problems: Problems) -> None:
     app.add_exception_handler(Invalid, invalid)  # type: ignore[arg-type]
     app.add_exception_handler(Missing, refused)  # type: ignore[arg-type]
     app.add_exception_handler(OverQuota, refused)  # type: ignore[arg-type]
+    app.add_exception_handler(AlreadyThere, conflicting)  # type: ignore[arg-type]
     app.add_exception_handler(Outdated, outdated)  # type: ignore[arg-type]
     app.add_exception_handler(Failed, failed)  # type: ignore[arg-type]
     app.add_exception_handler(Unconfirmed, unconfirmed)  # type: ignore[arg-type]

@@ -2,8 +2,9 @@
 
 Under the API's prefix the order is fixed: token (401), license (403), endpoint (403), and
 only then the body. So a caller without the token does not learn which paths there are. Under
-``/ops`` three endpoints are open. A console session stands for the token everywhere, and needs no
-license: that is sold for programs.
+``/ops`` three endpoints are open. A scoped token (`service.tokens`) stands for the token where its
+scopes cover the endpoint. A console session stands for it everywhere, and needs no license: that is
+sold for programs.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from egressd.api.refusals import refusal
 from egressd.api.throttle import DEBT_MAX_S, Throttle
 from egressd.model.errors import EgressdError, Failed
 from egressd.model.source import source_of
+from egressd.model.tokens import Need
 
 log = structlog.get_logger()
 
@@ -62,7 +64,13 @@ class Caller(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in the record of changes: ``token``, or ``session`` and its id."""
+        """The name in the record of changes: ``token``, ``token`` and the name of a scoped one, or
+        ``session`` and its id.
+        """
+        ...
+
+    def may(self, need: Need) -> bool:
+        """Return True if it may call an endpoint that needs this."""
         ...
 
     def is_live(self) -> bool:
@@ -77,6 +85,8 @@ class Access:
     token: Callable[[], str]
     """The token in force. May raise Failed; then no caller gets in with one."""
     admission: Admission
+    scoped: Callable[[bytes], Caller | None] = lambda sent: None
+    """The caller that bears a scoped token, if it is one that counts."""
     session_of: Callable[[Scope], Caller | None] = lambda scope: None
     """The console session that a request is of, if it is of one."""
 
@@ -88,6 +98,10 @@ class _Bearer:
     sent: bytes
     access: Access
     name: str = "token"
+
+    def may(self, need: Need) -> bool:
+        """Return True: the device's own token opens everything."""
+        return True
 
     def is_live(self) -> bool:
         """Return True if the token is still the one in force."""
@@ -101,6 +115,13 @@ def caller_of(scope: Scope) -> Caller:
     """Return the caller that the gate let in with this request."""
     caller: Caller = scope[_CALLER]
     return caller
+
+
+def hides_secrets(scope: Scope) -> bool:
+    """Return True if passwords and the like are masked in the answer to this request: its caller
+    may not use them to change anything.
+    """
+    return not caller_of(scope).may("write")
 
 
 class Gate:
@@ -152,7 +173,7 @@ class Gate:
         if text is not None:
             return refusal(scope, text, 403)
         found = self._endpoints.find(scope["method"], raw_path(scope))
-        if found is None:
+        if found is None or not caller_of(scope).may(found.endpoint.need):
             return refusal(scope, NOT_ALLOWED, 403)
         try:
             if not await admission.spend():
@@ -171,6 +192,8 @@ class Gate:
                 return refused
         if found is None:
             return refusal(scope, "there is no such endpoint", 404)
+        if not is_open and not caller_of(scope).may(found.endpoint.need):
+            return refusal(scope, NOT_ALLOWED, 403)
         found.put(scope)
         return None
 
@@ -184,10 +207,15 @@ class Gate:
         return True
 
     async def _refuse_bearer(self, scope: Scope) -> Response | None:
-        """The answer to a request that does not bear the token, in due time; else None."""
+        """The answer to a request that does not bear a token, in due time; else None."""
         sent = _bearer_token(scope)
         if sent is None:
             return _unauthorized(scope)
+        scoped = self._access.scoped(sent)
+        if scoped is not None:
+            scope[_CALLER] = scoped
+            vouch_for(scope)
+            return None
         try:
             expected = self._access.token().encode()
         except EgressdError as error:

@@ -21,6 +21,7 @@ from egressd.service.route_probe import Why
 from egressd.service.rules import Rules
 from egressd.service.settings import DeviceSettings
 from egressd.service.system import System
+from egressd.service.tokens import Tokens
 from egressd.service.whitelist import DeviceWhitelist
 
 
@@ -44,5 +45,6 @@ class Services:
     history: History
     exits: Exits
     devices: Devices
+    tokens: Tokens
     members: Callable[[], Sequence[MemberState]]
     """Returns the members of the site; none on a box of its own."""

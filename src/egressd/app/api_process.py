@@ -74,6 +74,7 @@ from egressd.store.files import prepare_directory
 from egressd.store.history import HistoryStore
 from egressd.store.occupancy import occupied
 from egressd.store.preparation import prepare
+from egressd.store.scoped_tokens import ScopedTokenStore
 from egressd.store.trial_calls import TrialCalls
 
 log = structlog.get_logger()
@@ -194,6 +195,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         device_record=DeviceFile(settings.api_data),
         vendors=IeeeVendors(),
         leases=LeaseFiles(),
+        tokens=ScopedTokenStore(console_store.beside),
         change_took=changes.observe,
         site=member,
         members=tuple if member is None else member.states,
@@ -210,7 +212,10 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     app = create_app(
         cases.services,
         access=Access(
-            token=token.token, admission=licensing, session_of=console.authenticator.caller
+            token=token.token,
+            admission=licensing,
+            scoped=cases.services.tokens.find,
+            session_of=console.authenticator.caller,
         ),
         events=hub.stream,
         other=console.app,
@@ -230,7 +235,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     )
     try:
         await store.open()
-        await cases.ledger.load()
+        await cases.load()
     except BadDatabase as error:
         await _halt(settings, str(error))
         raise
@@ -266,7 +271,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         await server.serve(app, listeners, ending, bounds)
     finally:
         readiness.stopping("finishing the requests")
-        await cases.ledger.close()
+        await cases.close()
         await console.close()
         await cases.services.journal.close()
         await console_store.close()

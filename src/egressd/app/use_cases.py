@@ -55,6 +55,7 @@ from egressd.service.rules import Rules
 from egressd.service.servers import Around
 from egressd.service.settings import DeviceSettings
 from egressd.service.system import System
+from egressd.service.tokens import Tokens, TokenStore
 from egressd.service.whitelist import DeviceWhitelist
 
 
@@ -85,6 +86,7 @@ class UseCases:
         device_record: DeviceRecord,
         vendors: VendorSource,
         leases: LeaseSource,
+        tokens: TokenStore,
         change_took: Callable[[float], None],
         site: SitePort | None = None,
         members: Callable[[], Sequence[MemberState]] = tuple,
@@ -197,7 +199,20 @@ class UseCases:
             devices=devices,
             members=members,
             exits=exits,
+            tokens=Tokens(tokens, time.time),
         )
+
+    async def load(self) -> None:
+        """Read the stored configuration and the tokens. Raises Failed, and BadDatabase if the
+        stored data cannot be trusted.
+        """
+        await self.ledger.load()
+        await self.services.tokens.open()
+
+    async def close(self) -> None:
+        """Wait for the changes under way, and write the last uses of tokens."""
+        await self.ledger.close()
+        await self.services.tokens.close()
 
 
 def _now_ms() -> str:

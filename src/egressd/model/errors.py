@@ -1,7 +1,7 @@
 """The few errors of egressd, each with the facts that an error message needs.
 
 `api` maps them to HTTP in one place: `Invalid` is a 400, `Missing` and `OverQuota` are business
-failures (200 with an ``error``), `Outdated` is a 412, `Failed` is a 500.
+failures (200 with an ``error``), `AlreadyThere` is a 409, `Outdated` a 412, `Failed` a 500.
 """
 
 from __future__ import annotations
@@ -51,6 +51,10 @@ class Missing(Unfit):
 
 class Outdated(Unfit):
     """A request for a change of something that is not any more what the caller has seen."""
+
+
+class AlreadyThere(Unfit):
+    """A well-formed request for something new that would be the same as something that exists."""
 
 
 class OverQuota(Unfit):

@@ -846,6 +846,17 @@ SENTENCES: Final[Mapping[str, str]] = {
     "session-ended": "session {id} ended",
     "sessions-ended": "{n} other session{n:|s} ended",
     "token-shown": "API token shown",
+    "token-created": "token {name} created",
+    "token-deleted": "token {name} deleted",
+    "token-expired": "the token {name} has expired",
+    "token-gone": "the token was deleted",
+    "no-such-token": "there is no token {id}",
+    "too-many-tokens": "there may be at most {most} tokens: delete some first",
+    "time-to-come": "{field} must be in the future",
+    "token-scope": (
+        "{field} must be read, write, admin, metrics, events, or rotate: with the name of a group "
+        "or node"
+    ),
     "token-reset": "API token reset; the old one does not count any more",
     "license-installed": "license {serial} installed",
     "rules-blocked-as": "{n} rule{n: is|s are} blocked, as {reason}",

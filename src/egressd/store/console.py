@@ -1,31 +1,24 @@
 """The console's data in the database: password, sessions, and the record of changes.
 
-It has a connection and a thread of its own beside `Database`'s, whose transaction is open while a
-change is put in force. Writes here meanwhile wait for that change to end.
+It has a connection beside `Database`'s (`ConnectionBeside`).
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, delete, insert, select, update
 
 from egressd.model.console import ChangeRecord, Session
 from egressd.model.wording import NONE, sentence_of
-from egressd.store.connection import engine_on, reported
+from egressd.store.beside import ConnectionBeside
 from egressd.store.schema import changes, password, sessions
-
-T = TypeVar("T")
 
 CHANGES_KEPT: Final = 2000
 """Records of changes that are kept, the latest ones."""
-_BUSY_S: Final = 60
-"""Seconds to wait for a change in progress: restoring a backup takes long."""
 
 
 class ConsoleStore:
@@ -36,75 +29,49 @@ class ConsoleStore:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / "state.db"
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="console-store")
-        self._connection: Connection | None = None
+        self.beside = ConnectionBeside(directory)
+        """The connection, for what else is written beside the state."""
 
     async def password(self) -> str | None:
         """Return the password's hash; None before one was chosen."""
-        return await self._do("read the password", read_password)
+        return await self.beside.do("read the password", read_password)
 
     async def set_password(self, hash_: str, session: Session) -> None:
         """Store a new hash, and end all sessions but `session`."""
-        await self._do("store the password", lambda c: write_password(c, hash_, session))
+        await self.beside.do("store the password", lambda c: write_password(c, hash_, session))
 
     async def adopt_password(self, hash_: str) -> None:
         """Store a hash that was made elsewhere, and end all sessions."""
-        await self._do("store the password", lambda c: write_password(c, hash_, None))
+        await self.beside.do("store the password", lambda c: write_password(c, hash_, None))
 
     async def sessions(self) -> list[Session]:
         """Return all sessions that were not dropped, expired ones too."""
-        return await self._do("read the sessions", read_sessions)
+        return await self.beside.do("read the sessions", read_sessions)
 
     async def add_session(self, session: Session) -> None:
         """Store a new session."""
-        await self._do("store a session", lambda c: write_session(c, session))
+        await self.beside.do("store a session", lambda c: write_session(c, session))
 
     async def touch_sessions(self, seen_at: dict[str, int]) -> None:
         """Record the last use of sessions, by key."""
-        await self._do("store a session", lambda c: write_seen(c, seen_at))
+        await self.beside.do("store a session", lambda c: write_seen(c, seen_at))
 
     async def drop_sessions(self, keys: Iterable[str]) -> None:
         """Delete sessions by key."""
         dropped = list(keys)
-        await self._do("end a session", lambda c: drop_sessions(c, dropped))
+        await self.beside.do("end a session", lambda c: drop_sessions(c, dropped))
 
     async def add_changes(self, records: Sequence[ChangeRecord]) -> None:
         """Add to the record of changes, and delete the oldest ones."""
-        await self._do("record a change", lambda c: write_changes(c, records))
+        await self.beside.do("record a change", lambda c: write_changes(c, records))
 
     async def changes(self, limit: int) -> list[ChangeRecord]:
         """Return the latest changes, the last one first."""
-        return await self._do("read the changes", lambda c: read_changes(c, limit))
+        return await self.beside.do("read the changes", lambda c: read_changes(c, limit))
 
     async def close(self) -> None:
         """Close. The object cannot be used afterwards."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
-        self._thread.shutdown()
-
-    async def _do(self, action: str, call: Callable[[Connection], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(
-            self._thread, self._run, action, call
-        )
-
-    def _run(self, action: str, call: Callable[[Connection], T]) -> T:
-        with reported(action):
-            if self._connection is None:
-                self._connection = engine_on(self._path).connect()
-                self._connection.exec_driver_sql(f"PRAGMA busy_timeout = {_BUSY_S * 1000}")
-                self._connection.rollback()
-            try:
-                with self._connection.begin():
-                    return call(self._connection)
-            except BaseException:
-                # A disk error can leave a connection unusable.
-                self._close()
-                raise
-
-    def _close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        await self.beside.close()
 
 
 # --- On a connection, inside a transaction. ------------------------------------------------

@@ -114,4 +114,16 @@ CREATE TABLE "changes" (
 	coded JSON,
 	CONSTRAINT pk_changes PRIMARY KEY (number)
 );
-INSERT INTO alembic_version (version_num) VALUES ('0003');
+CREATE TABLE tokens (
+	id TEXT NOT NULL,
+	name TEXT NOT NULL,
+	digest TEXT NOT NULL,
+	scopes JSON NOT NULL,
+	created_at INTEGER NOT NULL,
+	created_by TEXT NOT NULL,
+	expires_at INTEGER NOT NULL,
+	last_used_at INTEGER NOT NULL,
+	CONSTRAINT pk_tokens PRIMARY KEY (id),
+	CONSTRAINT uq_tokens_digest UNIQUE (digest)
+);
+INSERT INTO alembic_version (version_num) VALUES ('0004');

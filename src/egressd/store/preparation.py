@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from egressd.model.desired import Edit
 from egressd.model.nouns import Line, Whitelist
-from egressd.store import console
+from egressd.store import console, scoped_tokens
 from egressd.store.connection import engine_in_memory
 from egressd.store.rows import found_database, read_state, write_edits
 from egressd.store.schema_text import Schema, schema_of
@@ -132,3 +132,4 @@ def rehearse(connection: Connection) -> None:
     write_edits(connection, edits, read_state(connection).revision + 1)
     read_state(connection)
     console.rehearse(connection)
+    scoped_tokens.rehearse(connection)

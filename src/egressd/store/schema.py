@@ -173,7 +173,21 @@ changes = Table(
 )
 """The latest changes; the oldest are deleted as new ones are added."""
 
-PRIVATE = (password, sessions, changes)
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _text("name"),
+    _text("digest", unique=True),
+    Column("scopes", JSON, nullable=False),
+    _integer("created_at"),
+    _text("created_by"),
+    _integer("expires_at"),
+    _integer("last_used_at"),
+)
+"""Scoped tokens."""
+
+PRIVATE = (password, sessions, changes, tokens)
 """Tables that belong to this device and are in no backup."""
 
 meta = Table(
