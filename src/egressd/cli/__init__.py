@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "start": "egressd.cli.device:start",
     "open": "egressd.cli.device:open_",
     "token": "egressd.cli.token:token",
+    "tokens": "egressd.cli.tokens:tokens",
     "console": "egressd.cli.console:console",
     "backup": "egressd.cli.backup:backup",
     "restore": "egressd.cli.backup:restore",

@@ -121,7 +121,7 @@ class Remote:
         error_text = answer.get("error") if isinstance(answer, dict) else None
         if status == 400:
             raise Invalid(str(error_text))
-        if status != 200 or (error_text and "delay" not in answer):
+        if status not in (200, 201) or (error_text and "delay" not in answer):
             raise DeviceRefusal(str(error_text or f"it answered with status {status}"))
         return answer
 
