@@ -152,7 +152,7 @@ async def test_backup_and_restore_are_in_the_openapi_document(device: Device) ->
     assert set(paths["/ops/backup"]["get"]["responses"]["200"]["content"]) == {BACKUP_TYPE}
     posted = paths["/ops/restore"]["post"]
     assert set(posted["requestBody"]["content"]) == {BACKUP_TYPE}
-    assert set(posted["responses"]) == {"200", "400", "401", "500"}
+    assert set(posted["responses"]) == {"200", "400", "401", "403", "500"}
     ((older,),) = [posted["parameters"]]
     assert (older["name"], older["in"], older["required"]) == ("older", "query", False)
     page = (await device.client.get("http://device/ops/docs")).text

@@ -353,7 +353,8 @@ async def test_the_token_and_the_failures_are_described(document: Document) -> N
     assert document.document["security"] == [{"token": []}]
     for method, path, body, _ in ENDPOINTS:
         operation = document.operation(method, path)
-        assert "security" not in operation
+        scope = "read" if method == "get" else "write"
+        assert operation["security"] == [{"token": [scope]}]
         statuses = {"200", "401", "403", "500"}
         if body is not None or "{" in path or path in QUERIES:
             statuses.add("400")

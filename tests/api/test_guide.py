@@ -59,7 +59,7 @@ async def test_every_recipe_works_as_described(fresh_device: Device) -> None:
     assert problems == [json.loads(document) for document in PROBLEM_DOCUMENTS]
     assert problems
     answers = [answer for answer in answers if "type" not in answer]
-    assert len(answers) == GUIDE.count("\napi ") + 1
+    assert len(answers) == GUIDE.count("\napi ") + 2  # the health, and the scoped token
     for answer in answers:
         assert "error" not in answer, answer
         assert not answer.get("errors"), answer

@@ -36,6 +36,7 @@ from egressd.api.routes import (
     rules,
     settings,
     system,
+    tokens,
     whitelist,
 )
 from egressd.api.services import Services
@@ -59,6 +60,7 @@ ROUTERS: Final = (
     exits.router,
     members.router,
     settings.router,
+    tokens.router,
     previews.router,
     monitoring.router,
 )

@@ -34,6 +34,9 @@ means that the store or the data plane failed and that nothing has changed.
 The endpoints under /ops answer a request that is not carried out with a problem document (RFC 9457)
 if its Accept header names application/problem+json: each fault with its field, a code that stays
 the same, and values. The status is then 404 for something that does not exist, 409 over a quota.
+
+The security of an operation names the least scope of a token that may call it: read, write, admin,
+metrics or events. Any other token is answered 403. The device's own token may call everything.
 """
 
 TAGS: Final = (
@@ -53,7 +56,13 @@ _FAILURES: Final = {
         "port must be a whole number",
     ),
     401: ("Unauthorized", "The token is missing, malformed or wrong", TOKEN_INVALID),
-    403: ("Forbidden", "The license or the endpoint", ACCESS_REQUIRED),
+    403: ("Forbidden", "The license, the endpoint or the scope of the token", ACCESS_REQUIRED),
+    404: ("Unknown", "There is no such thing", "there is no token 1f2e3d4c"),
+    409: (
+        "InTheWay",
+        "Something that exists stands in the way, or a bound",
+        "name must not be another's: there is a token grafana already",
+    ),
     412: (
         "Outdated",
         "If-Match names another version than the present one",
@@ -62,6 +71,10 @@ _FAILURES: Final = {
     500: ("Failed", "The store or the data plane failed; nothing has changed", "commit: disk full"),
 }
 
+
+_OF_API: Final = (ACCESS_REQUIRED, TRIAL_EXHAUSTED, NOT_ALLOWED)
+_OF_OPS: Final = (NOT_ALLOWED,)
+"""Texts of status 403."""
 
 _OPS: Final = "Ops"
 """The beginning of the names of responses that may be problem documents."""
@@ -87,14 +100,19 @@ def build(app: FastAPI, endpoints: Iterable[Endpoint]) -> dict[str, Any]:
         name: _failure_response(status, text, example)
         for status, (name, text, example) in _FAILURES.items()
     } | {
-        _OPS + name: _with_problem(_failure_response(status, text, example), status, example)
+        _OPS + name: _with_problem(
+            _failure_response(status, text, example, _OF_OPS if status == 403 else ()),
+            status,
+            NOT_ALLOWED if status == 403 else example,
+        )
         for status, (name, text, example) in _FAILURES.items()
     }
     components["securitySchemes"] = {
         "token": {
             "type": "http",
             "scheme": "bearer",
-            "description": "The API token of the device's API settings page.",
+            "description": "The API token of the device's API settings page, or a scoped token of "
+            "/ops/tokens that covers the scope that an operation names.",
         }
     }
     document["security"] = [{"token": []}]
@@ -137,13 +155,12 @@ def _answer_schemas(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     return schemas
 
 
-def _failure_response(status: int, text: str, example: str) -> dict[str, Any]:
+def _failure_response(
+    status: int, text: str, example: str, texts: tuple[str, ...] = _OF_API
+) -> dict[str, Any]:
     examples = {"error": {"value": {"error": example}}}
     if status == 403:
-        examples = {
-            text: {"value": {"error": text}}
-            for text in (ACCESS_REQUIRED, TRIAL_EXHAUSTED, NOT_ALLOWED)
-        }
+        examples = {each: {"value": {"error": each}} for each in texts}
     content = {"schema": {"$ref": "#/components/schemas/Error"}, "examples": examples}
     return {"description": text, "content": {"application/json": content}}
 
@@ -165,10 +182,13 @@ def _complete(operation: dict[str, Any], endpoint: Endpoint) -> None:
     if endpoint.is_open:
         operation["security"] = []
         return
+    operation["security"] = [{"token": [endpoint.need]}]
     is_api = endpoint.path.startswith(API_PREFIX)
     takes_input = "requestBody" in operation or "parameters" in operation
     for status, (name, _, _) in _FAILURES.items():
-        if (status == 400 and not takes_input) or (status == 403 and not is_api):
+        if status == 400 and not takes_input:
+            continue
+        if status in (404, 409) and not endpoint.has_statuses:
             continue
         if status == 412 and not endpoint.is_conditional:
             continue

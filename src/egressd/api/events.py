@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +16,7 @@ from egressd.api.protocol import CONNECTION
 from egressd.api.refusals import refusal
 from egressd.model.faults import fault
 from egressd.model.messages import Event
-from egressd.model.wording import as_text, coded_values
+from egressd.model.wording import Sentence, as_text, coded_values
 
 EventSource = Callable[[], AsyncIterator[Event]]
 """Opens a stream of all events from now on. It ends when the device stops serving."""
@@ -64,6 +64,9 @@ class EventListener(NamedTuple):
     """The same for all streams of one session, or of the token at one address."""
     is_live: Callable[[], bool] = lambda: True
     """Returns True while the receiver may still listen; checked repeatedly."""
+    over: Callable[[], Coroutine[Any, Any, Sentence]] | None = None
+    """Waits until the receiver may not listen any more, and returns the reason, which the stream
+    ends with."""
 
 
 class Broadcast:
@@ -94,7 +97,7 @@ class Broadcast:
         events = self._source()
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
-            await _relay(events, gone, send, listener.is_live, pulse)
+            await _relay(events, gone, send, listener, pulse)
         finally:
             self._streams[listener.caller] -= 1
             self._streams += Counter()  # keeps no callers that have none
@@ -140,11 +143,12 @@ async def _relay(
     events: AsyncIterator[Event],
     gone: asyncio.Future[None],
     send: Send,
-    is_live: Callable[[], bool],
+    listener: EventListener,
     pulse: Pulse | None,
 ) -> None:
     # Listen first: what happens while the first document is made must not be missed.
     upcoming: asyncio.Future[Event] | None = asyncio.ensure_future(anext(events))
+    over = None if listener.over is None else asyncio.ensure_future(listener.over())
     clock = asyncio.get_running_loop().time
     next_beat = clock()
     try:
@@ -155,9 +159,11 @@ async def _relay(
                 next_beat = clock() + pulse.every_s
             upcoming = upcoming or asyncio.ensure_future(anext(events))
             watched: set[asyncio.Future[Any]] = {upcoming, gone}
+            if over is not None:
+                watched.add(over)
             patience = KEEP_ALIVE_S if pulse is None else max(0.0, next_beat - clock())
             await asyncio.wait(watched, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-            if gone.done() or not is_live():
+            if gone.done() or await _has_ended(listener, over, send):
                 return
             if not upcoming.done():
                 if pulse is None:
@@ -170,10 +176,11 @@ async def _relay(
             upcoming = None
             await send(_chunk(_encoded(event)))
     finally:
-        if upcoming is not None:
-            upcoming.cancel()
-            with suppress(asyncio.CancelledError, StopAsyncIteration):
-                await upcoming
+        for awaited in (upcoming, over):
+            if awaited is not None:
+                awaited.cancel()
+                with suppress(asyncio.CancelledError, StopAsyncIteration):
+                    await awaited
         close = getattr(events, "aclose", None)
         if close is not None:
             await close()
@@ -188,6 +195,25 @@ def _encoded(event: Event) -> bytes:
         "values": coded_values(event.values),
     }
     return b"data: " + msgspec.json.encode(told) + b"\n\n"
+
+
+async def _has_ended(
+    listener: EventListener, over: asyncio.Future[Sentence] | None, send: Send
+) -> bool:
+    """Return True if the receiver may not listen any more, and send it the reason if there is one
+    for it.
+    """
+    is_over = over is not None and over.done()
+    if not is_over and listener.is_live():
+        return False
+    if listener.over is not None:  # which does not wait any more
+        await send(_chunk(b"event: end\n" + _encoded_end(await listener.over())))
+    return True
+
+
+def _encoded_end(end: Sentence) -> bytes:
+    told = {"text": end, "code": end.code, "values": coded_values(end.values)}
+    return b"data: " + msgspec.json.encode(told, enc_hook=as_text) + b"\n\n"
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -1,6 +1,6 @@
 """Notes every change that was acknowledged, with who made it.
 
-A change is a request that is not GET and is answered 200 with a ``msg``: that word says in
+A change is a request that is not GET and is answered 200 or 201 with a ``msg``: that word says in
 every answer of the API that something is stored and in force.
 """
 
@@ -72,7 +72,7 @@ def subject_of(path: str) -> str:
 
 
 def _listening(send: Send, tell: Callable[[str], None]) -> Send:
-    """Return a `send` that also passes the ``msg`` of an answer of status 200 to `tell`."""
+    """Return a `send` that also passes the ``msg`` of an answer of success to `tell`."""
     status = 0
     answer = bytearray()
 
@@ -80,7 +80,7 @@ def _listening(send: Send, tell: Callable[[str], None]) -> Send:
         nonlocal status
         if message["type"] == "http.response.start":
             status = message["status"]
-        elif status == 200 and len(answer) < _ANSWER_MAX:
+        elif status in (200, 201) and len(answer) < _ANSWER_MAX:
             answer.extend(message.get("body", b""))
             if not message.get("more_body", False):
                 try:

@@ -20,6 +20,7 @@ from egressd.api.intake import JSON
 from egressd.api.negotiation import CSV
 from egressd.api.wire.answers import Deleted, Error, SaidId, Updated
 from egressd.api.wire.outcomes import done
+from egressd.model.tokens import Need
 from egressd.model.wording import Sentence, Value, say
 
 Handler = Callable[..., Coroutine[Any, Any, Response]]
@@ -51,6 +52,9 @@ class Router:
         is_open: bool = False,
         is_csv_too: bool = False,
         is_conditional: bool = False,
+        scope: Need | None = None,
+        status: int = 200,
+        has_statuses: bool = False,
     ) -> Declare:
         """Declare an endpoint that answers with JSON.
 
@@ -59,7 +63,10 @@ class Router:
         itself. `refusal` is an example of the error that is answered with status 200: a well-formed
         request about something that does not exist, or over a quota. An endpoint that `is_open`
         answers without a token. One that `is_csv_too` answers with CSV if `Accept` asks for it. One
-        that `is_conditional` answers 412 if `If-Match` names another version.
+        that `is_conditional` answers 412 if `If-Match` names another version. `scope` is the least
+        scope of a token that covers the endpoint: one of the specification needs `read` for a GET
+        and `write` for all else, every other one declares it. `status` is that of its answer. One
+        that `has_statuses` answers 404 for something that does not exist, and 409 over a quota.
         """
         takes: Example | None = None
         if body is not None:
@@ -71,12 +78,16 @@ class Router:
             content = {JSON: _described(answer, example, refusal)}
             if is_csv_too:
                 content[CSV] = {"schema": {"type": "string"}}
-            endpoint = self._add(method, path, summary, handler, content=content, takes=takes)
+            endpoint = self._add(
+                method, path, summary, handler, content=content, takes=takes, status=status
+            )
+            endpoint.has_statuses = has_statuses
             endpoint.answer = answer
             endpoint.body_type = body_type
             endpoint.body_max = body_max
             endpoint.is_open = is_open
             endpoint.is_conditional = is_conditional
+            self._cover(endpoint, method, scope)
             return handler
 
         return declared
@@ -88,16 +99,30 @@ class Router:
     delete = partialmethod(declare, "DELETE")
 
     def get_text(
-        self, path: str, summary: str, media_type: str, *, is_open: bool = False
+        self,
+        path: str,
+        summary: str,
+        media_type: str,
+        *,
+        is_open: bool = False,
+        scope: Need | None = None,
     ) -> Declare:
         """Declare a GET that answers with another media type than JSON."""
 
         def declared(handler: Handler) -> Handler:
             endpoint = self._add("GET", path, summary, handler, content={media_type: {}})
             endpoint.is_open = is_open
+            self._cover(endpoint, "GET", scope)
             return handler
 
         return declared
+
+    def _cover(self, endpoint: Endpoint, method: str, scope: Need | None) -> None:
+        """Note the least scope that covers an endpoint. Without a declaration that is `admin`."""
+        if scope is None and self._prefix == API_PREFIX:
+            scope = "read" if method == "GET" else "write"
+        endpoint.is_declared = scope is not None or endpoint.is_open
+        endpoint.need = scope or "admin"
 
     def _add(
         self,
@@ -108,6 +133,7 @@ class Router:
         *,
         content: Example,
         takes: Example | None = None,
+        status: int = 200,
     ) -> Endpoint:
         endpoint = Endpoint(
             self._prefix + path,
@@ -119,7 +145,8 @@ class Router:
             tags=[self._tag],
             response_model=None,
             response_class=Response,
-            responses={200: {"description": "Handled", "content": content}},
+            status_code=status,
+            responses={status: {"description": "Handled", "content": content}},
             openapi_extra={} if takes is None else {"requestBody": {"content": takes}},
         )
         self.endpoints.append(endpoint)

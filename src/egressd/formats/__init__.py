@@ -28,5 +28,6 @@ Texts of nodes
 Others
 - `lines`, `rules`, `proxy_services`: import rows, one row a line (`rows`).
 - `default_names`: automatic names.
+- `masking`: configurations without their credentials.
 - `whitelist`: the domains and addresses of the whitelist.
 """

@@ -785,6 +785,10 @@ export interface components {
             mac: string;
             msg: string;
         };
+        SaidTokenId: {
+            id: string;
+            msg: string;
+        };
         SettingsAnswer: {
             check_interval_s: number;
             delay_url: string;
@@ -849,6 +853,36 @@ export interface components {
             problem: string;
             /** @default null */
             problem_coded: components["schemas"]["Coded"] | null;
+        };
+        TokenCreate: {
+            expires_at?: string | null;
+            name: string;
+            scopes: string[];
+        };
+        TokenCreated: {
+            created_at: string;
+            created_by: string;
+            expires_at: string;
+            id: string;
+            is_expired: boolean;
+            last_used_at: string;
+            msg: string;
+            name: string;
+            scopes: string[];
+            token: string;
+        };
+        TokenList: {
+            data: components["schemas"]["TokenRow"][];
+        };
+        TokenRow: {
+            created_at: string;
+            created_by: string;
+            expires_at: string;
+            id: string;
+            is_expired: boolean;
+            last_used_at: string;
+            name: string;
+            scopes: string[];
         };
         TopRow: {
             download_bytes: number;
@@ -1033,6 +1067,7 @@ export type RuleTraffic = components['schemas']['RuleTraffic'];
 export type Said = components['schemas']['Said'];
 export type SaidId = components['schemas']['SaidId'];
 export type SaidMac = components['schemas']['SaidMac'];
+export type SaidTokenId = components['schemas']['SaidTokenId'];
 export type SettingsAnswer = components['schemas']['SettingsAnswer'];
 export type SettingsReplace = components['schemas']['SettingsReplace'];
 export type StatusBatch = components['schemas']['StatusBatch'];
@@ -1041,6 +1076,10 @@ export type SystemStatus = components['schemas']['SystemStatus'];
 export type TargetFlow = components['schemas']['TargetFlow'];
 export type TextImport = components['schemas']['TextImport'];
 export type TimedBackups = components['schemas']['TimedBackups'];
+export type TokenCreate = components['schemas']['TokenCreate'];
+export type TokenCreated = components['schemas']['TokenCreated'];
+export type TokenList = components['schemas']['TokenList'];
+export type TokenRow = components['schemas']['TokenRow'];
 export type TopRow = components['schemas']['TopRow'];
 export type TopTraffic = components['schemas']['TopTraffic'];
 export type Traffic = components['schemas']['Traffic'];

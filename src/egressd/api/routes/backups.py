@@ -27,7 +27,7 @@ _CHUNK: Final = 256 * 1024
 router: Final = Router("Operations", OPS_PREFIX)
 
 
-@router.get_text("/backup", "Everything that is configured, as a file", BACKUP_TYPE)
+@router.get_text("/backup", "Everything that is configured, as a file", BACKUP_TYPE, scope="write")
 async def backup(services: ServicesDep) -> Response:
     """As it is at one moment; changes go on meanwhile. It holds every password."""
     headers = {
@@ -45,6 +45,7 @@ async def backup(services: ServicesDep) -> Response:
     example={"msg": "backup restored: 12 rules, 5 nodes, 1 line, 0 proxy services"},
     body_type=BACKUP_TYPE,
     body_max=BACKUP_MAX,
+    scope="admin",
 )
 async def restore(
     request: Request, query: Annotated[RestoreQuery, Query()], services: ServicesDep

@@ -31,6 +31,7 @@ router: Final = Router("Operations", OPS_PREFIX)
             }
         ]
     },
+    scope="read",
 )
 async def check_machine(services: ServicesDep) -> Response:
     """Return what `egressd check --json` prints. One check is made at a time: requests that arrive

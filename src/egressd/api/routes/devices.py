@@ -51,6 +51,7 @@ router: Final = Router("Operations", OPS_PREFIX)
     "The devices of LANs",
     answer=DeviceList,
     example={"total": 1, "without_rule": 0, "data": [_DEVICE]},
+    scope="read",
 )
 async def list_devices(
     request: Request, query: Annotated[DevicesQuery, Query()], services: ServicesDep
@@ -63,7 +64,14 @@ async def list_devices(
     return send(request, encoded(answer))
 
 
-@router.get("/devices/{mac}", "A device", answer=DeviceAnswer, example=_DEVICE, refusal=_MISSING)
+@router.get(
+    "/devices/{mac}",
+    "A device",
+    answer=DeviceAnswer,
+    example=_DEVICE,
+    refusal=_MISSING,
+    scope="read",
+)
 async def show_device(mac: MacInPath, services: ServicesDep) -> Response:
     """The ETag is that of `name` and `comment`, which alone can be changed here."""
     response = reply(services.devices.get(mac))
@@ -79,6 +87,7 @@ async def show_device(mac: MacInPath, services: ServicesDep) -> Response:
     example={"msg": "device Anna's phone saved", "mac": _MAC},
     refusal=_MISSING,
     is_conditional=True,
+    scope="write",
 )
 async def edit_device(
     mac: MacInPath, body: DeviceUpdate, services: ServicesDep, if_match: IfMatch = ""
@@ -100,6 +109,7 @@ async def edit_device(
     example={"msg": f"device {_MAC} forgotten", "mac": _MAC},
     refusal=_MISSING,
     is_conditional=True,
+    scope="write",
 )
 async def forget_device(mac: MacInPath, services: ServicesDep, if_match: IfMatch = "") -> Response:
     """Its rules stay. It is a new device if it is seen again."""

@@ -36,6 +36,7 @@ router: Final = Router("Operations", OPS_PREFIX)
             }
         ],
     },
+    scope="read",
 )
 async def list_exits(services: ServicesDep) -> Response:
     """Return the last answers; nothing is asked for this. An address is as old as `seen_at`."""

@@ -64,6 +64,7 @@ router: Final = Router("Operations", OPS_PREFIX)
     "What the history holds",
     answer=HistorySummary,
     example={by: {"recorded": 12, "unrecorded": 0} for by in KEYS_MAX},
+    scope="read",
 )
 async def history_summary(services: ServicesDep) -> Response:
     """Return the numbers of clients, targets, interfaces, nodes, lines and groups that this box has
@@ -92,6 +93,7 @@ async def history_summary(services: ServicesDep) -> Response:
         "data": [{"at": "2026-11-20T22:45:00Z", **_BYTES}],
     },
     is_csv_too=True,
+    scope="read",
 )
 async def traffic_history(
     request: Request, query: Annotated[TrafficQuery, Query()], services: ServicesDep
@@ -130,6 +132,7 @@ async def traffic_history(
     answer=TopTraffic,
     example={**_WINDOW, "by": "client", "data": [{"key": "192.168.8.21", **_BYTES}]},
     is_csv_too=True,
+    scope="read",
 )
 async def top_traffic(
     request: Request, query: Annotated[TopQuery, Query()], services: ServicesDep
@@ -155,6 +158,7 @@ async def top_traffic(
         "slots": ["2026-11-20T21:00:00Z", "2026-11-20T22:00:00Z"],
         "data": [{"name": "hk-01", "delays": [87, None], "up_s": 3600, "down_s": 3520}],
     },
+    scope="read",
 )
 async def nodes_history(query: Annotated[SpanQuery, Query()], services: ServicesDep) -> Response:
     """In slots of 1h for up to 25 hours, and of 1d for up to 31 days."""
@@ -188,6 +192,7 @@ async def nodes_history(query: Annotated[SpanQuery, Query()], services: Services
         "states": [{**_WINDOW, "state": "up"}],
     },
     is_csv_too=True,
+    scope="read",
 )
 async def node_history(
     request: Request, name: NodeInPath, query: Annotated[NodeQuery, Query()], services: ServicesDep
@@ -230,6 +235,7 @@ async def node_history(
             {"type": "l2tp", "name": "l2tp_tokyo", **_UP, "states": [{**_WINDOW, "state": "up"}]}
         ],
     },
+    scope="read",
 )
 async def lines_history(query: Annotated[SpanQuery, Query()], services: ServicesDep) -> Response:
     """The states of each line that was enabled, for up to 31 days."""
@@ -261,6 +267,7 @@ async def lines_history(query: Annotated[SpanQuery, Query()], services: Services
         "states": [{**_WINDOW, "state": "up"}],
     },
     is_csv_too=True,
+    scope="read",
 )
 async def line_history(
     request: Request,
@@ -299,6 +306,7 @@ async def line_history(
         "states": [{**_WINDOW, "state": "up", "node": "hk-01"}],
     },
     is_csv_too=True,
+    scope="read",
 )
 async def group_history(
     request: Request, name: GroupInPath, query: Annotated[SpanQuery, Query()], services: ServicesDep

@@ -122,6 +122,7 @@ router: Final = Router("Operations", OPS_PREFIX)
         },
         "problems": [_BLOCKED],
     },
+    scope="read",
 )
 async def show_overview(services: ServicesDep) -> Response:
     """Counters are bytes since the interface was made. At most 200 flows: blocked ones first,
@@ -149,6 +150,7 @@ async def show_overview(services: ServicesDep) -> Response:
             }
         ]
     },
+    scope="read",
 )
 async def show_lines(services: ServicesDep) -> Response:
     """Return why each line is not online, and when it is dialled again. This needs no call of
@@ -172,6 +174,7 @@ async def show_lines(services: ServicesDep) -> Response:
             }
         ]
     },
+    scope="read",
 )
 async def list_changes(query: Annotated[ChangesQuery, Query()], services: ServicesDep) -> Response:
     """The latest first; the device keeps 2,000."""
@@ -204,6 +207,7 @@ async def list_changes(query: Annotated[ChangesQuery, Query()], services: Servic
         "limits": {"rule": "192.168.8.21", "upload_kbps": 0, "download_kbps": 50_000},
         "steps": ["rule 7 (192.168.8.21) covers 192.168.8.21"],
     },
+    scope="read",
 )
 async def explain_traffic(
     query: Annotated[ExplainQuery, Query()], services: ServicesDep
@@ -227,6 +231,7 @@ async def explain_traffic(
         "error": "",
         "ways": [{"name": "hk-01", "exit_ip": "203.0.113.7", "delay": 187, "error": ""}],
     },
+    scope="write",
 )
 async def probe_traffic(body: ProbeBody, services: ServicesDep) -> Response:
     """The device fetches a page that tells the address it is asked from, with the hops, marks
@@ -241,6 +246,7 @@ async def probe_traffic(body: ProbeBody, services: ServicesDep) -> Response:
     "Nodes as share links",
     answer=NodeLinks,
     example={"data": [{"name": "hk-01", "link": "socks5://203.0.113.7:1080", "lost": []}]},
+    scope="write",
 )
 async def export_nodes(services: ServicesDep) -> Response:
     """They hold the nodes' passwords."""

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from egressd.api.dependencies import ServicesDep
+from egressd.api.gate import hides_secrets
 from egressd.api.lists import listing_of, send
 from egressd.api.routers import Resource, Router
 from egressd.api.wire.answers import Deleted, Said, Updated, reply
@@ -26,6 +27,7 @@ from egressd.api.wire.lines import (
 from egressd.api.wire.outcomes import created, done, import_done, many_deleted, many_switched
 from egressd.model.names import LineType
 from egressd.model.wording import say
+from egressd.service.masking import masked_line
 
 _LINE: Final = "line"
 _BODY: Final[dict[str, Any]] = {
@@ -53,8 +55,13 @@ resource: Final = Resource(router, "/vpn-lines", _LINE, row=_ROW, body=_BODY)
 
 @resource.list(LineRows)
 async def list_lines(request: Request, services: ServicesDep) -> Response:
+    """Passwords and secrets are masked for a token of scope `read`."""
     # Not kept by revision: whether a line is online changes by itself.
-    rows = (line_row(line, status) for line, status in services.lines.list())
+    is_masked = hides_secrets(request.scope)
+    rows = (
+        line_row(masked_line(line) if is_masked else line, status)
+        for line, status in services.lines.list()
+    )
     return send(request, listing_of(rows))
 
 

@@ -49,6 +49,7 @@ router: Final = Router("Operations", OPS_PREFIX)
             },
         ]
     },
+    scope="read",
 )
 async def list_members(services: ServicesDep) -> Response:
     """Return the members as this box has seen them last, at most a second ago while the site's

@@ -16,14 +16,16 @@ from egressd.api import page
 from egressd.api.dependencies import ServicesDep
 from egressd.api.endpoints import OPS_PREFIX
 from egressd.api.events import Broadcast, EventListener, Pulse, Snapshots
-from egressd.api.gate import caller_of
+from egressd.api.gate import NOT_ALLOWED, caller_of
 from egressd.api.metrics import DeviceMetrics
 from egressd.api.protocol import vouch_for
+from egressd.api.refusals import refusal
 from egressd.api.routers import Router
 from egressd.api.wire.answers import reply
 from egressd.api.wire.operations import EventsQuery
 from egressd.api.wire.system import Health, RuleCounters, RuleTraffic
 from egressd.model.errors import EgressdError
+from egressd.service.tokens import TokenCaller
 
 _HEALTHY: Final = ("running", "stopped")
 """Stopped by an operator is as it should be."""
@@ -98,6 +100,7 @@ async def health(services: ServicesDep) -> Response:
             }
         }
     },
+    scope="read",
 )
 async def counters(services: ServicesDep) -> Response:
     """Return the traffic of each enabled rule since it was enabled. Counts begin at zero again
@@ -107,20 +110,21 @@ async def counters(services: ServicesDep) -> Response:
     return reply(RuleCounters(data={ip: RuleTraffic.of(n) for ip, n in counted.items()}))
 
 
-@router.get_text("/metrics", "Metrics for Prometheus", "text/plain")
+@router.get_text("/metrics", "Metrics for Prometheus", "text/plain", scope="metrics")
 async def prometheus(request: Request, monitoring: MonitoringDep) -> Response:
     """In the text form of Prometheus, or of OpenMetrics where the header Accept asks for it."""
     scraped = await monitoring.metrics.scrape(request.headers.get("accept", ""))
     return Response(scraped.text, headers={"content-type": scraped.content_type})
 
 
-@router.get_text("/events", "What happens, as it happens", "text/event-stream")
+@router.get_text("/events", "What happens, as it happens", "text/event-stream", scope="events")
 async def events(
     request: Request, query: Annotated[EventsQuery, Query()], monitoring: MonitoringDep
 ) -> Response:
     """Server-sent events. Those without a name are JSON objects with topic, subject and text,
     and with code and values, which say the same for programs; those named `overview` are what
-    `/ops/overview` answers, every few seconds.
+    `/ops/overview` answers, every few seconds: with a scope that covers it. The stream of a scoped
+    token ends when the token does, by an event named `end` with text, code and values.
     """
     caller, address = caller_of(request.scope), request.client and request.client.host
 
@@ -130,8 +134,12 @@ async def events(
         vouch_for(request.scope)  # the stream may be all that is heard of them for hours
         return True
 
-    pulse = Pulse(query.overview, monitoring.snapshots.read) if query.overview else None
-    listener = EventListener(f"{caller.name} at {address}", is_live)
+    every_s = query.overview if caller.may("read") else 0
+    if query.overview != every_s and "overview" in request.query_params:
+        return refusal(request.scope, NOT_ALLOWED, 403)
+    pulse = Pulse(every_s, monitoring.snapshots.read) if every_s else None
+    over = caller.over if isinstance(caller, TokenCaller) else None
+    listener = EventListener(f"{caller.name} at {address}", is_live, over)
     return monitoring.broadcast.response(request.scope, listener, pulse)
 
 

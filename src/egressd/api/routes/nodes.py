@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
 from fastapi import Query
@@ -11,6 +12,7 @@ from starlette.responses import Response
 
 from egressd.api.dependencies import ServicesDep
 from egressd.api.endpoints import LARGE_BODY, OPS_PREFIX
+from egressd.api.gate import hides_secrets
 from egressd.api.lists import send_cached
 from egressd.api.routers import Resource, Router
 from egressd.api.wire.answers import Updated, reply
@@ -26,6 +28,7 @@ from egressd.api.wire.nodes import (
     NodeImport,
     NodeListImport,
     NodeReplace,
+    NodeRow,
     NodeRows,
     NodesImported,
     node_row,
@@ -34,6 +37,7 @@ from egressd.api.wire.nodes import (
 from egressd.api.wire.outcomes import created, deleted, many_deleted, many_updated, saved
 from egressd.model.errors import Missing
 from egressd.model.wording import say
+from egressd.service.masking import masked_node
 
 _NODE: Final = "node"
 _BODY: Final[dict[str, Any]] = {
@@ -51,8 +55,14 @@ resource: Final = Resource(router, "/nodes", _NODE, row=_ROW, body=_BODY)
 
 @resource.list(NodeRows)
 async def list_nodes(request: Request, services: ServicesDep) -> Response:
-    revision = services.ledger.revision
-    return send_cached(request, revision, lambda: map(node_row, services.nodes.list()))
+    """Passwords and the like are masked for a token of scope `read`."""
+    revision, is_masked = services.ledger.revision, hides_secrets(request.scope)
+
+    def rows() -> Iterator[NodeRow]:
+        nodes = services.nodes.list()
+        return map(node_row, map(masked_node, nodes) if is_masked else nodes)
+
+    return send_cached(request, revision, rows, is_masked=is_masked)
 
 
 @resource.create()
@@ -150,6 +160,7 @@ async def import_nodes(body: NodeImport, services: ServicesDep) -> Response:
         "errors": 0,
         "error_rows": [],
     },
+    scope="write",
 )
 async def import_node_list(body: NodeListImport, services: ServicesDep) -> Response:
     """As `/nodes/import`, which takes servers on the internet alone."""

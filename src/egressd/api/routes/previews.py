@@ -48,6 +48,7 @@ router: Final = Router("Operations", OPS_PREFIX)
     body_max=LARGE_BODY,
     answer=Preview,
     example=_PREVIEW,
+    scope="write",
 )
 async def preview_rules(body: TextImport, services: ServicesDep) -> Response:
     return _previewed(
@@ -62,6 +63,7 @@ async def preview_rules(body: TextImport, services: ServicesDep) -> Response:
     body_max=LARGE_BODY,
     answer=Preview,
     example=_PREVIEW,
+    scope="write",
 )
 async def preview_nodes(body: NodeListImport, services: ServicesDep) -> Response:
     return _previewed(
@@ -85,6 +87,7 @@ async def preview_nodes(body: NodeListImport, services: ServicesDep) -> Response
     body_max=LARGE_BODY,
     answer=Preview,
     example=_PREVIEW,
+    scope="write",
 )
 async def preview_lines(body: LineImport, services: ServicesDep) -> Response:
     return _previewed(
@@ -105,6 +108,7 @@ async def preview_lines(body: LineImport, services: ServicesDep) -> Response:
     body_max=LARGE_BODY,
     answer=Preview,
     example=_PREVIEW,
+    scope="write",
 )
 async def preview_proxy_services(body: TextImport, services: ServicesDep) -> Response:
     return _previewed(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from egressd.api.dependencies import ServicesDep
+from egressd.api.gate import hides_secrets
 from egressd.api.lists import send_cached
 from egressd.api.routers import Resource, Router
 from egressd.api.wire.answers import Imported, reply
@@ -26,12 +28,14 @@ from egressd.api.wire.outcomes import (
 from egressd.api.wire.proxy_services import (
     ProxyServiceCreate,
     ProxyServiceReplace,
+    ProxyServiceRow,
     ProxyServiceRows,
     ProxyServiceSwitched,
     Quota,
     proxy_service_row,
 )
 from egressd.model.wording import say
+from egressd.service.masking import masked_service
 
 _SERVICE: Final = "proxy service"
 _BODY: Final[dict[str, Any]] = {
@@ -62,9 +66,14 @@ async def proxy_service_quota(services: ServicesDep) -> Response:
 
 @resource.list(ProxyServiceRows)
 async def list_proxy_services(request: Request, services: ServicesDep) -> Response:
-    found = services.proxy_services
-    revision = services.ledger.revision
-    return send_cached(request, revision, lambda: map(proxy_service_row, found.list()))
+    """Passwords are masked for a token of scope `read`."""
+    revision, is_masked = services.ledger.revision, hides_secrets(request.scope)
+
+    def rows() -> Iterator[ProxyServiceRow]:
+        found = services.proxy_services.list()
+        return map(proxy_service_row, map(masked_service, found) if is_masked else found)
+
+    return send_cached(request, revision, rows, is_masked=is_masked)
 
 
 @resource.create(refusal="all 1 proxy services that are allowed exist already")

@@ -81,6 +81,7 @@ async def list_rules(request: Request, services: ServicesDep) -> Response:
     "The changes of the rules since a revision",
     answer=RulesSince,
     example={"revision": 815, "is_whole": False, "changed": [_ROW], "gone": [3]},
+    scope="read",
 )
 async def rules_since(
     request: Request,

@@ -26,7 +26,13 @@ _SETTINGS: Final[dict[str, Any]] = {
 router: Final = Router("Operations", OPS_PREFIX)
 
 
-@router.get("/settings", "Show the device's settings", answer=SettingsAnswer, example=_SETTINGS)
+@router.get(
+    "/settings",
+    "Show the device's settings",
+    answer=SettingsAnswer,
+    example=_SETTINGS,
+    scope="read",
+)
 async def show_settings(services: ServicesDep) -> Response:
     saved = services.settings.get()
     return reply(
@@ -46,6 +52,7 @@ async def show_settings(services: ServicesDep) -> Response:
     body=_SETTINGS,
     answer=Said,
     example={"msg": "settings saved"},
+    scope="write",
 )
 async def replace_settings(body: SettingsReplace, services: ServicesDep) -> Response:
     outcome = await services.settings.put(body.settings())
@@ -58,6 +65,7 @@ async def replace_settings(body: SettingsReplace, services: ServicesDep) -> Resp
     body={},
     answer=Said,
     example={"msg": "stopped: every client is blocked"},
+    scope="admin",
 )
 async def stop_device(body: Nothing, services: ServicesDep) -> Response:
     """All that is configured stays, and can be changed meanwhile."""
@@ -71,6 +79,7 @@ async def stop_device(body: Nothing, services: ServicesDep) -> Response:
     body={},
     answer=Said,
     example={"msg": "started: the rules apply"},
+    scope="admin",
 )
 async def start_device(body: Nothing, services: ServicesDep) -> Response:
     await services.settings.start()
@@ -83,6 +92,7 @@ async def start_device(body: Nothing, services: ServicesDep) -> Response:
     body={"confirm": "open"},
     answer=Said,
     example={"msg": "opened: no rule applies, every client goes out directly"},
+    scope="admin",
 )
 async def open_device(body: Confirmation, services: ServicesDep) -> Response:
     """Let all traffic leave by the device's own route, with its address. No rule applies until

@@ -53,6 +53,7 @@ async def replace_whitelist(body: WhitelistReplace, services: ServicesDep) -> Re
     body={"add": ["example.com"], "remove": ["198.51.100.0/24"]},
     answer=Said,
     example={"msg": "whitelist saved"},
+    scope="write",
 )
 async def change_whitelist(body: WhitelistChange, services: ServicesDep) -> Response:
     """Add and remove entries. All others stay, even if another caller changes some now."""

@@ -30,6 +30,7 @@ from egressd.model.names import (
     NODE_NAME_MAX,
     node_name_problem,
 )
+from egressd.model.times import is_utc_text, utc_seconds
 from egressd.model.wording import Value
 from egressd.service.checks import normal_network
 
@@ -183,6 +184,12 @@ def decimal(text: Any) -> Any:
     return int(text) if isinstance(text, str) and _DECIMAL.fullmatch(text) else text
 
 
+def _utc(text: object) -> object:
+    if not isinstance(text, str) or not is_utc_text(text):
+        raise Misfit("utc-time")
+    return utc_seconds(text)
+
+
 IdInPath = Annotated[
     int,
     Path(
@@ -194,6 +201,12 @@ IdInPath = Annotated[
     ),
     BeforeValidator(decimal),
 ]
+Time = Annotated[
+    int,
+    BeforeValidator(_utc, json_schema_input_type=str),
+    Field(json_schema_extra=form("utc-time")),
+]
+"""A time in UTC as text, as Unix time."""
 Timeout = Annotated[
     int, Field(ge=1, le=DELAY_TIMEOUT_MAX_MS, strict=True), BeforeValidator(decimal)
 ]

@@ -9,28 +9,12 @@ from pydantic import BeforeValidator, Field
 
 from egressd.api.wire.answers import Answer
 from egressd.api.wire.bodies import Query
-from egressd.api.wire.fields import Misfit, decimal, form
+from egressd.api.wire.fields import Time, decimal
 from egressd.model.errors import Invalid
 from egressd.model.faults import Fault
 from egressd.model.history import LARGEST_MAX, By, Exchanged, HistoryStep, StepName
 from egressd.model.names import LineType
 from egressd.model.timelines import StateName
-from egressd.model.times import is_utc_text, utc_seconds
-
-
-def _utc(text: object) -> object:
-    if not isinstance(text, str) or not is_utc_text(text):
-        raise Misfit("utc-time")
-    return utc_seconds(text)
-
-
-Time = Annotated[
-    int,
-    BeforeValidator(_utc, json_schema_input_type=str),
-    Field(json_schema_extra=form("utc-time")),
-]
-"""A time in UTC as text, as Unix time."""
-
 
 HOURS: Final = 24
 """The length of a window if a query gives none."""

@@ -1,0 +1,121 @@
+"""``/ops/tokens``: tokens for programs that may do less than the device's own token."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from egressd.api.dependencies import ServicesDep
+from egressd.api.endpoints import OPS_PREFIX
+from egressd.api.gate import caller_of
+from egressd.api.routers import Router
+from egressd.api.wire.answers import reply
+from egressd.api.wire.tokens import (
+    SaidTokenId,
+    TokenCreate,
+    TokenCreated,
+    TokenIdInPath,
+    TokenList,
+    TokenRow,
+    token_fields,
+)
+from egressd.model.tokens import ScopedToken
+from egressd.model.wording import say
+from egressd.service.tokens import PREFIX, Tokens
+
+_ID: Final = "1f2e3d4c"
+_TOKEN: Final[dict[str, Any]] = {
+    "id": _ID,
+    "name": "grafana",
+    "scopes": ["read", "metrics"],
+    "created_at": "2026-11-20T22:58:40Z",
+    "created_by": "session 5a6b7c8d",
+    "expires_at": "2027-11-20T00:00:00Z",
+    "is_expired": False,
+    "last_used_at": "",
+}
+
+router: Final = Router("Operations", OPS_PREFIX)
+
+
+@router.get(
+    "/tokens",
+    "List scoped tokens",
+    answer=TokenList,
+    example={"data": [{**_TOKEN, "last_used_at": "2026-11-21T08:15:02Z"}]},
+    scope="admin",
+)
+async def list_tokens(services: ServicesDep) -> Response:
+    tokens = services.tokens
+    return reply(TokenList(data=[_row(tokens, token) for token in tokens.list()]))
+
+
+@router.post(
+    "/tokens",
+    "Make a scoped token",
+    body={
+        "name": "grafana",
+        "scopes": ["read", "metrics"],
+        "expires_at": "2027-11-20T00:00:00Z",
+    },
+    answer=TokenCreated,
+    example={
+        **_TOKEN,
+        "msg": "token grafana created",
+        "token": f"{PREFIX}AbCdEfGhIjKlMnOpQrStUvWxYz0123456789-_AbCdE",
+    },
+    scope="admin",
+    status=201,
+    has_statuses=True,
+)
+async def create_token(request: Request, body: TokenCreate, services: ServicesDep) -> Response:
+    """The answer has the token, which cannot be shown again: the device keeps a digest. It counts
+    at once, in a site at all members within seconds.
+
+    `read` covers every GET, with passwords masked, but backups and share links. `write` covers the
+    whole of `/svc/api/v1` and what edits the configuration under `/ops`. `admin` covers everything,
+    tokens included. `metrics` and `events` cover `/ops/metrics` and `/ops/events` alone;
+    `rotate:NAME`, with the name of a group or node, covers no endpoint yet.
+    """
+    secret, token = await services.tokens.create(
+        body.name, body.scopes, body.expires_at or 0, caller_of(request.scope).name
+    )
+    row = token_fields(token, is_expired=False)
+    answer = TokenCreated(msg=say("token-created", name=token.name), token=secret, **row)  # type: ignore[arg-type]
+    response = reply(answer, 201)
+    response.headers["location"] = f"{OPS_PREFIX}/tokens/{token.id}"
+    return response
+
+
+@router.get(
+    "/tokens/{id}",
+    "Show a scoped token",
+    answer=TokenRow,
+    example=_TOKEN,
+    scope="admin",
+    has_statuses=True,
+)
+async def show_token(token_id: TokenIdInPath, services: ServicesDep) -> Response:
+    return reply(_row(services.tokens, services.tokens.get(token_id)))
+
+
+@router.delete(
+    "/tokens/{id}",
+    "Delete a scoped token",
+    answer=SaidTokenId,
+    example={"msg": "token grafana deleted", "id": _ID},
+    scope="admin",
+    has_statuses=True,
+)
+async def delete_token(token_id: TokenIdInPath, services: ServicesDep) -> Response:
+    """It does not count from now on, and event streams that were opened by it end at once. If
+    this is answered 500, it would count again after a restart: delete it again.
+    """
+    token = await services.tokens.delete(token_id)
+    return reply(SaidTokenId(msg=say("token-deleted", name=token.name), id=token_id))
+
+
+def _row(tokens: Tokens, token: ScopedToken) -> TokenRow:
+    return TokenRow(**token_fields(token, tokens.is_expired(token)))  # type: ignore[arg-type]
