@@ -257,6 +257,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
                 accounts=console.accounts,
                 sessions=console.sessions,
                 token=token,
+                tokens=cases.services.tokens,
                 serving=lambda: listeners[-1].tls,
             ),
             "site membership ended": None if member is None else member.run(cases.ledger),

@@ -1,4 +1,4 @@
-"""Certificate, API token, console password and sessions are the same at all members of a site.
+"""Certificate, tokens, console password and sessions are the same at all members of a site.
 
 Each member keeps them in its own files, by which it works without the database too.
 `AccessFollower` writes what has changed here into the site's database, sealed with the site's key,
@@ -9,11 +9,9 @@ the database first counts.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import ssl
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final, Protocol
@@ -22,14 +20,16 @@ import msgspec
 import structlog
 
 from egressd.app import tls
+from egressd.app.shared_tokens import SharedTokens
+from egressd.app.site_texts import AccessLink, Seen, SiteTexts, digest_of
 from egressd.console.accounts import Accounts
 from egressd.console.sessions import Sessions
 from egressd.model.console import Session
 from egressd.model.errors import Failed
+from egressd.service.tokens import Tokens
 from egressd.store.api_token import ApiToken
 from egressd.store.connection import reported
 from egressd.store.files import replace_durably
-from egressd.store.postgres.shared_access import SharedText
 from egressd.store.sealing import SiteSeal
 
 log = structlog.get_logger()
@@ -46,13 +46,6 @@ _USED_S: Final = 60
 """Seconds between two notes of a session's use in the database."""
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """The version of a text that this box has last written or taken over, and its digest."""
-
-    version: int = 0
-    digest: str = ""
-
-
 class AccessItem(Protocol):
     """A text that is the same at all members. Every method raises Failed."""
 
@@ -67,26 +60,12 @@ class AccessItem(Protocol):
         ...
 
 
-class AccessLink(Protocol):
-    """The site's database, as `store.postgres.shared_access` has it. Every method raises Failed."""
-
-    async def versions(self) -> dict[str, int]: ...
-
-    async def read(self, names: Collection[str]) -> list[SharedText]: ...
-
-    async def put(self, text: SharedText, *, after: int, key_id: str) -> bool: ...
-
-    async def drop(self, names: Collection[str]) -> None: ...
-
-    async def close(self) -> None: ...
-
-
 class AccessFollower:
     """Keeps the `items` of this box and of its site equal.
 
     `record` is the file of what they had in common last, and `seal` returns the seal with the
     site's key of this moment. `sessions` are the console's, of which each is in the database under
-    its key, with the time of its last use as version.
+    its key, with the time of its last use as version; `tokens` are the scoped ones.
     """
 
     def __init__(
@@ -96,13 +75,14 @@ class AccessFollower:
         record: Path,
         seal: Callable[[], SiteSeal],
         sessions: Sessions,
+        *,
+        tokens: Tokens,
     ) -> None:
         self._link = link
         self._items = items
-        self._record = record
-        self._seal = seal
+        self._texts = SiteTexts(link, record, seal)
         self._sessions = sessions
-        self._seen: dict[str, Seen] | None = None
+        self._tokens = SharedTokens(tokens, self._texts)
         self._fault = ""
         self._is_begun = False
         """True once the sessions of this start have been compared."""
@@ -136,14 +116,15 @@ class AccessFollower:
         """Take over what is newer in the database, and write there what is newer here. Raises
         Failed.
         """
-        if ended := self._sessions.take_ended():
-            # Over a restart, too: the database may be away.
-            self._known.update({_ENDED + key: Seen() for key in ended})
-            self._keep()
+        # Over a restart, too: the database may be away.
+        self._texts.mark([_ENDED + key for key in self._sessions.take_ended()])
+        self._tokens.note_deleted()
         versions = await self._link.versions()
+        if versions and not any(item.name in self._texts.known for item in self._items):
+            await self._tokens.leave_behind(versions)
         failed: Failed | None = None
         for item in self._items:
-            there, seen = versions.get(item.name, 0), self._known.get(item.name, Seen())
+            there, seen = versions.get(item.name, 0), self._texts.known.get(item.name, Seen())
             try:
                 if there > seen.version:
                     await self._take(item)
@@ -151,114 +132,77 @@ class AccessFollower:
                     await self._give(item, seen, there)
             except Failed as error:  # which does not concern the other items
                 failed = failed or error
-        try:
-            await self._follow_sessions(versions)
-        except Failed as error:
-            failed = failed or error
+        for follow in (self._follow_sessions, self._tokens.follow):
+            try:
+                await follow(versions)
+            except Failed as error:
+                failed = failed or error
         if failed is not None:
             raise failed
 
     async def _take(self, item: AccessItem) -> None:
-        for sealed in await self._link.read([item.name]):
-            text = self._opened(sealed)
+        for _, version, text in await self._texts.read([item.name]):
             if text != await item.read():
                 await item.write(text)
                 log.info("taken over from the site", what=item.name)
                 if item.name == SharedPassword.name:
                     # All sessions have ended with it. The site's go on, as far as they are left.
-                    self._forget({name for name in self._known if name.startswith(_SESSION)})
-            self._note(item.name, sealed.version, text)
+                    known = self._texts.known_below(_SESSION)
+                    self._texts.forget([_SESSION + key for key in known])
+            self._texts.note(item.name, version, text)
 
     async def _give(self, item: AccessItem, seen: Seen, there: int) -> None:
         """Write this box's text into the database, if it is newer than what is there: it has
         changed, or the database is an older copy.
         """
         text = await item.read()
-        if not text or (there == seen.version and _digest(text) == seen.digest):
+        if not text or (there == seen.version and digest_of(text) == seen.digest):
             return
-        seal = self._seal()
-        made = SharedText(item.name, seen.version + 1, "")
-        made = made._replace(value=seal.close(text, made.place))
-        if await self._link.put(made, after=there, key_id=seal.key_id):
-            self._note(item.name, made.version, text)
+        version = seen.version + 1
+        if await self._texts.put(item.name, version, text, after=there):
+            self._texts.note(item.name, version, text)
             log.info("written into the site's database", what=item.name)
-
-    def _opened(self, sealed: SharedText) -> str:
-        try:
-            return self._seal().open(sealed.value, sealed.place)
-        except ValueError:
-            # The site may have another key, which this box takes with the next change.
-            raise Failed("read what members have in common", "the seal is another one") from None
 
     # --- Sessions. ------------------------------------------------------------------------
 
-    async def _follow_sessions(self, versions: dict[str, int]) -> None:
+    async def _follow_sessions(self, versions: Mapping[str, int]) -> None:
         """Have a session go on, and end, at all members. Raises Failed."""
         there = {name: at for name, at in versions.items() if name.startswith(_SESSION)}
         own = {_SESSION + each.key: each for each in self._sessions.current()}
-        known = {name for name in self._known if name.startswith(_SESSION)}
+        known = {_SESSION + key for key in self._texts.known_below(_SESSION)}
         if not self._is_begun:
             # One that began elsewhere was not kept over the restart.
-            self._forget(known - own.keys())
+            self._texts.forget(known - own.keys())
             known &= own.keys()
             self._is_begun = True
         for name in known - there.keys():
             self._sessions.forget(name.removeprefix(_SESSION))
             own.pop(name, None)
         # The others are over by this member's clock alone, and may have been used elsewhere.
-        ended = {name for name in self._known if name.startswith(_ENDED)}
-        over = {_SESSION + name.removeprefix(_ENDED) for name in ended}
+        ended = set(self._texts.known_below(_ENDED))
+        over = {_SESSION + key for key in ended}
         await self._link.drop(
             [name for name, at in there.items() if name in over or self._sessions.is_past(at)]
         )
-        self._forget((known - (there.keys() & own.keys())) | ended)
+        self._texts.forget((known - (there.keys() & own.keys())) | {_ENDED + key for key in ended})
         wanted = [
             name
             for name, at in there.items()
             if name not in over
             and (at > own[name].seen_at if name in own else self._sessions.is_used(at))
         ]
-        for sealed in await self._link.read(wanted):
-            if self._sessions.adopt(msgspec.json.decode(self._opened(sealed), type=Session)):
-                self._note(sealed.name, sealed.version, "")
+        for name, version, text in await self._texts.read(wanted):
+            if self._sessions.adopt(msgspec.json.decode(text, type=Session)):
+                self._texts.note(name, version)
         for name, session in own.items():
             before = there.get(name, 0)
             if session.seen_at - before >= _USED_S:
                 await self._give_session(name, session, before)
 
     async def _give_session(self, name: str, session: Session, before: int) -> None:
-        seal = self._seal()
-        made = SharedText(name, session.seen_at, "")
         text = msgspec.json.encode(session).decode()
-        made = made._replace(value=seal.close(text, made.place))
-        if await self._link.put(made, after=before, key_id=seal.key_id):
-            self._note(name, made.version, "")
-
-    def _forget(self, names: Collection[str]) -> None:
-        for name in names:
-            del self._known[name]
-        if names:
-            self._keep()
-
-    @property
-    def _known(self) -> dict[str, Seen]:
-        if self._seen is None:
-            self._seen = {}
-            with suppress(OSError, msgspec.DecodeError):
-                self._seen = msgspec.json.decode(self._record.read_bytes(), type=dict[str, Seen])
-        return self._seen
-
-    def _note(self, name: str, version: int, text: str) -> None:
-        self._known[name] = Seen(version, _digest(text))
-        self._keep()
-
-    def _keep(self) -> None:
-        with reported(f"write {self._record}"):
-            replace_durably(self._record, msgspec.json.encode(self._known))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+        if await self._texts.put(name, session.seen_at, text, after=before):
+            self._texts.note(name, session.seen_at)
 
 
 # --- The items. -----------------------------------------------------------------------------

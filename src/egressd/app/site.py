@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from egressd.service.membership import Membership
     from egressd.service.peer_lease import PeerLease
     from egressd.service.site_member import SiteMember
+    from egressd.service.tokens import Tokens
 
 KEY_NAME: Final = "site-key"
 """The name of the file with the site's key in the api's data directory."""
@@ -145,9 +146,10 @@ def access_of(
     accounts: Accounts,
     sessions: Sessions,
     token: ApiToken,
+    tokens: Tokens,
     serving: Callable[[], ssl.SSLContext | None],
 ) -> Coroutine[None, None, None] | None:
-    """Return the work of keeping certificate, token, password and sessions equal at all members of
+    """Return the work of keeping certificate, tokens, password and sessions equal at all members of
     the site; None for a box of its own. `serving` returns the context of the HTTPS listener.
     """
     if not settings.cluster.database:
@@ -166,6 +168,7 @@ def access_of(
         folder / ACCESS_RECORD,
         lambda: SiteSeal(site_key(settings)),
         sessions,
+        tokens=tokens,
     )
     return follower.follow()
 

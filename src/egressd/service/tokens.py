@@ -53,7 +53,7 @@ class Tokens:
 
     def __init__(self, store: TokenStore, clock: Callable[[], float]) -> None:
         self._store = store
-        self._clock = clock
+        self.clock = clock
         self._by_id: dict[str, ScopedToken] = {}
         self._ids: dict[str, str] = {}
         """Digest -> id."""
@@ -85,7 +85,7 @@ class Tokens:
 
     def is_expired(self, token: ScopedToken) -> bool:
         """Return True if a token has expired by this device's clock."""
-        return token.is_expired(self._clock())
+        return token.is_expired(self.clock())
 
     async def create(
         self, name: str, scopes: Sequence[str], expires_at: int, by: str
@@ -93,7 +93,7 @@ class Tokens:
         """Make a token for `by`, who is its author, and return its secret with it. `expires_at` is
         0 for a token that does not expire. Raises Invalid, AlreadyThere, OverQuota, Failed.
         """
-        now = int(self._clock())
+        now = int(self.clock())
         if expires_at and expires_at <= now:
             raise Invalid(fault("expires_at", "time-to-come"))
         if any(token.name == name for token in self._by_id.values()):
@@ -146,9 +146,9 @@ class Tokens:
     def is_live(self, id_: str) -> bool:
         """Return True if a token counts. The call counts as a use of it."""
         token = self._by_id.get(id_)
-        if token is None or token.is_expired(self._clock()):
+        if token is None or token.is_expired(self.clock()):
             return False
-        now = int(self._clock())
+        now = int(self.clock())
         if now > token.last_used_at:
             used = msgspec.structs.replace(token, last_used_at=now)
             self._by_id[id_] = used
@@ -163,7 +163,7 @@ class Tokens:
         if gone is None:
             gone = self._gone[id_] = asyncio.Event()
         while (token := self._by_id.get(id_)) is not None:
-            left_s = token.expires_at - self._clock() if token.expires_at else _LOOK_S
+            left_s = token.expires_at - self.clock() if token.expires_at else _LOOK_S
             if left_s <= 0:
                 return say("token-expired", name=token.name)
             with suppress(TimeoutError):
@@ -179,17 +179,21 @@ class Tokens:
         return deleted
 
     async def adopt(self, token: ScopedToken) -> None:
-        """Take over a token that was made or used at another member. Raises Failed."""
+        """Take over a token that was made or used at another member, unless it was deleted here
+        meanwhile. Raises Failed.
+        """
         own = self._by_id.get(token.id)
-        if own is None or own.last_used_at < token.last_used_at:
-            await self._store.put_tokens([token])
+        is_deleted = token.id in self._deleted or token.id in self._undeleted
+        if not is_deleted and (own is None or own.last_used_at < token.last_used_at):
             self._admit(token)
+            await self._store.put_tokens([token])
 
     async def forget(self, ids: Collection[str]) -> None:
         """Delete tokens that another member has deleted. Raises Failed."""
         for id_ in ids:
             self._end(id_)
-        await self._store.drop_tokens(ids)
+        if ids:
+            await self._store.drop_tokens(ids)
 
     # --------------------------------------------------------------------------------------
 
