@@ -59,6 +59,7 @@ class Device:
             archive=self.database,
             folder=folder,
             changes=(console_store := ConsoleStore(folder)),
+            change_log=self.database,
             publish=lambda _: None,
             notify=lambda _: None,
             own_problems=lambda: (),

@@ -1239,6 +1239,36 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     ),
     "history-unwritten": ({"reason": "reason"}, "the history is not kept: reason"),
     "history-full": ({"n": 2}, "the history is full: 2 more are not recorded"),
+    "thing-named": ({"thing": "node", "name": "a"}, "node a"),
+    "the-whitelist": ({}, "the whitelist"),
+    "the-settings": ({}, "the settings"),
+    "some-created": ({"n": 2, "thing": "thing"}, "2 things created"),
+    "change-undone": ({"revision": 7, "text": "node a deleted"}, "change 7 undone: node a deleted"),
+    "no-such-change": ({"revision": 7}, "there is no change 7, or it is not kept any more"),
+    "change-n": ({"n": 7}, "change 7"),
+    "a-later-change": ({}, "a later change"),
+    "undo-done": ({"revision": 7, "by": 9}, "change 7 was undone already, by change 9"),
+    "undo-nothing": ({"revision": 7}, "everything is as it was before change 7 already"),
+    "undo-without-inverse": (
+        {"revision": 7, "n": 64},
+        "change 7 cannot be undone any more: of all changes, 64 MB are kept at most",
+    ),
+    "undo-changed": (
+        {"object": "node a", "by": "change 9", "fields": ("name", "group")},
+        "node a has been changed by change 9: name, group",
+    ),
+    "undo-touched": ({"object": "node a", "by": "change 9"}, "node a has been changed by change 9"),
+    "undo-gone": ({"object": "node a", "by": "change 9"}, "node a has been deleted by change 9"),
+    "undo-taken": (
+        {"object": "node a", "holder": "node b"},
+        "node a cannot come back: node b has its name, address or port",
+    ),
+    "undo-unfit": ({"problem": "it is so"}, "it would not be valid: it is so"),
+    "undo-over-quota": (
+        {"number": 2, "quota": 1},
+        "that makes 2 proxy services, and the license allows 1",
+    ),
+    "trial-ended": ({"text": "node a deleted"}, "the changes on trial taken back: node a deleted"),
 }
 
 

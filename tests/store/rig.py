@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 
-from egressd.model.desired import Edit
+from egressd.model.desired import DesiredState, Edit
 from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
+from egressd.model.undo import LoggedChange, reversals, summary
+from egressd.model.wording import together
 from egressd.store import schema
 from egressd.store.database import Database
 from egressd.store.postgres.database import COMMIT_S, INQUIRY_S, SiteDatabase
@@ -87,6 +89,18 @@ def rules(count: int, start: int = 1) -> list[Edit]:
         )
         for i in range(start, start + count)
     ]
+
+
+def logged(edits: list[Edit], before: DesiredState, undoes: int | None = None) -> LoggedChange:
+    return LoggedChange(
+        at="2026-11-20T22:58:40Z",
+        who="token",
+        source="10.0.0.9",
+        what="POST /x",
+        text=together(summary(before, edits)),
+        reversals=reversals(before, edits),
+        undoes=undoes,
+    )
 
 
 SERVER = Path(__file__).with_name("crash_server.py")

@@ -11,10 +11,12 @@ import pytest
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed, WriteConflict
 from egressd.model.nouns import Rule, Settings
+from egressd.model.undo import reversals
+from egressd.store import undo_log
 from egressd.store.database import Database
 from egressd.store.postgres.database import SiteDatabase
 from egressd.store.postgres.site_store import SiteStore
-from tests.store.rig import EVERYTHING, Site, rules, write
+from tests.store.rig import EVERYTHING, Site, logged, rules, write
 
 pytestmark = pytest.mark.slow
 
@@ -128,6 +130,81 @@ async def test_a_write_after_another_writers_is_a_conflict(open_store: Open) -> 
     assert set((await mine.load()).rules) == {1}
     await write(mine, rules(1, start=2), 2)
     assert set((await mine.load()).rules) == {1, 2}
+
+
+async def log_many(store: Store, first: int, number: int, undoes: int | None = None) -> None:
+    for revision in range(first, first + number):
+        edits = rules(1, start=revision)
+        await store.begin(edits, revision, logged(edits, DesiredState(), undoes))
+        await store.commit()
+
+
+async def test_a_change_is_stored_with_its_inverse(open_store: Open) -> None:
+    store = await open_store()
+    first, second = DesiredState(), DesiredState().with_edits(EVERYTHING, 1)
+    await store.begin(EVERYTHING, 1, logged(EVERYTHING, first))
+    await store.commit()
+    gone = [Edit(each.table, each.key, None) for each in EVERYTHING if each.table == "nodes"]
+    await store.begin(gone, 2, logged(gone, second, undoes=1))
+    assert [each.revision for each in await store.past_changes(9)] == [1]  # it is not committed
+    await store.commit()
+    other = await open_store()
+    deleted, created = await other.past_changes(9)
+    assert (deleted.revision, deleted.undoes, deleted.who) == (2, 1, "token")
+    assert (created.revision, created.undoes, created.has_inverse) == (1, None, True)
+    assert deleted.text == "node tokyo ☂ deleted"
+    assert deleted.text.code == "deleted"
+    assert await other.inverse(2) == reversals(second, gone)
+    assert await other.inverse(1) == reversals(first, EVERYTHING)
+    assert await other.inverse(3) is None
+    assert [each.revision for each in await other.past_changes(1)] == [2]
+
+
+async def test_a_rolled_back_change_is_not_in_the_log(open_store: Open) -> None:
+    store = await open_store()
+    edits = rules(1)
+    await store.begin(edits, 1, logged(edits, DesiredState()))
+    await store.rollback()
+    assert await store.past_changes(9) == []
+
+
+async def test_the_oldest_changes_are_forgotten(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(undo_log, "CHANGES_KEPT", 20)
+    store = await open_store()
+    await log_many(store, 1, 40)
+    await log_many(store, 41, 40, undoes=40)
+    past = await store.past_changes(100)
+    changes = [each.revision for each in past if each.undoes is None]
+    assert changes == [*range(40, 40 - len(changes), -1)]
+    assert 20 <= len(changes) < 36
+    assert 20 <= len(past) - len(changes) < 36
+
+
+async def test_the_oldest_inverses_make_room(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(undo_log, "_ROOM", 1000)
+    store = await open_store()
+    await log_many(store, 1, 32)
+    past = await store.past_changes(100)
+    assert len(past) == 32
+    kept = [each.revision for each in past if each.has_inverse]
+    assert kept == [*range(32, 32 - len(kept), -1)]
+    assert 1 < len(kept) < 30
+    assert await store.inverse(32)
+    assert await store.inverse(1) is None
+
+
+async def test_an_inverse_that_is_too_large_is_not_kept(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(undo_log, "_ROOM", 10)
+    store = await open_store()
+    await log_many(store, 1, 1)
+    (change,) = await store.past_changes(9)
+    assert not change.has_inverse
 
 
 async def test_a_commit_without_a_transaction_fails(open_store: Open) -> None:

@@ -12,8 +12,9 @@ import pytest
 from egressd.app import config
 from egressd.app.site import site_key, store_of
 from egressd.app.site_authority import SiteAuthority, new_request
-from egressd.model.errors import WriteConflict
+from egressd.model.errors import Failed, WriteConflict
 from egressd.model.site import LogEntry
+from egressd.model.undo import reversals
 from egressd.store.postgres.shared_access import (
     SharedAccessLink,
     SharedText,
@@ -24,7 +25,7 @@ from egressd.store.postgres.site_store import SiteStore
 from egressd.store.sealing import SiteSeal
 from tests.store.boxes import Box, Rig, joined, state_of
 from tests.store.members import Member, paired
-from tests.store.rig import SECRETS, rules, write
+from tests.store.rig import SECRETS, logged, rules, write
 
 pytestmark = pytest.mark.lab
 
@@ -53,6 +54,8 @@ def sealed_in(rig: Rig) -> Iterator[tuple[bytes, str]]:
             yield base64.b64decode(text.removeprefix("sealed:1:")), f"{place}/{id_}/{column}"
     for id_, text in rig.query("SELECT id, encode(edits, 'hex') FROM edit_batch"):
         yield bytes.fromhex(text), f"edit_batch/{id_}/edits"
+    for revision, text in rig.query("SELECT revision, encode(inverse, 'hex') FROM undo_log"):
+        yield bytes.fromhex(text), f"undo_log/{revision}/inverse"
     for name, version, text in rig.query("SELECT name, version, value FROM shared_access"):
         sealed = base64.b64decode(text.removeprefix("sealed:1:"))
         yield sealed, place_of_shared(name, int(version))
@@ -155,11 +158,17 @@ async def write_across(rig: Rig, box: Box) -> None:
     """Change the key while a store is open, and write by that store."""
     store = site_store(box.settings)
     await store.open()
-    revision = (await store.load()).revision
+    state = await store.load()
+    edits, revision = rules(1, start=71), state.revision + 1
+    await store.begin(edits, revision, logged(edits, state))
+    await store.commit()
     await asyncio.to_thread(rig.a.run, "rotate-key", "--yes")
     with pytest.raises(WriteConflict):
         await store.begin(rules(1, start=70), revision + 1)
+    with pytest.raises(Failed, match="another key: try again"):
+        await store.inverse(revision)
     assert await store.entries_after(revision) == [LogEntry(revision + 1, [])]
+    assert await store.inverse(revision) == reversals(state, edits)
     await write(store, rules(1, start=70), revision + 2)
     assert opens_all(rig, site_key(rig.a.settings))
     await store.close()

@@ -21,7 +21,6 @@ from egressd.api.app import create_app
 from egressd.api.endpoints import Endpoint
 from egressd.api.gate import Access
 from egressd.api.services import Services
-from egressd.model.console import ChangeRecord
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed
 from egressd.model.exits import EXIT_URL
@@ -45,6 +44,7 @@ from egressd.model.messages import Event
 from egressd.model.site import MemberState
 from egressd.model.timelines import Part, Recording, StateChange, TimelineWrite
 from egressd.model.tokens import Need
+from egressd.model.undo import LoggedChange, PastChange, Reversal
 from egressd.service.devices import Devices
 from egressd.service.exits import ExitPolicy, Exits
 from egressd.service.history import History
@@ -55,6 +55,7 @@ from egressd.service.overview import Overviews, TimedBackups
 from egressd.service.parts import PartStates
 from egressd.service.route_probe import Why
 from egressd.service.tokens import Tokens
+from egressd.service.undo import Undo
 from egressd.store.database import Database
 from tests.support.netd_double import NetdDouble
 from tests.support.use_cases import (
@@ -62,6 +63,7 @@ from tests.support.use_cases import (
     Bench,
     KnownLeases,
     KnownVendors,
+    MemoryChanges,
     MemoryDevices,
     MemoryExits,
     MemoryTokens,
@@ -176,6 +178,13 @@ class Device:
                 overviews=self.overviews,
                 why=Why(bench.ledger, bench.netd, lambda: RESOLVERS, judge),
                 journal=self.journal,
+                undo=Undo(
+                    bench.ledger,
+                    bench.store,
+                    self.journal,
+                    quota=lambda: bench.quota,
+                    checks=bench.restore_checks,
+                ),
                 machine_check=MachineCheck(bench.netd, self._own_findings),
                 history=self.history,
                 exits=self.exits,
@@ -296,19 +305,6 @@ class Device:
             yield event
 
 
-class MemoryChanges:
-    """A record of changes in memory."""
-
-    def __init__(self) -> None:
-        self.records: list[ChangeRecord] = []
-
-    async def add_changes(self, records: Sequence[ChangeRecord]) -> None:
-        self.records += records
-
-    async def changes(self, limit: int) -> list[ChangeRecord]:
-        return self.records[::-1][:limit]
-
-
 class MemoryHistory:
     """A history in memory. The real one's promises are tested by its own tests."""
 
@@ -393,17 +389,42 @@ class MemoryStore:
     def __init__(self, state: DesiredState) -> None:
         self._stored = state
         self._open: DesiredState | None = None
+        self._logged: LoggedChange | None = None
+        self._log: dict[int, LoggedChange] = {}
 
     async def load(self) -> DesiredState:
         return self._stored
 
-    async def begin(self, edits: Sequence[Edit], revision: int) -> None:
+    async def begin(
+        self, edits: Sequence[Edit], revision: int, logged: LoggedChange | None = None
+    ) -> None:
         assert self._open is None
         self._open = self._stored.with_edits(edits, revision)
+        self._logged = logged
 
     async def commit(self) -> None:
         assert self._open is not None
         self._stored, self._open = self._open, None
+        if self._logged is not None:
+            self._log[self._stored.revision] = self._logged
+
+    async def past_changes(self, number: int) -> list[PastChange]:
+        return [
+            PastChange(
+                revision=revision,
+                at=each.at,
+                who=each.who,
+                source=each.source,
+                what=each.what,
+                text=each.text,
+                undoes=each.undoes,
+                has_inverse=True,
+            )
+            for revision, each in sorted(self._log.items(), reverse=True)
+        ][:number]
+
+    async def inverse(self, revision: int) -> list[Reversal] | None:
+        return [*self._log[revision].reversals] if revision in self._log else None
 
     async def entries_after(self, revision: int) -> None:
         pass

@@ -9,6 +9,7 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any, Protocol
 
+from egressd.model.console import ChangeRecord
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.device import Resolvers
 from egressd.model.devices import DhcpLease, LanDevice
@@ -19,20 +20,23 @@ from egressd.model.nouns import Node
 from egressd.model.plan import difference
 from egressd.model.site import LogEntry
 from egressd.model.tokens import ScopedToken
+from egressd.model.undo import LoggedChange, PastChange, Reversal
 from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
 from egressd.planner.probes import node_path
 from egressd.service.backups import Backups
+from egressd.service.journal import Journal
 from egressd.service.ledger import Ledger
 from egressd.service.lines import Lines
 from egressd.service.nodes import Nodes
-from egressd.service.ports import Archive, Store
+from egressd.service.ports import Archive, ChangeLog, Store
 from egressd.service.proxy_services import ProxyServices
 from egressd.service.restored import RestoreChecks
 from egressd.service.rules import Rules
 from egressd.service.servers import ServerSurroundings
 from egressd.service.settings import DeviceSettings
 from egressd.service.system import System
+from egressd.service.undo import Undo
 from egressd.service.whitelist import DeviceWhitelist
 from egressd.store.database import Database
 from tests.support.drafts import node
@@ -47,7 +51,7 @@ RESOLVERS = Resolvers(
 OWN_PORTS = {8787: "the API", 8788: "the console"}
 
 
-class Storage(Store, Archive, Protocol):
+class Storage(Store, Archive, ChangeLog, Protocol):
     """A store, on disk or in memory."""
 
 
@@ -61,9 +65,11 @@ class StoreDouble:
     async def load(self) -> DesiredState:
         return await self.real.load()
 
-    async def begin(self, edits: Sequence[Edit], revision: int) -> None:
+    async def begin(
+        self, edits: Sequence[Edit], revision: int, logged: LoggedChange | None = None
+    ) -> None:
         self._meet("begin")
-        await self.real.begin(edits, revision)
+        await self.real.begin(edits, revision, logged)
 
     async def commit(self) -> None:
         if "commit" in self.failing:
@@ -76,6 +82,12 @@ class StoreDouble:
 
     async def entries_after(self, revision: int) -> Sequence[LogEntry] | None:
         return await self.real.entries_after(revision)
+
+    async def past_changes(self, number: int) -> Sequence[PastChange]:
+        return await self.real.past_changes(number)
+
+    async def inverse(self, revision: int) -> Sequence[Reversal] | None:
+        return await self.real.inverse(revision)
 
     async def backup(self, path: Path) -> None:
         self._meet("backup")
@@ -105,6 +117,19 @@ class Ticks:
 
 def dialled_by(state: DesiredState, node: Node) -> NodePath | None:
     return node_path(state, node, RESOLVERS)
+
+
+class MemoryChanges:
+    """A record of changes in memory."""
+
+    def __init__(self) -> None:
+        self.records: list[ChangeRecord] = []
+
+    async def add_changes(self, records: Sequence[ChangeRecord]) -> None:
+        self.records += records
+
+    async def changes(self, limit: int) -> list[ChangeRecord]:
+        return self.records[::-1][:limit]
 
 
 class MemoryExits:
@@ -228,12 +253,22 @@ class Bench:
         )
         self.whitelist = DeviceWhitelist(ledger)
         self.settings = DeviceSettings(ledger)
+        self.restore_checks = RestoreChecks(
+            OWN_PORTS, listening=self.listening, around=lambda: self.around
+        )
         self.backups = Backups(
             ledger,
             self.store,
             folder,
             lambda: self.quota,
-            RestoreChecks(OWN_PORTS, listening=self.listening, around=lambda: self.around),
+            self.restore_checks,
+        )
+        self.undo = Undo(
+            ledger,
+            self.store,
+            Journal(MemoryChanges(), lambda _: None),
+            quota=lambda: self.quota,
+            checks=self.restore_checks,
         )
         self.system = System(
             ledger,

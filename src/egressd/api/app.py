@@ -22,6 +22,7 @@ from egressd.api.problems import Problems
 from egressd.api.record import Record
 from egressd.api.routes import (
     backups,
+    changes,
     check,
     devices,
     exits,
@@ -54,6 +55,7 @@ ROUTERS: Final = (
     proxy_services.router,
     backups.router,
     inspection.router,
+    changes.router,
     check.router,
     history.router,
     devices.router,

@@ -5,7 +5,7 @@
 | a body or parameter that does not fit its schema, `Invalid` | 400 |
 | `Missing`, `OverQuota`: a business failure | 200 with ``error``; 404, 409 as a problem document |
 | the same of an endpoint that `has_statuses` | 404, 409 |
-| `AlreadyThere`: something that exists stands in the way | 409 |
+| `AlreadyThere`, `Obstructed`: something stands in the way | 409 |
 | `Outdated`: ``If-Match`` names another version | 412 |
 | `Failed`: the store or the data plane | 500 |
 | `Unconfirmed`: the store cannot tell | none: the connection is closed |
@@ -33,6 +33,7 @@ from egressd.model.errors import (
     Failed,
     Invalid,
     Missing,
+    Obstructed,
     Outdated,
     OverQuota,
     Unconfirmed,
@@ -66,7 +67,7 @@ def install(app: FastAPI, problems: Problems) -> None:
         status = status if has_statuses or wants_codes(request.scope) else 200
         return refusal(request.scope, str(error), status, error.faults)
 
-    async def conflicting(request: Request, error: AlreadyThere) -> Response:
+    async def conflicting(request: Request, error: AlreadyThere | Obstructed) -> Response:
         return refusal(request.scope, str(error), 409, error.faults)
 
     async def outdated(request: Request, error: Outdated) -> Response:
@@ -95,6 +96,7 @@ def install(app: FastAPI, problems: Problems) -> None:
     app.add_exception_handler(Missing, refused)  # type: ignore[arg-type]
     app.add_exception_handler(OverQuota, refused)  # type: ignore[arg-type]
     app.add_exception_handler(AlreadyThere, conflicting)  # type: ignore[arg-type]
+    app.add_exception_handler(Obstructed, conflicting)  # type: ignore[arg-type]
     app.add_exception_handler(Outdated, outdated)  # type: ignore[arg-type]
     app.add_exception_handler(Failed, failed)  # type: ignore[arg-type]
     app.add_exception_handler(Unconfirmed, unconfirmed)  # type: ignore[arg-type]

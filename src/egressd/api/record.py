@@ -19,6 +19,7 @@ from egressd.api.wire.answers import SAID
 from egressd.model.console import ChangeRecord
 from egressd.model.times import utc_text
 from egressd.model.wording import as_sentence
+from egressd.service.authorship import Author, authored
 from egressd.service.journal import Journal
 
 _ANSWER_MAX: Final = 64 * 1024
@@ -27,6 +28,7 @@ _SUBJECTS: Final = {
     "stop": "settings",
     "start": "settings",
     "open": "settings",
+    "changes": "everything",
 }
 """Last word of an operation -> what it changes."""
 
@@ -47,20 +49,28 @@ class Record:
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return
-        await self._app(scope, receive, _listening(send, lambda text: self._note(scope, text)))
+        author = Author(
+            who=caller_of(scope).name,
+            source=(scope.get("client") or ("local",))[0],
+            what=f"{scope['method']} {scope['path'][:200]}",
+        )
+        with authored(author):
+            await self._app(
+                scope, receive, _listening(send, lambda text: self._note(scope, author, text))
+            )
 
-    def _note(self, scope: Scope, text: str) -> None:
-        path = scope["path"]
+    def _note(self, scope: Scope, author: Author, text: str) -> None:
         said = scope.get("state", {}).get(SAID, {}).get("msg")
         self._changes.note(
             ChangeRecord(
                 at=utc_text(time.time()),
-                who=caller_of(scope).name,
-                source=(scope.get("client") or ("local",))[0],
-                what=f"{scope['method']} {path[:200]}",
+                who=author.who,
+                source=author.source,
+                what=author.what,
                 text=said or as_sentence(text),
+                revision=author.revision,
             ),
-            subject_of(path),
+            subject_of(scope["path"]),
         )
 
 

@@ -177,6 +177,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         archive=store,
         folder=settings.api_data,
         changes=console_store,
+        change_log=store,
         publish=hub.publish,
         notify=news.notify,
         own_problems=lambda: (

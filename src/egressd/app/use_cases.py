@@ -38,6 +38,7 @@ from egressd.service.overview import Overviews, TimedBackups
 from egressd.service.parts import PartStates
 from egressd.service.ports import (
     Archive,
+    ChangeLog,
     Clock,
     DeviceRecord,
     ExitRecord,
@@ -56,6 +57,7 @@ from egressd.service.servers import Around
 from egressd.service.settings import DeviceSettings
 from egressd.service.system import System
 from egressd.service.tokens import Tokens, TokenStore
+from egressd.service.undo import Undo
 from egressd.service.whitelist import DeviceWhitelist
 
 
@@ -75,6 +77,7 @@ class UseCases:
         archive: Archive,
         folder: Path,
         changes: ChangeStore,
+        change_log: ChangeLog,
         publish: Callable[[Event], None],
         notify: Callable[[Notice], None],
         own_problems: Callable[[], Iterable[Sentence]],
@@ -119,6 +122,7 @@ class UseCases:
             ),
             site=site,
             took=change_took,
+            clock=clock,
         )
         self.judge = judge = Judge(lambda: ledger.state, allowed, notify, clock)
         system = System(
@@ -157,6 +161,8 @@ class UseCases:
         def quota() -> int:
             return licensing.grants().proxy_service_quota
 
+        restore_checks = RestoreChecks(own_ports, listening=network.listening_ports, around=around)
+        journal = Journal(changes, publish)
         self.services = Services(
             ledger=ledger,
             rules=Rules(ledger, clock),
@@ -175,7 +181,7 @@ class UseCases:
                 archive,
                 folder,
                 quota,
-                RestoreChecks(own_ports, listening=network.listening_ports, around=around),
+                restore_checks,
             ),
             system=system,
             settings=DeviceSettings(ledger),
@@ -193,7 +199,8 @@ class UseCases:
                 timed_backups=timed_backups,
             ),
             why=Why(ledger, netd, allowed, judge),
-            journal=Journal(changes, publish),
+            journal=journal,
+            undo=Undo(ledger, change_log, journal, quota=quota, checks=restore_checks),
             machine_check=MachineCheck(netd, own_findings),
             history=recorder,
             devices=devices,

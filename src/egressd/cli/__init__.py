@@ -30,6 +30,8 @@ COMMANDS: Final = {
     "devices": "egressd.cli.devices:devices",
     "whitelist": "egressd.cli.whitelist:whitelist",
     "proxies": "egressd.cli.proxies:proxies",
+    "changes": "egressd.cli.changes:changes",
+    "undo": "egressd.cli.changes:undo",
     "stop": "egressd.cli.device:stop",
     "start": "egressd.cli.device:start",
     "open": "egressd.cli.device:open_",

@@ -39,3 +39,5 @@ class ChangeRecord(Coding, frozen=True, kw_only=True):
     """The text of the answer."""
     text_coded: Coded | None = None
     """The same for programs."""
+    revision: int | None = None
+    """The revision that it led to; None for a change of something else than the configuration."""

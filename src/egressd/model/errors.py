@@ -1,7 +1,8 @@
 """The few errors of egressd, each with the facts that an error message needs.
 
 `api` maps them to HTTP in one place: `Invalid` is a 400, `Missing` and `OverQuota` are business
-failures (200 with an ``error``), `AlreadyThere` is a 409, `Outdated` a 412, `Failed` a 500.
+failures (200 with an ``error``), `AlreadyThere` and `Obstructed`
+are a 409, `Outdated` a 412, `Failed` a 500.
 """
 
 from __future__ import annotations
@@ -55,6 +56,10 @@ class Outdated(Unfit):
 
 class AlreadyThere(Unfit):
     """A well-formed request for something new that would be the same as something that exists."""
+
+
+class Obstructed(Unfit):
+    """A well-formed request that something stands in the way of, which the caller can change."""
 
 
 class OverQuota(Unfit):

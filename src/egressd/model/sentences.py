@@ -890,6 +890,27 @@ SENTENCES: Final[Mapping[str, str]] = {
     "name-comma-replaced": "a comma in the name became a blank",
     "name-cut": "the name was cut to {most} characters",
     "name-numbered": "an earlier row has the name: this node is {name}",
+    # Changes, and what becomes of them.
+    "thing-named": "{thing} {name}",
+    "the-whitelist": "the whitelist",
+    "the-settings": "the settings",
+    "some-created": "{n} {thing}{n:|s} created",
+    "change-undone": "change {revision} undone: {text}",
+    "no-such-change": "there is no change {revision}, or it is not kept any more",
+    "change-n": "change {n}",
+    "a-later-change": "a later change",
+    "undo-done": "change {revision} was undone already, by change {by}",
+    "undo-nothing": "everything is as it was before change {revision} already",
+    "undo-without-inverse": (
+        "change {revision} cannot be undone any more: of all changes, {n} MB are kept at most"
+    ),
+    "undo-changed": "{object} has been changed by {by}: {fields}",
+    "undo-touched": "{object} has been changed by {by}",
+    "undo-gone": "{object} has been deleted by {by}",
+    "undo-taken": "{object} cannot come back: {holder} has its name, address or port",
+    "undo-unfit": "it would not be valid: {problem}",
+    "undo-over-quota": "that makes {number} proxy services, and the license allows {quota}",
+    "trial-ended": "the changes on trial taken back: {text}",
     # The history.
     "utc-time": "{field} must be a time in UTC in the form 2026-11-20T22:58:40Z",
     "history-order": "{field} must be before to",

@@ -54,6 +54,7 @@ class Journal:
                 source=record.source,
                 what=record.what,
                 text=as_sentence(f"{record.text[:_TEXT_MAX]}…"),
+                revision=record.revision,
             )
         self._waiting = [*self._waiting[1 - _WAITING_MAX :], record]
         if subject:

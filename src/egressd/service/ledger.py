@@ -25,7 +25,10 @@ from egressd.model.faults import fault
 from egressd.model.messages import InstanceStatus
 from egressd.model.plan import Change, Plan
 from egressd.model.site import LogEntry
-from egressd.model.wording import Sentence
+from egressd.model.times import utc_text
+from egressd.model.undo import LoggedChange, Reversal, reversals, summary
+from egressd.model.wording import Sentence, say, together
+from egressd.service.authorship import Author, current_author
 from egressd.service.change_warnings import consequences
 from egressd.service.event_names import instance_name
 from egressd.service.number_allocation import numbered, unnumbered
@@ -59,6 +62,10 @@ class Proposal(msgspec.Struct, Generic[T], frozen=True):
 
     edits: list[Edit]
     value: T
+    undoes: int | None = None
+    """The revision of the change that this one undoes."""
+    ends_trial: bool = False
+    """True if it takes back what was changed on trial."""
 
 
 class Ledger:
@@ -73,14 +80,18 @@ class Ledger:
         plan_change: PlanChange,
         site: SitePort | None = None,
         took: Callable[[float], None] = lambda _: None,
+        clock: Callable[[], str] = lambda: utc_text(time.time()),
     ) -> None:
-        """`took` is called with the seconds that each accepted change took, its turn included."""
+        """`took` is called with the seconds that each accepted change took, its turn included;
+        `clock` returns the time in UTC as text.
+        """
         self._store = store
         self._netd = netd
         self._compile_plan = compile_plan
         self._plan_change = plan_change
         self._site = site
         self._took = took
+        self._clock = clock
         self._lock = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()
         self._state: DesiredState | None = None
@@ -253,7 +264,9 @@ class Ledger:
         else:
             proposal, step = self._prepare(before, build)
         if step is not None:
-            await self._make(step)
+            author = current_author()
+            await self._make(step, self._logged(step, proposal, author))
+            author.revision = self.revision
             return Outcome(proposal.value, step.notes)
         if refusal is not None:
             raise refusal
@@ -332,13 +345,33 @@ class Ledger:
             edits = [*edits, *count]
             after = after.with_edits(count, revision)
         change = self._plan_change(before, after, edits)
-        return _Step(before, after, edits, change, consequences(before, after, edits))
+        return _Step(
+            before,
+            after,
+            edits,
+            change,
+            consequences(before, after, edits),
+            together(summary(before, edits)),
+            reversals(before, edits),
+        )
 
-    async def _make(self, step: _Step) -> None:
+    def _logged(self, step: _Step, proposal: Proposal[T], author: Author) -> LoggedChange:
+        return LoggedChange(
+            at=self._clock(),
+            who=author.who,
+            source=author.source,
+            what=author.what,
+            text=_described(step.text, proposal),
+            reversals=step.reversals,
+            undoes=proposal.undoes,
+            ends_trial=proposal.ends_trial,
+        )
+
+    async def _make(self, step: _Step, logged: LoggedChange | None = None) -> None:
         """Store the step and put it in force, or neither. Even an empty change is sent to netd, so
         that its revision is the store's.
         """
-        await self._begin(step)
+        await self._begin(step, logged)
         try:
             if self._in_force:
                 await self._netd.apply(step.change)
@@ -372,13 +405,13 @@ class Ledger:
             await self._recover()
         self._take_back_word()
 
-    async def _begin(self, step: _Step) -> None:
+    async def _begin(self, step: _Step, logged: LoggedChange | None) -> None:
         """Begin to store the step, and announce it in a site, at the same time."""
         if self._site is None:
-            await self._store.begin(step.edits, step.after.revision)
+            await self._store.begin(step.edits, step.after.revision, logged)
             return
         results = await asyncio.gather(
-            self._store.begin(step.edits, step.after.revision),
+            self._store.begin(step.edits, step.after.revision, logged),
             self._site.announce(),
             return_exceptions=True,
         )
@@ -428,6 +461,12 @@ class Ledger:
         return epoch
 
 
+def _described(text: Sentence, proposal: Proposal[T]) -> Sentence:
+    if proposal.undoes is not None:
+        return say("change-undone", revision=proposal.undoes, text=text)
+    return say("trial-ended", text=text) if proposal.ends_trial else text
+
+
 def _refuse_crowds(before: DesiredState, after: DesiredState) -> None:
     """Raise Invalid for more rows of a kind than a backup may hold: it could not be restored."""
     for table, things in _THINGS.items():
@@ -442,3 +481,5 @@ class _Step(msgspec.Struct, frozen=True):
     edits: list[Edit]
     change: Change
     notes: tuple[Sentence, ...]
+    text: Sentence
+    reversals: list[Reversal]

@@ -28,6 +28,7 @@ from egressd.model.messages import Delay, LineStatus, Located, Probe, RuleCount,
 from egressd.model.plan import Change, Plan
 from egressd.model.site import LogEntry, SiteReading, StatePoint
 from egressd.model.timelines import Part, Recording, StateChange, TimelineWrite
+from egressd.model.undo import LoggedChange, PastChange, Reversal
 from egressd.model.wording import Sentence
 
 
@@ -38,8 +39,12 @@ class Store(Protocol):
         """Return the stored state. Raises Failed if the database cannot be trusted."""
         ...
 
-    async def begin(self, edits: Sequence[Edit], revision: int) -> None:
-        """Write `edits` inside an open transaction: durable only after `commit`."""
+    async def begin(
+        self, edits: Sequence[Edit], revision: int, logged: LoggedChange | None = None
+    ) -> None:
+        """Write `edits` inside an open transaction, and add `logged` to the log of changes with
+        their inverses: durable only after `commit`.
+        """
         ...
 
     async def commit(self) -> None:
@@ -54,6 +59,20 @@ class Store(Protocol):
         """Return the changes that other writers have stored after `revision`, in order. Return None
         if the whole state is to be loaded instead.
         """
+        ...
+
+
+class ChangeLog(Protocol):
+    """The stored changes with their inverses, which `Store.begin` adds to. Each method raises
+    Failed.
+    """
+
+    async def past_changes(self, number: int) -> Sequence[PastChange]:
+        """Return the latest changes, the last one first."""
+        ...
+
+    async def inverse(self, revision: int) -> Sequence[Reversal] | None:
+        """Return the inverse of a change; None if there is none."""
         ...
 
 

@@ -90,7 +90,7 @@ class RestoreChecks:
                     yield from (_of(name, key, each) for each in problems(row))
         yield from _shared_problems(wanted)
         if not older:
-            yield from _name_problems(wanted, state)
+            yield from name_problems(wanted, state)
         yield from self._port_problems(wanted, state)
         yield from _single_problems(wanted)
         yield from _number_problems(wanted, state)
@@ -169,7 +169,7 @@ def _shared_problems(wanted: DesiredState) -> Iterator[Sentence]:
     yield from circles(wanted)
 
 
-def _name_problems(wanted: DesiredState, state: DesiredState) -> Iterator[Sentence]:
+def name_problems(wanted: DesiredState, state: DesiredState) -> Iterator[Sentence]:
     """Yield names that users could confuse, unless the device already has them; a name that is too
     long is a fault of its row.
     """

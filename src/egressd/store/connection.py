@@ -74,6 +74,24 @@ def engine_on(path: Path) -> Engine:
     return engine
 
 
+def reader_on(path: Path) -> Engine:
+    """Return an engine whose connections only read the existing file `path`, also while another
+    writes. Each is new.
+    """
+    return create_engine(
+        "sqlite://",
+        creator=lambda: sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=ro",
+            uri=True,
+            timeout=_BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+        ),
+        poolclass=NullPool,
+        hide_parameters=True,
+    )
+
+
 def engine_in_memory() -> Engine:
     """Return an engine with one connection, to a database that is never on disk."""
     engine = create_engine(

@@ -144,6 +144,7 @@ def _row(record: ChangeRecord) -> dict[str, Any]:
         "what": record.what,
         "text": str(record.text),
         "coded": None if said is None else msgspec.to_builtins(said),
+        "revision": record.revision,
     }
 
 
@@ -154,6 +155,7 @@ def _record(row: Mapping[Any, Any]) -> ChangeRecord:
         source=row["source"],
         what=row["what"],
         text=sentence_of(row["coded"] or row["text"]),
+        revision=row["revision"],
     )
 
 

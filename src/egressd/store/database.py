@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import sqlite3
+import time
 from pathlib import Path
 from tempfile import mkstemp
 
@@ -14,7 +15,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed
-from egressd.model.wording import Sentence
+from egressd.model.times import utc_text
+from egressd.model.undo import LoggedChange, reversals, summary
+from egressd.model.wording import Sentence, together
 from egressd.store import rows, schema
 from egressd.store.backup_file import read_content
 from egressd.store.backup_reader import read_apart
@@ -24,6 +27,7 @@ from egressd.store.connection import (
     check_database,
     check_file,
     engine_on,
+    reader_on,
     reported,
 )
 from egressd.store.files import (
@@ -52,6 +56,7 @@ class Database(StateWriter):
         self.path = directory / "state.db"
         self._place = f"the database {self.path}"
         self._engine: Engine | None = None
+        self._reading: Engine | None = None
 
     async def open(self) -> None:
         """Open the database; create or upgrade it if necessary.
@@ -95,7 +100,15 @@ class Database(StateWriter):
         state = await self.load()
         # The kernel may still have flows with the numbers that the backup's names had.
         edits = [*state.numbers_to(wanted), *state.edits_to(wanted)]
-        await self.begin(edits, state.revision + 1)
+        logged = LoggedChange(
+            at=utc_text(time.time()),
+            who="root",
+            source="local",
+            what="egressd restore",
+            text=together(summary(state, edits)),
+            reversals=reversals(state, edits),
+        )
+        await self.begin(edits, state.revision + 1, logged if logged.reversals else None)
         await self.commit()
 
     def set_aside(self) -> Path:
@@ -123,6 +136,7 @@ class Database(StateWriter):
                 self._make()
             check_file(self.path)
             self._engine = engine_on(self.path)
+            self._reading = reader_on(self.path)
             connection = self._engine.connect()
             try:
                 self._check(connection)
@@ -184,6 +198,11 @@ class Database(StateWriter):
             assert driver is not None
             driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
+    def _reader(self) -> Connection:
+        if self._reading is None:
+            raise Failed("use the database", "it is not open")
+        return self._reading.connect()
+
     def _backup(self, path: Path) -> None:
         action = f"back the database up to {path}"
         if path.resolve() == self.path.resolve():
@@ -200,6 +219,8 @@ class Database(StateWriter):
             with contextlib.closing(sqlite3.connect(fresh)) as target:
                 source.backup(target)
                 _remove_private(target)
+                if target.execute("PRAGMA freelist_count").fetchone()[0]:
+                    target.execute("VACUUM")
                 # A single file, which can be read without a log beside it.
                 target.execute("PRAGMA journal_mode = DELETE")
             try:

@@ -42,8 +42,12 @@ def unpack(content: bytes) -> list[Edit]:
     """Return the edits in bytes of the format `FORMAT`. Raises ValueError for others."""
     edits: list[Edit] = []
     for table, key, after in _decoder.decode(content):
-        if table not in _AFTER:
-            raise ValueError(f"no such table: {table}")
-        noun = None if after is None else msgspec.convert(after, _AFTER[table])
-        edits.append(Edit(table, key, noun))
+        edits.append(Edit(table, key, row_of(table, after)))
     return edits
+
+
+def row_of(table: str, fields: Any) -> Any:
+    """Return a row of a table with these fields; None for None. Raises ValueError."""
+    if table not in _AFTER:
+        raise ValueError(f"no such table: {table}")
+    return None if fields is None else msgspec.convert(fields, _AFTER[table])

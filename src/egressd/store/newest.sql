@@ -104,16 +104,6 @@ CREATE TABLE sessions (
 	CONSTRAINT pk_sessions PRIMARY KEY ("key"),
 	CONSTRAINT uq_sessions_id UNIQUE (id)
 );
-CREATE TABLE "changes" (
-	number INTEGER NOT NULL,
-	at TEXT NOT NULL,
-	who TEXT NOT NULL,
-	source TEXT NOT NULL,
-	what TEXT NOT NULL,
-	text TEXT NOT NULL,
-	coded JSON,
-	CONSTRAINT pk_changes PRIMARY KEY (number)
-);
 CREATE TABLE tokens (
 	id TEXT NOT NULL,
 	name TEXT NOT NULL,
@@ -126,4 +116,29 @@ CREATE TABLE tokens (
 	CONSTRAINT pk_tokens PRIMARY KEY (id),
 	CONSTRAINT uq_tokens_digest UNIQUE (digest)
 );
-INSERT INTO alembic_version (version_num) VALUES ('0004');
+CREATE TABLE "changes" (
+	number INTEGER NOT NULL,
+	at TEXT NOT NULL,
+	who TEXT NOT NULL,
+	source TEXT NOT NULL,
+	what TEXT NOT NULL,
+	text TEXT NOT NULL,
+	coded JSON,
+	revision INTEGER,
+	CONSTRAINT pk_changes PRIMARY KEY (number)
+);
+CREATE TABLE undo_log (
+	revision INTEGER NOT NULL,
+	at TEXT NOT NULL,
+	who TEXT NOT NULL,
+	source TEXT NOT NULL,
+	what TEXT NOT NULL,
+	text TEXT NOT NULL,
+	coded JSON,
+	undoes INTEGER,
+	format INTEGER NOT NULL,
+	size INTEGER NOT NULL,
+	inverse BLOB,
+	CONSTRAINT pk_undo_log PRIMARY KEY (revision)
+);
+INSERT INTO alembic_version (version_num) VALUES ('0005');

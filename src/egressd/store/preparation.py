@@ -16,7 +16,9 @@ from sqlalchemy import Connection
 
 from egressd.model.desired import Edit
 from egressd.model.nouns import Line, Whitelist
-from egressd.store import console, scoped_tokens
+from egressd.model.undo import LoggedChange, Reversal
+from egressd.model.wording import NONE
+from egressd.store import console, scoped_tokens, undo_log
 from egressd.store.connection import engine_in_memory
 from egressd.store.rows import found_database, read_state, write_edits
 from egressd.store.schema_text import Schema, schema_of
@@ -26,6 +28,14 @@ NEWEST: Final = Path(__file__).with_name("newest.sql")
 it."""
 _END: Final = ";\n"
 """The end of a statement in `NEWEST`."""
+_CHANGE: Final = LoggedChange(
+    at="",
+    who="",
+    source="",
+    what="",
+    text=NONE,
+    reversals=[Reversal("whitelist", 0, Whitelist(), {})],
+)
 
 
 class Revisions(Protocol):
@@ -133,3 +143,4 @@ def rehearse(connection: Connection) -> None:
     read_state(connection)
     console.rehearse(connection)
     scoped_tokens.rehearse(connection)
+    undo_log.rehearse(connection, _CHANGE)

@@ -64,8 +64,10 @@ def found_database(connection: Connection) -> None:
 def found_state(
     connection: Connection, state: DesiredState, generation: str, seal: Seal | None = None
 ) -> None:
-    """Replace all that is stored by a whole state, with the ids and numbers it has."""
-    for table in _STATE:
+    """Replace all that is stored by a whole state, with the ids and numbers it has. No earlier
+    change can be undone in it.
+    """
+    for table in (*_STATE, schema.undo_log):
         connection.execute(delete(table))
     row = {"id": 0, "revision": state.revision - 1, "generation": generation}
     connection.execute(insert(schema.meta), row)

@@ -16,6 +16,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -170,8 +171,10 @@ changes = Table(
     _text("what"),
     _text("text"),
     Column("coded", JSON, nullable=True),
+    Column("revision", _Number, nullable=True),
 )
-"""The latest changes; the oldest are deleted as new ones are added."""
+"""The latest changes; the oldest are deleted as new ones are added. Those of the configuration
+have their revisions."""
 
 tokens = Table(
     "tokens",
@@ -187,7 +190,25 @@ tokens = Table(
 )
 """Scoped tokens."""
 
-PRIVATE = (password, sessions, changes, tokens)
+undo_log = Table(
+    "undo_log",
+    metadata,
+    Column("revision", _Number, primary_key=True, autoincrement=False),
+    _text("at"),
+    _text("who"),
+    _text("source"),
+    _text("what"),
+    _text("text"),
+    Column("coded", JSON, nullable=True),
+    Column("undoes", _Number, nullable=True),
+    _integer("format"),
+    _integer("size"),
+    Column("inverse", LargeBinary, nullable=True),
+)
+"""The latest changes of the configuration, each with its inverse, of `size` bytes. The inverse is
+last, because SQLite reads a row's first bytes without the rest."""
+
+PRIVATE = (password, sessions, changes, tokens, undo_log)
 """Tables that belong to this device and are in no backup."""
 
 meta = Table(

@@ -11,7 +11,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TypeVar
 
 from sqlalchemy import Connection, RootTransaction
@@ -19,7 +19,8 @@ from sqlalchemy import Connection, RootTransaction
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed, WriteConflict
 from egressd.model.site import LogEntry
-from egressd.store import rows
+from egressd.model.undo import LoggedChange, PastChange, Reversal
+from egressd.store import rows, undo_log
 from egressd.store.connection import reported
 from egressd.store.sealing import Seal
 
@@ -55,9 +56,13 @@ class StateWriter(ABC):
         """Return the stored state. 10,000 rules take about 0.1 s."""
         return await self._do(self._load)
 
-    async def begin(self, edits: Sequence[Edit], revision: int) -> None:
-        """Write `edits` inside an open transaction: durable only after `commit`."""
-        await self._do(lambda: self._begin(edits, revision))
+    async def begin(
+        self, edits: Sequence[Edit], revision: int, logged: LoggedChange | None = None
+    ) -> None:
+        """Write `edits` inside an open transaction, and add `logged` to the log of changes with
+        their inverses: durable only after `commit`.
+        """
+        await self._do(lambda: self._begin(edits, revision, logged))
 
     async def commit(self) -> None:
         """Make the open transaction durable before returning."""
@@ -79,6 +84,20 @@ class StateWriter(ABC):
         """Roll back the open transaction, if there is one."""
         await self._do(self._rollback)
 
+    async def past_changes(self, number: int) -> list[PastChange]:
+        """Return the latest changes that are stored, the last one first. A change in progress does
+        not delay it.
+        """
+        return await asyncio.to_thread(
+            self._apart, lambda connection: undo_log.read_latest(connection, number)
+        )
+
+    async def inverse(self, revision: int) -> list[Reversal] | None:
+        """Return the inverse of a stored change; None if there is none."""
+        return await asyncio.to_thread(
+            self._apart, lambda connection: self._inverse(connection, revision)
+        )
+
     async def _do(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
@@ -91,6 +110,17 @@ class StateWriter(ABC):
     @abstractmethod
     def _reconnect(self) -> None:
         """Replace the connection after a failure, which can leave it unusable."""
+
+    @abstractmethod
+    def _reader(self) -> Connection:
+        """Return a new connection for reading, for the caller to close. Called on any thread."""
+
+    def _apart(self, read: Callable[[Connection], T]) -> T:
+        with reported(f"read {self._place}"), closing(self._reader()) as connection:
+            return read(connection)
+
+    def _inverse(self, connection: Connection, revision: int) -> list[Reversal] | None:
+        return undo_log.read_inverse(connection, revision)
 
     @property
     def _connection(self) -> Connection:
@@ -121,13 +151,15 @@ class StateWriter(ABC):
             self._start_over()
             raise
 
-    def _begin(self, edits: Sequence[Edit], revision: int) -> None:
+    def _begin(self, edits: Sequence[Edit], revision: int, logged: LoggedChange | None) -> None:
         connection = self._connection
         self._rollback()  # left open by a caller that was cancelled
         try:
             with reported(f"write to {self._place}"):
                 self._transaction = connection.begin()
                 self._write(connection, edits, revision)
+                if logged is not None:
+                    self._note(connection, logged, revision)
         except WriteConflict:
             self._rollback()  # the connection is sound
             raise
@@ -155,6 +187,9 @@ class StateWriter(ABC):
 
     def _write(self, connection: Connection, edits: Sequence[Edit], revision: int) -> None:
         rows.write_edits(connection, edits, revision, self._seal)
+
+    def _note(self, connection: Connection, logged: LoggedChange, revision: int) -> None:
+        undo_log.write_logged(connection, logged, revision)
 
     def _confirm(self, transaction: RootTransaction) -> None:
         try:

@@ -23,17 +23,43 @@ export interface components {
             targets: string[];
             text: string;
         };
-        ChangeRecord: {
+        ChangeAnswer: {
             at: string;
+            /** @default false */
+            can_undo: boolean;
+            objects: components["schemas"]["ChangedObject"][];
+            /** @default null */
+            revision: number | null;
             source: string;
             text: string;
             /** @default null */
             text_coded: components["schemas"]["Coded"] | null;
+            total: number;
+            /** @default null */
+            undoes: number | null;
+            /** @default null */
+            undone_by: number | null;
             what: string;
             who: string;
         };
+        ChangedField: {
+            /** @default null */
+            after: string | number | boolean | string[] | null;
+            /** @default null */
+            before: string | number | boolean | string[] | null;
+            name: string;
+        };
+        ChangedObject: {
+            /** @enum {unknown} */
+            action: "changed" | "created" | "deleted";
+            fields: components["schemas"]["ChangedField"][];
+            id: number | null;
+            /** @enum {unknown} */
+            kind: "line" | "node" | "proxy_service" | "rule" | "settings" | "whitelist";
+            name: string;
+        };
         Changes: {
-            data: components["schemas"]["ChangeRecord"][];
+            data: components["schemas"]["ListedChange"][];
         };
         CheckFinding: {
             cost: string;
@@ -368,6 +394,23 @@ export interface components {
             states: components["schemas"]["PartSpan"][];
             type: string;
             up_s: number;
+        };
+        ListedChange: {
+            at: string;
+            /** @default false */
+            can_undo: boolean;
+            /** @default null */
+            revision: number | null;
+            source: string;
+            text: string;
+            /** @default null */
+            text_coded: components["schemas"]["Coded"] | null;
+            /** @default null */
+            undoes: number | null;
+            /** @default null */
+            undone_by: number | null;
+            what: string;
+            who: string;
         };
         MemberList: {
             data: components["schemas"]["MemberState"][];
@@ -924,6 +967,17 @@ export interface components {
             /** @enum {unknown} */
             protocol: "tcp" | "udp";
         };
+        UndoAnswer: {
+            msg: string;
+            notes: string;
+            objects: components["schemas"]["ChangedObject"][];
+            revision: number | null;
+            total: number;
+        };
+        UndoBody: {
+            /** @default false */
+            dry_run: boolean;
+        };
         Unruled: {
             is_blocked: boolean;
             reason: string;
@@ -968,7 +1022,9 @@ export interface components {
 }
 export type AddressSeen = components['schemas']['AddressSeen'];
 export type Blocked = components['schemas']['Blocked'];
-export type ChangeRecord = components['schemas']['ChangeRecord'];
+export type ChangeAnswer = components['schemas']['ChangeAnswer'];
+export type ChangedField = components['schemas']['ChangedField'];
+export type ChangedObject = components['schemas']['ChangedObject'];
 export type Changes = components['schemas']['Changes'];
 export type CheckFinding = components['schemas']['CheckFinding'];
 export type CheckFindings = components['schemas']['CheckFindings'];
@@ -1012,6 +1068,7 @@ export type LineState = components['schemas']['LineState'];
 export type LineStates = components['schemas']['LineStates'];
 export type LineStatusBatch = components['schemas']['LineStatusBatch'];
 export type LineTimeline = components['schemas']['LineTimeline'];
+export type ListedChange = components['schemas']['ListedChange'];
 export type MemberList = components['schemas']['MemberList'];
 export type MemberState = components['schemas']['MemberState'];
 export type NodeBatchUpdate = components['schemas']['NodeBatchUpdate'];
@@ -1086,6 +1143,8 @@ export type Traffic = components['schemas']['Traffic'];
 export type TrafficHistory = components['schemas']['TrafficHistory'];
 export type TrafficPoint = components['schemas']['TrafficPoint'];
 export type TriedSeen = components['schemas']['TriedSeen'];
+export type UndoAnswer = components['schemas']['UndoAnswer'];
+export type UndoBody = components['schemas']['UndoBody'];
 export type Unruled = components['schemas']['Unruled'];
 export type Updated = components['schemas']['Updated'];
 export type WhitelistAnswer = components['schemas']['WhitelistAnswer'];

@@ -1,4 +1,4 @@
-"""``/ops``: what there is to see: overview, lines, changes, why, nodes as links."""
+"""``/ops``: what there is to see: overview, lines, why, nodes as links."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from egressd.api.routers import Router
 from egressd.api.wire.answers import reply
 from egressd.api.wire.lines import LineStates, line_state
 from egressd.api.wire.operations import (
-    Changes,
-    ChangesQuery,
     ExplainQuery,
     NodeLink,
     NodeLinks,
@@ -157,28 +155,6 @@ async def show_lines(services: ServicesDep) -> Response:
     the data plane, which reports every change.
     """
     return reply(LineStates(data=[line_state(*known) for known in services.lines.list()]))
-
-
-@router.get(
-    "/changes",
-    "Changes and their authors",
-    answer=Changes,
-    example={
-        "data": [
-            {
-                "at": "2026-11-20T22:58:40Z",
-                "who": "session 1f2e3d4c",
-                "source": "192.168.8.5",
-                "what": "POST /svc/api/v1/rules",
-                "text": "rule for 192.168.8.21 created",
-            }
-        ]
-    },
-    scope="read",
-)
-async def list_changes(query: Annotated[ChangesQuery, Query()], services: ServicesDep) -> Response:
-    """The latest first; the device keeps 2,000."""
-    return reply(Changes(data=await services.journal.latest(query.limit)))
 
 
 @router.get(

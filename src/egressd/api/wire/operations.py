@@ -10,13 +10,10 @@ from pydantic import BeforeValidator, Field
 from egressd.api.wire.answers import Answer
 from egressd.api.wire.bodies import Body, Query
 from egressd.api.wire.fields import Host, Port, Target, Url, decimal, form
-from egressd.model.console import ChangeRecord
 from egressd.model.nouns import Settings
 from egressd.model.problem import ProblemError
 from egressd.model.wording import Coded, Coding, Sentence
 from egressd.service.settings import CHECK_INTERVAL_S
-
-CHANGES_MAX = 1000
 
 
 class SettingsReplace(Body):
@@ -63,18 +60,6 @@ class RestoreQuery(Query):
             " Such nodes block their clients."
         ),
     ] = False
-
-
-class ChangesQuery(Query):
-    """The number of the latest changes to return."""
-
-    limit: Annotated[int, Field(ge=1, le=CHANGES_MAX, strict=True), BeforeValidator(decimal)] = 200
-
-
-class Changes(Answer, frozen=True, kw_only=True):
-    """The latest first."""
-
-    data: list[ChangeRecord]
 
 
 class EventsQuery(Query):

@@ -18,7 +18,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed, Unconfirmed
 from egressd.model.site import LogEntry, StatePoint
-from egressd.store import edit_log, rows
+from egressd.model.undo import LoggedChange, Reversal
+from egressd.store import edit_log, rows, undo_log
 from egressd.store.connection import reported
 from egressd.store.postgres.connection import (
     OTHER_HISTORY,
@@ -210,6 +211,23 @@ class SiteDatabase(StateWriter):
         notice = {"channel": channel_of(self._site_id), "payload": str(revision)}
         _, number = connection.execute(_NOTIFY, notice).one()
         self._number = int(number)
+
+    def _note(self, connection: Connection, logged: LoggedChange, revision: int) -> None:
+        place = undo_log.place_of_inverse(revision)
+        undo_log.write_logged(
+            connection, logged, revision, lambda inverse: self._seal.close_bytes(inverse, place)
+        )
+
+    def _reader(self) -> Connection:
+        return self._engine.connect()
+
+    def _inverse(self, connection: Connection, revision: int) -> list[Reversal] | None:
+        if connection.execute(_KEY).one().key_id != self._seal.key_id:
+            raise Failed(f"read {self._place}", "the site has just got another key: try again")
+        place = undo_log.place_of_inverse(revision)
+        return undo_log.read_inverse(
+            connection, revision, lambda sealed: self._seal.open_bytes(sealed, place)
+        )
 
     def _log(
         self, edits: Sequence[Edit], revision: int, *, after: StatePoint | None = None

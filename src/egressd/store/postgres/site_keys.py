@@ -21,6 +21,7 @@ from egressd.store.postgres.database import place_of_batch
 from egressd.store.postgres.schema import as_owner
 from egressd.store.postgres.shared_access import place_of_shared
 from egressd.store.sealing import SiteSeal
+from egressd.store.undo_log import place_of_inverse
 
 
 class KeyHolder(NamedTuple):
@@ -69,6 +70,7 @@ class Rotation:
             _reseal_state(connection, site, old, new)
             _reseal_log(connection, site, old, new)
             _reseal_access(connection, site, old, new)
+            _reseal_inverses(connection, site, old, new)
             batch = _add_change(connection, site, revision + 1, author, new)
             connection.execute(
                 text("UPDATE site SET key_id = :key WHERE id = :site"),
@@ -196,6 +198,26 @@ def _reseal_access(connection: Connection, site: int, old: SiteSeal, new: SiteSe
         connection.execute(
             text("UPDATE shared_access SET value = :value WHERE site = :site AND name = :name"),
             values,
+        )
+
+
+def _reseal_inverses(connection: Connection, site: int, old: SiteSeal, new: SiteSeal) -> None:
+    revisions = connection.execute(
+        text("SELECT revision FROM undo_log WHERE site = :site AND inverse IS NOT NULL"),
+        {"site": site},
+    ).scalars()
+    # One at a time: together they are large.
+    for revision in revisions.all():
+        key = {"site": site, "revision": revision}
+        inverse = connection.execute(
+            text("SELECT inverse FROM undo_log WHERE site = :site AND revision = :revision"), key
+        ).scalar_one()
+        place = place_of_inverse(revision)
+        connection.execute(
+            text(
+                "UPDATE undo_log SET inverse = :inverse WHERE site = :site AND revision = :revision"
+            ),
+            {**key, "inverse": new.close_bytes(old.open_bytes(inverse, place), place)},
         )
 
 

@@ -18,6 +18,7 @@ import structlog
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed, WriteConflict
 from egressd.model.site import LogEntry, StatePoint
+from egressd.model.undo import LoggedChange, PastChange, Reversal
 from egressd.model.wording import Sentence, say
 from egressd.store.connection import reported
 from egressd.store.database import Database
@@ -194,13 +195,17 @@ class SiteStore:
                 self._fell_behind(error)
         return entries
 
-    async def begin(self, edits: Sequence[Edit], revision: int) -> None:
-        """Write `edits` inside an open transaction: durable only after `commit`."""
+    async def begin(
+        self, edits: Sequence[Edit], revision: int, logged: LoggedChange | None = None
+    ) -> None:
+        """Write `edits` inside an open transaction, and add `logged` to the site's log of changes
+        with their inverses: durable only after `commit`.
+        """
         if not self._has_state:
             await self._load()
             raise WriteConflict("write to the site's database", "it was away until now")
         with self._watched():
-            await self._site.begin(edits, revision)
+            await self._site.begin(edits, revision, logged)
         self._edits, self._revision = edits, revision
 
     async def commit(self) -> None:
@@ -223,6 +228,14 @@ class SiteStore:
     async def rollback(self) -> None:
         """Roll back the open transaction, if there is one."""
         await self._site.rollback()
+
+    async def past_changes(self, number: int) -> list[PastChange]:
+        """Return the latest changes of the site, the last one first."""
+        return await self._site.past_changes(number)
+
+    async def inverse(self, revision: int) -> list[Reversal] | None:
+        """Return the inverse of a change of the site; None if there is none."""
+        return await self._site.inverse(revision)
 
     async def backup(self, path: Path) -> None:
         """Write a snapshot of the state to the file `path`, as `Database.backup` does."""
