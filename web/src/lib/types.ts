@@ -37,6 +37,8 @@ export interface Said {
 }
 
 export type Rule = api.RuleRow;
+export type ScopedToken = api.TokenRow;
+export type NewToken = api.TokenCreated & Said;
 export type Device = api.DeviceSeen;
 export type Node = api.NodeRow;
 export type LineType = "l2tp" | "pptp";

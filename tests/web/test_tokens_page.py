@@ -1,0 +1,84 @@
+"""Scoped tokens on the page of the API's settings."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.web.axe import serious
+from tests.web.chromium import screenshot
+from tests.web.site import Site
+
+pytestmark = [pytest.mark.lab, pytest.mark.browser]
+
+CALL = """([path, token]) => fetch(path, {
+  headers: {authorization: `Bearer ${token}`}, credentials: "omit",
+}).then((answer) => answer.status)"""
+"""A request of a program, which has a token and no session."""
+
+
+def status(page: Page, path: str, token: str) -> int:
+    answered: int = page.evaluate(CALL, [path, token])
+    return answered
+
+
+def test_a_token_is_made_shown_once_used_and_deleted(site: Site) -> None:
+    with site.visit("#/api") as page:
+        card = page.get_by_role("region", name="Tokens for programs")
+        expect(card).to_contain_text("There is no such token yet.")
+        card.get_by_role("button", name="New token").click()
+        form = page.get_by_role("dialog", name="New token")
+        form.get_by_label("Name").fill("grafana")
+        form.get_by_label("read the metrics").check()
+        form.get_by_label("read everything but").uncheck()
+        assert serious(page) == []
+        screenshot(page, "new-token")
+        form.get_by_role("button", name="Save").click()
+
+        shown = page.get_by_role("dialog", name="Token grafana")
+        token = shown.locator("code").inner_text()
+        assert token.startswith("egressd_")
+        assert serious(page) == []
+        expect(shown.get_by_role("button", name="Copy the token")).to_be_visible()
+        shown.get_by_role("button", name="Close").last.click()
+        expect(card.get_by_role("listitem")).to_contain_text("grafana")
+        expect(card.get_by_role("listitem")).to_contain_text("never used")
+
+        assert status(page, "/ops/metrics", token) == 200
+        assert status(page, "/ops/overview", token) == 403
+        page.reload()
+        expect(card.get_by_role("listitem")).to_contain_text("last used")
+        assert token not in page.content()
+        assert serious(page) == []
+        screenshot(page, "tokens")
+
+        card.get_by_role("button", name="New token").click()
+        form.get_by_label("Name").fill("grafana")
+        form.get_by_role("button", name="Save").click()
+        expect(form.get_by_role("alert")).to_contain_text("there is a token grafana already")
+        form.get_by_role("button", name="Cancel").click()
+        page.get_by_role("alertdialog").or_(page.get_by_role("dialog").last).get_by_role(
+            "button", name="Discard"
+        ).click()
+
+        card.get_by_role("button", name="Delete the token grafana").click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
+        expect(card).to_contain_text("There is no such token yet.")
+        assert status(page, "/ops/metrics", token) == 401
+
+
+def test_the_record_of_changes_names_the_token(site: Site) -> None:
+    made = site.lab.api.ask("POST", "/ops/tokens", {"name": "deploy 1", "scopes": ["write"]})
+    with site.visit("#/overview") as page:
+        body = '{"ip": "10.77.6.9", "target_node": "DIRECT"}'
+        done = page.evaluate(
+            """([token, body]) => fetch("/svc/api/v1/rules", {
+              method: "POST", body, credentials: "omit",
+              headers: {authorization: `Bearer ${token}`, "content-type": "application/json"},
+            }).then((answer) => answer.status)""",
+            [made.body["token"], body],
+        )
+        assert done == 200
+        changes = page.get_by_role("region", name="changes")
+        expect(changes).to_contain_text("token deploy 1")
+    site.lab.api.ask("DELETE", f"/ops/tokens/{made.body['id']}")
