@@ -29,7 +29,11 @@ async def document_of(device: Device) -> dict[str, Any]:
 
 def filled(path: str) -> str:
     """Return a path with values for its parameters."""
-    return re.sub(r"\{(\w+)\}", lambda found: {"id": "7", "type": "l2tp"}.get(found[1], "x"), path)
+    return re.sub(
+        r"\{(\w+)\}",
+        lambda found: {"id": "7", "type": "l2tp", "revision": "1"}.get(found[1], "x"),
+        path,
+    )
 
 
 async def token_of(device: Device, *scopes: str) -> str:

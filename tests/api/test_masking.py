@@ -92,7 +92,7 @@ async def seeded(device: Device) -> None:
 
 
 async def answers(device: Device, token: str) -> dict[str, str]:
-    """Return the answer to each GET that a token may send, by path."""
+    """Return the answer to each GET that a token may send, by URL."""
     client = device.client_at("192.0.2.10", token)
     found = {}
     for method, path, _ in endpoints(await document_of(device)):
@@ -101,9 +101,12 @@ async def answers(device: Device, token: str) -> dict[str, str]:
         sent = path.replace("{name}", NAMES.get(path, "l2tp_1")).replace("{type}", "l2tp")
         if path == "/ops/events":
             await device.events.put(None)
-        response = await client.get(f"http://device{sent}", params=QUERIES.get(path))
-        if response.status_code == 200:
-            found[path] = response.text
+        changes = range(device.bench.ledger.revision + 1) if "{revision}" in path else [0]
+        for revision in changes:
+            url = f"http://device{sent}".replace("{revision}", str(revision))
+            response = await client.get(url, params=QUERIES.get(path))
+            if response.status_code == 200:
+                found[url] = response.text
     return found
 
 
@@ -112,6 +115,7 @@ async def test_no_get_with_a_read_token_contains_a_secret(device: Device) -> Non
     other, _ = await device.tokens.create("other", ["admin"], 0, "a test")
     shown = await answers(device, await token_of(device, "read"))
     assert len(shown) > 30
+    assert any("/ops/changes/" in url for url in shown)
     for path, text in shown.items():
         for secret in (*SECRETS, other, device.token):
             assert secret not in text, (path, secret)

@@ -29,6 +29,7 @@ ADMIN = {
     ("post", "/ops/stop"),
     ("post", "/ops/start"),
     ("post", "/ops/open"),
+    ("post", "/ops/changes/{revision}/undo"),
     ("get", "/ops/tokens"),
     ("post", "/ops/tokens"),
     ("get", "/ops/tokens/{id}"),

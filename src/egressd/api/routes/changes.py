@@ -43,7 +43,13 @@ _OBJECT: Final[dict[str, Any]] = {
 router: Final = Router("Operations", OPS_PREFIX)
 
 
-@router.get("/changes", "Changes and their authors", answer=Changes, example={"data": [_CHANGE]})
+@router.get(
+    "/changes",
+    "Changes and their authors",
+    answer=Changes,
+    example={"data": [_CHANGE]},
+    scope="read",
+)
 async def list_changes(query: Annotated[ChangesQuery, Query()], services: ServicesDep) -> Response:
     """The latest first. Of the configuration 1,000 are kept, each with its inverse, and as many
     that undo others; with those of passwords, tokens and the like this box keeps 2,000.
