@@ -205,6 +205,7 @@ TABLES: dict[str, Any] = {
     },
     "limits": {"10.0.0.1": Limit(number=1, upload_kbps=8, download_kbps=8)},
     "lines": {"l2tp_1": LINE},
+    "bindings": {"10.0.0.1": "02:00:5e:00:53:01"},
     "neighbours": {"node:1": "10.0.0.9"},
 }
 SINGLES: Json = {

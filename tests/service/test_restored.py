@@ -291,7 +291,7 @@ async def test_more_interfaces_than_available_numbers_are_refused(
     rows = """
         WITH RECURSIVE n(i) AS (VALUES (100) UNION ALL SELECT i + 1 FROM n WHERE i < 14500)
         INSERT INTO rules SELECT i, '10.1.' || (i / 256) || '.' || (i % 256) || '/32', '', '', 1,
-            'Interface:w' || i, 0, 0, created_at, created_at FROM n, rules WHERE id = 1
+            'Interface:w' || i, 0, 0, created_at, created_at, '' FROM n, rules WHERE id = 1
     """
     backup = changed(backup, tmp_path, rows)
     text = refusal(backup)

@@ -114,6 +114,7 @@ async def test_an_older_database_is_backed_up_before_its_upgrade(
         with closing(sqlite3.connect(database.path)) as older, older:
             for table in schema.PRIVATE:
                 older.execute(f"DROP TABLE {table.name}")
+            older.execute("ALTER TABLE rules DROP COLUMN bound_mac")
             older.execute("UPDATE alembic_version SET version_num = '0001'")
         await database.backup(tmp_path / "backup")
         assert (tmp_path / "backup").stat().st_mode & 0o777 == 0o600

@@ -118,8 +118,8 @@ async def refusal(file: Path) -> str:
             "table 'rules'",
         ),
         (
-            execute("UPDATE alembic_version SET version_num = '0001'"),
-            "table 'password' is none of egressd's",
+            execute("UPDATE alembic_version SET version_num = '0005'"),
+            "table 'rules' is none of egressd's",
         ),
     ],
 )

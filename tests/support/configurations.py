@@ -122,7 +122,12 @@ def _direct_and_wans() -> Elements:
 
 
 def _two_lans() -> Elements:
-    plan = _plan(policy=_POLICY, hosts={**_RULES, "10.78.0.11": MARK_DIRECT}, egresses=_EGRESSES)
+    plan = _plan(
+        policy=_POLICY,
+        hosts={**_RULES, "10.78.0.11": MARK_DIRECT},
+        egresses=_EGRESSES,
+        bindings={"10.78.0.11": "02:00:5e:00:53:01"},
+    )
     return nft.elements(plan, TWO_LANS, {}, api_ports=(8080, 8443))
 
 

@@ -66,12 +66,19 @@ class Author:
         self.edits.append(edit)
         self.state = self.state.with_edits([edit], self.state.revision)
 
-    def put_rule(self, ip: str, target: str, *, is_enabled: bool, limit: int) -> None:
+    def put_rule(
+        self, ip: str, target: str, *, is_enabled: bool, limit: int, bound_mac: str = ""
+    ) -> None:
         if parse_target(target).kind in ("group", "interface"):
             self.number(target)
         key = self.state.rule_by_ip.get(ip, max(self.state.rules, default=0) + 1)
         rule = Rule(
-            id=key, ip=ip, target_node=target, is_enabled=is_enabled, upload_limit_kbps=limit
+            id=key,
+            ip=ip,
+            bound_mac=bound_mac,
+            target_node=target,
+            is_enabled=is_enabled,
+            upload_limit_kbps=limit,
         )
         self.put("rules", key, rule)
 
@@ -107,7 +114,13 @@ steps: st.SearchStrategy[Any] = st.one_of(
     st.tuples(
         st.just("put_rule"),
         st.tuples(st.sampled_from(ADDRESSES), st.sampled_from(TARGETS)),
-        st.fixed_dictionaries({"is_enabled": st.booleans(), "limit": st.sampled_from((0, 512))}),
+        st.fixed_dictionaries(
+            {
+                "is_enabled": st.booleans(),
+                "limit": st.sampled_from((0, 512)),
+                "bound_mac": st.sampled_from(("", "02:00:5e:00:53:01", "02:00:5e:00:53:02")),
+            }
+        ),
     ),
     st.tuples(
         st.just("put_node"),

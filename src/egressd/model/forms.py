@@ -38,6 +38,10 @@ _HOST: Final = rf"{_ADDRESS}|{_DOMAIN}|[0-9a-f.:]*:[0-9a-f.:]*"
 
 Address: TypeAlias = Annotated[str, Meta(max_length=15, pattern=rf"\A{_ADDRESS}\Z")]
 """An IPv4 address."""
+Mac: TypeAlias = Annotated[
+    str, Meta(max_length=17, pattern=r"\A[0-9a-f][02468ace](?::[0-9a-f]{2}){5}\Z")
+]
+"""A hardware address of one host, in lower case with colons."""
 Addresses: TypeAlias = Annotated[tuple[Address, ...], Meta(max_length=1024)]
 Domain: TypeAlias = Annotated[str, Meta(max_length=HOST_MAX, pattern=rf"\A{_DOMAIN}\Z")]
 """A domain name in lower-case ASCII, without a final dot."""

@@ -67,11 +67,15 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     ``ip`` is normalised: always with its prefix length, ``10.0.0.5/32``. Limits are in Kbps (1,000
     bit/s), 0 means unlimited.
+
+    With ``bound_mac``, the rule of a host belongs to the device with that hardware address, and
+    follows it. ``mac`` is an operator's annotation.
     """
 
     id: int
     ip: str
     mac: str = ""
+    bound_mac: str = ""
     comment: str = ""
     is_enabled: bool = True
     target_node: str

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from egressd.model.bounds import RULE_LIMIT_MAX_KBPS
-from egressd.model.forms import Address, Addresses, Mark, Number, Port, Url
+from egressd.model.forms import Address, Addresses, Mac, Mark, Number, Port, Url
 from egressd.model.instances import Instance, RuleSetName
 from egressd.model.nouns import GroupStrategy, Line
 
@@ -162,6 +162,8 @@ class Plan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Client address or CIDR -> limit, for every enabled rule."""
     lines: Entries[Line] = {}
     """Interface name -> the line to dial."""
+    bindings: Entries[Mac] = {}
+    """Client address -> the hardware address of the only device that may use it."""
     neighbours: Entries[Address] = {}
     """``node:7`` -> the IPv4 address of that node's server, if a LAN uses such addresses."""
 
@@ -197,6 +199,7 @@ TABLES: Final = {
     "egresses": OTHERS_MAX,
     "limits": CLIENTS_MAX,
     "lines": OTHERS_MAX,
+    "bindings": CLIENTS_MAX,
     "neighbours": OTHERS_MAX,
 }
 """The fields of `Plan` that are keyed tables, and the number of entries that netd takes."""
@@ -238,6 +241,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     egresses: Patch[Egress] = Patch()
     limits: Patch[Limit] = Patch()
     lines: Patch[Line] = Patch()
+    bindings: Patch[Mac] = Patch()
     neighbours: Patch[Address] = Patch()
 
     @property

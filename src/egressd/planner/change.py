@@ -56,6 +56,7 @@ def plan_change(
         egresses=_egresses(before, after, resolvers),
         limits=_limits(before, after, touched),
         lines=patch_between(compiled.lines(before), compiled.lines(after)),
+        bindings=_bindings(before, after, touched),
         neighbours=_neighbours(before, after, edits),
     )
 
@@ -84,6 +85,7 @@ def _rule_change(
         groups=_groups(before, after) if any(map(_is_group, switched)) else Patch(),
         egresses=_switched_egresses(before, after, switched, resolvers),
         limits=_limits(before, after, touched),
+        bindings=_bindings(before, after, touched),
     )
 
 
@@ -171,6 +173,14 @@ def _limits(before: DesiredState, after: DesiredState, touched: Iterable[Rule]) 
     return patch_between(
         compiled.limits(_rules_at(before, addresses)),
         compiled.limits(_rules_at(after, addresses)),
+    )
+
+
+def _bindings(before: DesiredState, after: DesiredState, touched: Iterable[Rule]) -> Patch[str]:
+    addresses = {rule.ip for rule in touched}
+    return patch_between(
+        compiled.bindings(_rules_at(before, addresses)),
+        compiled.bindings(_rules_at(after, addresses)),
     )
 
 

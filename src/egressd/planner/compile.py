@@ -76,6 +76,7 @@ def compile_plan(state: DesiredState, resolvers: Resolvers, *, is_leased: bool =
         egresses=egresses(state, resolvers),
         limits=limits(state.rules.values()),
         lines=lines(state),
+        bindings=bindings(state.rules.values()),
         neighbours=neighbours(state.nodes.values()),
     )
 
@@ -135,6 +136,15 @@ def limits(rules: Iterable[Rule]) -> dict[str, Limit]:
         )
         for rule in rules
         if rule.is_enabled
+    }
+
+
+def bindings(rules: Iterable[Rule]) -> dict[str, str]:
+    """Return the devices that the enabled rules among `rules` belong to, by address."""
+    return {
+        rule.host: rule.bound_mac
+        for rule in rules
+        if rule.bound_mac and rule.is_enabled and rule.is_host
     }
 
 

@@ -50,6 +50,8 @@ class Place(NamedTuple):
 
     mark: int
     interface: int
+    mac: str = ""
+    """The hardware address of the only device that may use the client's address; empty for any."""
 
 
 class Neighbourhood:
@@ -103,7 +105,7 @@ def place(address: str, plan: Plan, neighbourhood: Neighbourhood) -> Place | Non
     if limit is None or is_limited(limit):
         return None
     index = neighbourhood.index_of(address)
-    return Place(mark, index) if index else None
+    return Place(mark, index, plan.bindings.get(address, "")) if index else None
 
 
 def fast_egresses(

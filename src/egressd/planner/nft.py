@@ -41,7 +41,7 @@ _BOUNDS: Final = Bounds()
 _TAKE_AWAY = ("add", "flush", "delete")
 _INLINED = ("lanif", "lannet", "localif")
 """Sets that every packet is looked up in, and that have one element on most devices."""
-_LEFT_OUT = ("localif", "fixed_sources")
+_LEFT_OUT = ("localif", "fixed_sources", "bound")
 """Sets that are empty on most devices; rules about an empty one are left out."""
 
 
@@ -111,6 +111,7 @@ def elements(
     A target without a port, or an egress without its interface, has no element that lets traffic
     through; its clients stay in ``hosts`` and meet ``deny``.
     """
+    bindings = plan.bindings if plan.policy.is_ruled else {}
     result: Elements = {
         **_lan_elements(topology),
         **_local_elements(plan, topology, ruled_locals),
@@ -130,6 +131,8 @@ def elements(
         "api_ports": {str(port): "" for port in api_ports},
         "busy_callers": dict.fromkeys(sorted(crowd.callers), ""),
         "busy_outside": {"tcp": ""} if crowd.is_full else {},
+        "bound": dict.fromkeys(bindings, ""),
+        "bindings": {f"{address} . {mac}": "" for address, mac in bindings.items()},
         "hosts": {},
         "nets": {range_text(k): _mark(m) for k, m in plan.nets.items()}
         if plan.policy.is_ruled
@@ -359,7 +362,9 @@ def needs_load(before: Elements, after: Elements) -> bool:
     """True if the text of the chains has to change: it contains the only element of some sets, and
     no rules about some empty ones.
     """
-    return any(before.get(name) != after[name] for name in (*_INLINED, *_LEFT_OUT))
+    return any(before.get(name) != after[name] for name in _INLINED) or any(
+        bool(before.get(name)) != bool(after[name]) for name in _LEFT_OUT
+    )
 
 
 def host_update(before: Mapping[str, int], change: Change) -> HostUpdate:

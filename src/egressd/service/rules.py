@@ -10,6 +10,7 @@ import msgspec
 from egressd.formats.rules import parse_rules
 from egressd.model.bounds import COMMENT_MAX, MAC_MAX, RULE_LIMIT_MAX_KBPS
 from egressd.model.desired import DesiredState, Edit
+from egressd.model.devices import normal_mac
 from egressd.model.drafts import BadRow, ImportOutcome, Outcome, RuleBatch, RuleDraft
 from egressd.model.errors import Invalid, Missing
 from egressd.model.faults import Fault, fault
@@ -157,8 +158,12 @@ class Rules:
         return Rule(id=rule_id, created_at=now, updated_at=now, **fields)
 
     def _updated(self, before: Rule, draft: RuleDraft, ip: str) -> Rule:
-        """Return `before` with the draft's fields."""
-        return self._changed(before, **(msgspec.structs.asdict(draft) | {"ip": ip}))
+        """Return `before` with the draft's fields. With another address it is that address's, and
+        no device's any more.
+        """
+        bound_mac = before.bound_mac if ip == before.ip else ""
+        fields = msgspec.structs.asdict(draft) | {"ip": ip, "bound_mac": bound_mac}
+        return self._changed(before, **fields)
 
     def _changed(self, before: Rule, **fields: object) -> Rule:
         """Return `before` with other fields, and the time of the change if it is one."""
@@ -215,6 +220,9 @@ def field_problems(
     if ip is None:
         yield fault("ip", "ipv4-or-cidr")
     yield from checks.text("mac", draft.mac, MAC_MAX)
+    bound_mac = draft.bound_mac if isinstance(draft, Rule) else ""
+    if bound_mac and (normal_mac(bound_mac) != bound_mac or not str(ip).endswith("/32")):
+        yield fault("bound_mac", "mac-form")
     yield from checks.text("comment", draft.comment, COMMENT_MAX)
     yield from target_problems
     yield from _limit("upload_limit_kbps", draft.upload_limit_kbps)

@@ -22,7 +22,7 @@ CREATE TABLE rules (
 	upload_limit_kbps INTEGER NOT NULL,
 	download_limit_kbps INTEGER NOT NULL,
 	created_at TEXT NOT NULL,
-	updated_at TEXT NOT NULL,
+	updated_at TEXT NOT NULL, bound_mac TEXT DEFAULT '' NOT NULL,
 	CONSTRAINT pk_rules PRIMARY KEY (id),
 	CONSTRAINT ck_rules_switch CHECK (is_enabled IN (0, 1)),
 	CONSTRAINT uq_rules_ip UNIQUE (ip)
@@ -141,4 +141,4 @@ CREATE TABLE undo_log (
 	inverse BLOB,
 	CONSTRAINT pk_undo_log PRIMARY KEY (revision)
 );
-INSERT INTO alembic_version (version_num) VALUES ('0005');
+INSERT INTO alembic_version (version_num) VALUES ('0006');

@@ -75,6 +75,7 @@ rules = Table(
     _integer("download_limit_kbps"),
     _text("created_at"),
     _text("updated_at"),
+    Column("bound_mac", Text, nullable=False, server_default=""),
 )
 
 lines = Table(

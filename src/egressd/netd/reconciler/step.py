@@ -59,7 +59,7 @@ class Step(NamedTuple):
     hosts: HostUpdate
     """The part of the nftables transaction that moves single clients."""
     hosts_touched: Collection[str]
-    """The addresses whose rule or limit the change touches."""
+    """The addresses whose rule, limit or binding the change touches."""
     scope: Scope
     is_regrouped: bool
     """True if the choices of groups differ from those in force."""
@@ -116,15 +116,16 @@ def step_of(
 
 
 def hosts_touched(change: Change) -> set[str]:
-    """Return the addresses whose rule or limit the change touches."""
-    keys = {k for each in (change.hosts, change.limits) for k in (*each.put, *each.drop)}
+    """Return the addresses whose rule, limit or binding the change touches."""
+    tables = (change.hosts, change.limits, change.bindings)
+    keys = {k for each in tables for k in (*each.put, *each.drop)}
     return {key for key in keys if "/" not in key}  # CIDR rules have limits, too
 
 
 def is_more_than_hosts(change: Change) -> bool:
     """True if the change touches more of the nftables table than single clients."""
     tables = change.nets or change.instances or change.groups or change.egresses or change.lines
-    return bool(tables or change.neighbours) or change.whitelist is not None
+    return bool(tables or change.bindings or change.neighbours) or change.whitelist is not None
 
 
 def changes_allowed_marks(change: Change) -> bool:

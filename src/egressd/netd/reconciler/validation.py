@@ -299,5 +299,6 @@ _TABLES: Final[tuple[_Table, ...]] = (
     ("egresses", _is_egress_name, _egress),
     ("limits", _is_network, lambda *_: ()),
     ("lines", is_interface_name, _line),
+    ("bindings", _is_address, lambda *_: ()),
     ("neighbours", _is_node_key, lambda *_: ()),
 )

@@ -86,6 +86,15 @@ SETS: Final = {
         " flags dynamic,timeout; timeout 1h",
         "destinations that clients without a rule were refused; filled by packets",
     ),
+    "bound": SetSpec("type ipv4_addr", "clients whose address belongs to one device"),
+    "bindings": SetSpec(
+        "type ipv4_addr . ether_addr", "clients' addresses and the devices that they belong to"
+    ),
+    # An element goes an hour after its last packet.
+    "impostors": SetSpec(
+        "type ipv4_addr . ether_addr; size 1024; counter; flags dynamic,timeout; timeout 1h",
+        "addresses of the set bound, with other devices that used them; filled by packets",
+    ),
     "neighbours": SetSpec(
         "type ipv4_addr", "private addresses of node servers that the configuration names"
     ),

@@ -77,12 +77,20 @@ CHAINS: Final[dict[str, Chain]] = {
     "from_lan": chain(
         "packets of LAN clients: known flows take short chains",
         *lease_rules.FROM_LAN,
+        "ip saddr @bound jump bound",
         # Each question is metered, in any flow. (In ICMP these bits mean nothing, and any value may
         # take that path.)
         "@th,16,16 53 goto unknown",
         f"ct mark {ROUTED} goto known",
         f"ct mark {ENGINE} meta l4proto tcp ct direction original goto known_to_engine",
         "goto unknown",
+    ),
+    "bound": chain(
+        "a source that belongs to one device: drop the packets of all others, and note them",
+        # On an interface without Ethernet addresses nothing matches but the last rule.
+        "ip saddr . ether saddr @bindings return",
+        "update @impostors { ip saddr . ether saddr }",
+        "drop",
     ),
     "from_local": chain(
         "packets from a local network: clients with a rule are treated as in a LAN",

@@ -11,8 +11,10 @@ from egressd.planner.fast_path import APART_MAX, FastEgress, Place
 
 ADDRESS_BYTES: Final = 4
 MARK_BYTES: Final = 4
-PLACE: Final = struct.Struct("=II")
-"""A client's mark and the index of its LAN. The key is the client's address."""
+PLACE: Final = struct.Struct("=II6sxx")
+"""A client's mark, the index of its LAN, and the hardware address that its frames must come from,
+or zeros. The key is the client's address."""
+_ANY: Final = bytes(6)
 COUNT: Final = struct.Struct("=4Q")
 """Bytes and packets that a client has sent, and received."""
 EGRESS: Final = struct.Struct("=II4s4s")
@@ -31,7 +33,14 @@ _NOWHERE: Final = APART.pack(b"\0\0\0\1", bytes(4))
 
 def place_value(place: Place) -> bytes:
     """Return a client's place as a value of the map of clients."""
-    return PLACE.pack(*place)
+    mac = bytes.fromhex(place.mac.replace(":", "")) if place.mac else _ANY
+    return PLACE.pack(place.mark, place.interface, mac)
+
+
+def read_place(value: bytes) -> Place:
+    """Return the place of a client from a value of the map of clients."""
+    mark, interface, mac = PLACE.unpack(value)
+    return Place(mark, interface, "" if mac == _ANY else mac.hex(":"))
 
 
 def egress_value(egress: FastEgress) -> bytes:

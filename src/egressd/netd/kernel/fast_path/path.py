@@ -121,7 +121,7 @@ class FastPath:
                 return
             for key in self._maps.clients:
                 value = self._maps.clients.get(key) or bytes(elements.PLACE.size)
-                self._clients[socket.inet_ntoa(key)] = Place(*elements.PLACE.unpack(value))
+                self._clients[socket.inet_ntoa(key)] = elements.read_place(value)
             self._is_gated = self._maps.lease is not None
             # The values of the egresses do not matter: all of them are written anew.
             marks = (int.from_bytes(key, sys.byteorder) for key in self._maps.egresses)

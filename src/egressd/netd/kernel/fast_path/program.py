@@ -32,6 +32,7 @@ _LEN, _PKT_TYPE, _VLAN_PRESENT, _IFINDEX, _DATA, _DATA_END = 0, 4, 20, 40, 76, 8
 _SHORTEST: Final = 46
 """Minimum length of an Ethernet frame in bytes, without its header."""
 # Offsets of the headers' fields in the frame, and values of them.
+_FRAME_SOURCE: Final = 6
 _IP_LENGTH: Final = 16
 _PROTOCOL_OF_FRAME, _VERSION, _FRAGMENT, _TTL, _PROTOCOL, _CHECKSUM = 12, 14, 20, 22, 23, 24
 _SOURCE, _DESTINATION, _PORTS, _TCP_FLAGS = 26, 30, 34, 47
@@ -217,6 +218,7 @@ def _see_where_it_goes(it: Program, maps: MapDescriptors) -> None:
     it.ldx(4, R2, R0, 0)
     it.stx(4, FP, _MARK, R2)
     it.ldx(4, R8, R0, 4)  # the client's LAN
+    _see_that_it_is_the_device(it)
     _look_up(it, maps.egresses, _MARK)
     it.jeq(R0, 0, "slow path")
     # The connmark check: a flow that began by another egress is decided by the ruleset.
@@ -256,6 +258,20 @@ def _see_where_it_goes(it: Program, maps: MapDescriptors) -> None:
     it.stx(4, FP, _OUT, R8)
     it.stx(4, FP, _NEXT + 4, R5)
     it.label("decided")
+
+
+def _see_that_it_is_the_device(it: Program) -> None:
+    """Continue only if a packet from a client whose address belongs to one device comes from that
+    one. R0: the client's place.
+    """
+    it.jne(R9, 0, "any device")
+    it.ldx(8, R1, R0, 8)  # with two zeros behind it
+    it.jeq(R1, 0, "any device")
+    for size, at in ((4, 0), (2, 4)):
+        it.ldx(size, R1, R0, 8 + at)
+        it.ldx(size, R2, R7, _FRAME_SOURCE + at)
+        it.jne(R1, R2, "slow path")
+    it.label("any device")
 
 
 def _see_that_the_lease_runs(it: Program, lease: int) -> None:
