@@ -43,6 +43,7 @@ async def test_a_device_is_shown_with_its_rule(device: Device) -> None:
             "rule_id": None,
             "covered_by": "10.0.0.0/24",
             "tried": [],
+            "is_bound": False,
             "comment": "",
         }
     ]
@@ -69,6 +70,28 @@ async def test_a_list_is_bounded_and_known_by_its_tag(device: Device) -> None:
     )
     assert other.status_code == 200
     assert (await device.client.get(DEVICES, params={"limit": 0})).status_code == 400
+
+
+async def test_a_device_is_bound_to_the_rule_of_its_address(device: Device) -> None:
+    mac = "02:00:5e:00:53:21"
+    one = f"{DEVICES}/{mac}"
+    await see(device, mac)
+    tag = (await device.client.get(one)).headers["etag"]
+    refused = await device.client.patch(one, json={"is_bound": True}, headers=ASKS)
+    assert refused.status_code == 400
+    (problem,) = refused.json()["errors"]
+    assert (problem["pointer"], problem["code"]) == ("/is_bound", "device-without-rule")
+    await device.call("POST", "/rules", {"ip": "10.0.0.5", "target_node": "DIRECT"})
+    assert (await device.client.patch(one, json={"is_bound": "yes"})).status_code == 400
+    done = await device.client.patch(one, json={"is_bound": True}, headers={"if-match": tag})
+    assert done.json() == {"msg": f"device {mac} saved", "mac": mac}
+    assert (await device.client.get(one)).json()["is_bound"]
+    outdated = await device.client.patch(one, json={"is_bound": False}, headers={"if-match": tag})
+    assert outdated.status_code == 412
+    (shown,) = (await device.client.get("/svc/api/v1/rules")).json()["data"]
+    assert "bound_mac" not in shown
+    assert (await device.client.patch(one, json={"is_bound": False})).status_code == 200
+    assert not (await device.client.get(one)).json()["is_bound"]
 
 
 async def test_a_device_is_named_and_the_change_is_recorded(device: Device) -> None:

@@ -38,5 +38,9 @@ async def test_devices_are_listed_shown_named_and_forgotten(shell: Shell) -> Non
     assert shell.json("devices", "show", ANNA)["name"] == "Anna's phone"
     assert "there is no device" in shell.problem("devices", "show", "02:00:00:00:00:09")
     assert "must be a hardware address" in shell.problem("devices", "show", "x y")
+    for act, is_bound in (("bind", True), ("unbind", False)):
+        assert shell.say("devices", act, ANNA) == "device Anna's phone saved\n"
+        assert shell.json("devices", "show", ANNA)["is_bound"] is is_bound
+    assert "has no rule of its own" in shell.problem("devices", "bind", TV)
     assert shell.say("devices", "forget", ANNA) == f"device {ANNA} forgotten\n"
     assert shell.json("devices", "list")["total"] == 1

@@ -1217,7 +1217,44 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         "the device 02:00:5e:00:53:01 has been changed since it was read",
     ),
     "mac-form": ({}, "x must be a hardware address, such as 02:00:5e:00:53:01"),
-    "nothing-of-device": ({}, "one of name and comment must be given"),
+    "nothing-of-device": ({}, "one of name, comment and is_bound must be given"),
+    "device-without-rule": (
+        {"mac": "02:00:5e:00:53:01"},
+        "x takes false only: the address of the device 02:00:5e:00:53:01 has no rule of its own",
+    ),
+    "device-shares-mac": (
+        {"mac": "02:00:5e:00:53:01"},
+        "x takes false only: several addresses are in use behind 02:00:5e:00:53:01, which is a"
+        " router or has several of its own",
+    ),
+    "address-is-bound": (
+        {"ip": "10.0.0.5", "mac": "02:00:5e:00:53:01"},
+        "x takes false only: the rule of 10.0.0.5 belongs to the device 02:00:5e:00:53:01",
+    ),
+    "device-is-bound": (
+        {"ip": "10.0.0.5", "mac": "02:00:5e:00:53:01"},
+        "x takes false only: the rule of 10.0.0.5 belongs to the device 02:00:5e:00:53:01 already",
+    ),
+    "rule-followed": (
+        {"mac": "02:00:5e:00:53:01", "ip": "10.0.0.6", "before": "10.0.0.5"},
+        "the rule of 02:00:5e:00:53:01 has followed it from 10.0.0.5 to 10.0.0.6",
+    ),
+    "device-unfollowed": (
+        {"name": "a", "mac": "02:00:5e:00:53:01", "ip": "10.0.0.6", "before": "10.0.0.5"},
+        "device a (02:00:5e:00:53:01) is at 10.0.0.6, which has a rule of its own: its rule stays"
+        " at 10.0.0.5",
+    ),
+    "device-impostor": (
+        {
+            "ip": "10.0.0.5",
+            "owner": "a",
+            "other": "02:00:5e:00:53:01",
+            "name": "b",
+            "mac": "02:00:5e:00:53:02",
+        },
+        "10.0.0.5 belongs to the device a (02:00:5e:00:53:01), and b (02:00:5e:00:53:02) uses it:"
+        " its packets are dropped",
+    ),
     "device-saved": ({"name": "a"}, "device a saved"),
     "device-forgotten": ({"mac": "02:00:5e:00:53:01"}, "device 02:00:5e:00:53:01 forgotten"),
     "device-new": (

@@ -3,72 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from egressd.model.devices import DhcpLease, LanDevice
 from egressd.model.errors import Failed, Invalid, Missing, Outdated
-from egressd.model.messages import DeviceNews, DhcpFrame, SeenNeighbour, TriedDestination
+from egressd.model.messages import DeviceNews, TriedDestination
 from egressd.service import device_table
 from egressd.service.device_table import FORGOTTEN_AFTER_S, RECENT_S, DeviceTable
-from egressd.service.devices import TIMES_S, WRITE_S, Devices, DeviceSeen
-from egressd.service.judge import Notice
-from tests.support.dhcp import request
+from egressd.service.devices import TIMES_S, WRITE_S, DeviceEdit
+from tests.service.lan import START, Lan
 from tests.support.drafts import rule
-from tests.support.use_cases import Bench, KnownLeases, KnownVendors, MemoryDevices
+from tests.support.use_cases import Bench
 
 ANNA, TV, PRINTER = "02:00:5e:00:53:01", "00:00:5e:00:53:02", "00:11:22:33:44:55"
-START = 1_763_679_520
-
-
-class Lan:
-    """A LAN that a test fills, and its devices."""
-
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
-        self.record = MemoryDevices()
-        self.vendors = KnownVendors()
-        self.leases = KnownLeases()
-        self.at = float(START)
-        self.time = 0.0
-        self.notices: list[Notice] = []
-        self.devices = self.again()
-
-    def again(self) -> Devices:
-        """Return the devices of another run with the same record."""
-        self.devices = Devices(
-            self.bench.ledger,
-            self.record,
-            vendors=self.vendors,
-            leases=self.leases,
-            now=lambda: self.at,
-            notify=self.notices.append,
-        )
-        return self.devices
-
-    async def turn(self, after: float = 5.0) -> None:
-        self.at += after
-        self.time += after
-        await self.devices.turn(self.time)
-
-    def sees(self, mac: str, ip: str, *, age_s: int = 0, interface: str = "lan0") -> None:
-        self.devices.take(DeviceNews((SeenNeighbour(interface, ip, mac, age_s),)))
-
-    def hears(self, mac: str, options: dict[int, bytes], *, sender: str = "") -> None:
-        frame = DhcpFrame("lan0", sender or mac, request(mac, options))
-        self.devices.take(DeviceNews(frames=(frame,)))
-
-    def events(self) -> list[tuple[str, Any]]:
-        found = [(n.event.code, n.event.subject) for n in self.notices]
-        self.notices.clear()
-        return found
-
-    async def macs(self) -> list[str]:
-        return [device.mac for device in (await self.devices.list()).rows]
-
-    def get(self, mac: str) -> DeviceSeen:
-        return self.devices.get(mac)
 
 
 @pytest.fixture
@@ -211,19 +159,19 @@ async def test_leases_name_devices_that_were_not_seen(lan: Lan) -> None:
 
 async def test_names_and_comments_are_stored_before_the_answer(lan: Lan) -> None:
     lan.sees(ANNA, "10.0.0.5")
-    await lan.devices.edit(ANNA, "Anna", None)
+    await lan.devices.edit(ANNA, DeviceEdit("Anna", None))
     assert lan.record.stored[ANNA].name == "Anna"
-    await lan.devices.edit(ANNA, None, "her old phone")
+    await lan.devices.edit(ANNA, DeviceEdit(None, "her old phone"))
     assert (lan.get(ANNA).name, lan.get(ANNA).comment) == ("Anna", "her old phone")
     lan.record.is_full = True
     with pytest.raises(Failed, match="disk full"):
-        await lan.devices.edit(ANNA, "Bert", None)
+        await lan.devices.edit(ANNA, DeviceEdit("Bert", None))
     assert lan.get(ANNA).name == "Anna"
     assert [str(each) for each in lan.devices.problems()] == [
         "what is seen of devices is not stored: use the file of devices: disk full"
     ]
     lan.record.is_full = False
-    await lan.devices.edit(ANNA, "", None)
+    await lan.devices.edit(ANNA, DeviceEdit("", None))
     assert (lan.get(ANNA).name, [*lan.devices.problems()]) == ("", [])
 
 
@@ -233,7 +181,7 @@ async def test_names_and_comments_are_stored_before_the_answer(lan: Lan) -> None
 async def test_unfit_names_are_refused(lan: Lan, name: str | None, comment: str | None) -> None:
     lan.sees(ANNA, "10.0.0.5")
     with pytest.raises(Invalid):
-        await lan.devices.edit(ANNA, name, comment)
+        await lan.devices.edit(ANNA, DeviceEdit(name, comment))
 
 
 async def test_a_change_of_another_version_is_refused(lan: Lan) -> None:
@@ -241,21 +189,21 @@ async def test_a_change_of_another_version_is_refused(lan: Lan) -> None:
     tag = lan.devices.tag(ANNA)
     lan.sees(ANNA, "10.0.0.6")
     assert lan.devices.tag(ANNA) == tag, "what the network shows is no operator's change"
-    await lan.devices.edit(ANNA, "Anna", None, [tag])
+    await lan.devices.edit(ANNA, DeviceEdit("Anna", None), [tag])
     with pytest.raises(Outdated):
-        await lan.devices.edit(ANNA, "Bert", None, [tag])
+        await lan.devices.edit(ANNA, DeviceEdit("Bert", None), [tag])
     with pytest.raises(Outdated):
         await lan.devices.forget(ANNA, [tag])
     assert lan.get(ANNA).name == "Anna"
     await lan.devices.forget(ANNA, ['"other"', lan.devices.tag(ANNA)])
     with pytest.raises(Missing):
-        await lan.devices.edit(ANNA, "Anna", None)
+        await lan.devices.edit(ANNA, DeviceEdit("Anna", None))
 
 
 async def test_of_two_changes_of_one_version_one_is_refused(lan: Lan) -> None:
     lan.sees(ANNA, "10.0.0.5")
     tag = lan.devices.tag(ANNA)
-    both = (lan.devices.edit(ANNA, name, None, [tag]) for name in ("Anna", "Bert"))
+    both = (lan.devices.edit(ANNA, DeviceEdit(name, None), [tag]) for name in ("Anna", "Bert"))
     results = await asyncio.gather(*both, return_exceptions=True)
     assert [type(each) for each in results] == [type(None), Outdated]
 
@@ -275,7 +223,7 @@ async def test_a_forgotten_device_is_new_when_it_is_seen_again(lan: Lan) -> None
 async def test_devices_outlive_a_restart(lan: Lan) -> None:
     lan.sees(ANNA, "10.0.0.5")
     await lan.turn()
-    await lan.devices.edit(ANNA, "Anna", None)
+    await lan.devices.edit(ANNA, DeviceEdit("Anna", None))
     before = lan.get(ANNA)
     await lan.devices.close()
     lan.notices.clear()
@@ -319,7 +267,7 @@ async def test_devices_that_are_away_are_forgotten_but_an_operators_are_not(lan:
     for mac, ip in ((named, "10.0.0.4"), (ruled, "10.0.0.5"), (other, "10.0.0.6")):
         lan.sees(mac, ip)
     await lan.turn()
-    await lan.devices.edit(named, "spare", None)
+    await lan.devices.edit(named, DeviceEdit("spare", None))
     await lan.turn(FORGOTTEN_AFTER_S - TIMES_S)
     assert {*await lan.macs()} == {named, ruled, other}
     await lan.turn(2 * TIMES_S)

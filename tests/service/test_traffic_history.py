@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed, Invalid
@@ -209,6 +210,39 @@ async def test_a_crash_after_the_clock_was_ahead_costs_no_more(rig: Rig, ahead_s
     rig.now -= ahead_s
     await rig.history.read()
     await grows_to_300_and_crashes(rig)
+
+
+async def test_the_history_of_a_bound_client_goes_with_its_device(rig: Rig) -> None:
+    """And the next owner of the address begins with none."""
+    mac, step = "02:00:5e:00:53:01", HistoryStep.DAY
+
+    async def sends(up: int, **fields: Any) -> None:
+        rig.rules = {**rig.rules, 1: replace(rig.rules[1], **fields)}
+        rig.count(1, up)
+        await rig.history.read()
+
+    await sends(0)
+    await sends(100)
+    await sends(300, bound_mac=mac)
+    assert await rig.total("10.0.0.1", step) == 300
+    await sends(600, ip="10.0.0.7/32")
+    rig.rules = {**rig.rules, 3: Rule(id=3, ip="10.0.0.1/32", target_node="hk")}
+    rig.count(3, 0)
+    await rig.history.read()
+    rig.count(3, 5)
+    await rig.history.read()
+    assert [await rig.total(f"10.0.0.{n}", step) for n in (1, 7)] == [5, 600]
+    largest = await rig.history.top("client", NOON - 86_400, NOON + 1, 10)
+    assert {each.name: each.exchanged.upload for each in largest} == {
+        "10.0.0.7": 600,
+        "10.0.0.1": 5,
+    }
+    await rig.restart()
+    await sends(600)
+    await sends(700)
+    assert [await rig.total(f"10.0.0.{n}", step) for n in (1, 7)] == [5, 700]
+    await sends(800, bound_mac="")
+    assert await rig.total("10.0.0.7", step) == 800
 
 
 async def test_interfaces_without_a_role_have_no_history(rig: Rig) -> None:

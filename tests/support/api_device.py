@@ -45,6 +45,7 @@ from egressd.model.site import MemberState
 from egressd.model.timelines import Part, Recording, StateChange, TimelineWrite
 from egressd.model.tokens import Need
 from egressd.model.undo import LoggedChange, PastChange, Reversal
+from egressd.service.bindings import Bindings
 from egressd.service.devices import Devices
 from egressd.service.exits import ExitPolicy, Exits
 from egressd.service.history import History
@@ -161,6 +162,12 @@ class Device:
             leases=KnownLeases(),
             now=lambda: self.now,
             notify=self.notices.append,
+            bindings=Bindings(
+                bench.ledger,
+                bench.clock,
+                note=lambda record, subject: None,
+                is_standby=lambda: False,
+            ),
         )
         self.token_store = MemoryTokens()
         self.tokens = Tokens(self.token_store, self._clock)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from egressd.model.console import ChangeRecord
 from egressd.model.desired import DesiredState, Edit
@@ -19,6 +19,7 @@ from egressd.model.instances import NodePath
 from egressd.model.nouns import Node
 from egressd.model.plan import difference
 from egressd.model.site import LogEntry
+from egressd.model.times import utc_seconds, utc_text
 from egressd.model.tokens import ScopedToken
 from egressd.model.undo import LoggedChange, PastChange, Reversal
 from egressd.planner.change import plan_change
@@ -102,6 +103,9 @@ class StoreDouble:
             raise Failed(f"{call} to the database", "database or disk is full")
 
 
+_FIRST_TICK: Final = utc_seconds("2026-11-20T22:00:00Z")
+
+
 class Ticks:
     """A clock that advances by a second each time that `tick` is called."""
 
@@ -112,7 +116,7 @@ class Ticks:
         self.seconds += 1
 
     def __call__(self) -> str:
-        return f"2026-11-20T22:{self.seconds // 60:02}:{self.seconds % 60:02}Z"
+        return utc_text(_FIRST_TICK + self.seconds)
 
 
 def dialled_by(state: DesiredState, node: Node) -> NodePath | None:

@@ -198,6 +198,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         leases=LeaseFiles(),
         tokens=ScopedTokenStore(console_store.beside),
         change_took=changes.observe,
+        is_standby=lambda: news.pair_role == "standby",
         site=member,
         members=tuple if member is None else member.states,
     )

@@ -25,6 +25,7 @@ from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
 from egressd.planner.probes import node_path
 from egressd.service.backups import Backups
+from egressd.service.bindings import Bindings
 from egressd.service.devices import Devices
 from egressd.service.exits import ExitPolicy, Exits
 from egressd.service.history import History
@@ -93,9 +94,11 @@ class UseCases:
         change_took: Callable[[float], None],
         site: SitePort | None = None,
         members: Callable[[], Sequence[MemberState]] = tuple,
+        is_standby: Callable[[], bool] = lambda: False,
     ) -> None:
         """`change_took` is called with the seconds of each accepted change. `site`: this device as
         a member of a site, whose `members` are known; None for a device of its own.
+        `is_standby` returns True while it is the standby box of a pair.
         """
 
         def is_leased() -> bool:
@@ -149,6 +152,7 @@ class UseCases:
             parts=PartStates(lambda: ledger.state, exits.take_delays),
             now=time.time,
         )
+        journal = Journal(changes, publish)
         devices = Devices(
             ledger,
             device_record,
@@ -156,6 +160,7 @@ class UseCases:
             leases=leases,
             now=time.time,
             notify=notify,
+            bindings=Bindings(ledger, clock, note=journal.note, is_standby=is_standby),
         )
 
         def quota() -> int:

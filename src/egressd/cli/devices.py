@@ -76,6 +76,26 @@ def name(remote: Remote, *, mac: str, new_name: str, comment: str | None, as_jso
 @_mac
 @json_option
 @over_api
+def bind(remote: Remote, *, mac: str, as_json: bool) -> None:
+    """Let the rule of a device's address belong to the device: it follows the device to another
+    address, and nothing passes that another device sends from the address.
+    """
+    done(remote.send("PATCH", _path(mac), {"is_bound": True}), as_json)
+
+
+@devices.command()
+@_mac
+@json_option
+@over_api
+def unbind(remote: Remote, *, mac: str, as_json: bool) -> None:
+    """Let the rule of a device be its address's alone again."""
+    done(remote.send("PATCH", _path(mac), {"is_bound": False}), as_json)
+
+
+@devices.command()
+@_mac
+@json_option
+@over_api
 def forget(remote: Remote, *, mac: str, as_json: bool) -> None:
     """Remove a device from the list until it is seen again. Its rules stay."""
     done(remote.send("DELETE", _path(mac)), as_json)

@@ -408,6 +408,15 @@ class TriedDestination(msgspec.Struct, frozen=True, array_like=True):
     """Refused packets since the first one; an hour without any ends the count."""
 
 
+class Impostor(msgspec.Struct, frozen=True, array_like=True):
+    """An address that belongs to one device, and another device that used it."""
+
+    ip: str
+    mac: str
+    packets: int
+    """Dropped packets since the first one; an hour without any ends the count."""
+
+
 class DeviceNews(msgspec.Struct, frozen=True, tag="device_news"):
     """Signs of devices in LANs, in parts. Sent after `WatchDevices`, every two seconds while there
     are new ones, and each minute for those that live.
@@ -418,6 +427,8 @@ class DeviceNews(msgspec.Struct, frozen=True, tag="device_news"):
     tried: tuple[TriedDestination, ...] | None = None
     """All destinations that were refused within the last hour; None if this part has none of
     them."""
+    impostors: tuple[Impostor, ...] | None = None
+    """All impostors of the last hour; None if this part has none of them."""
 
 
 News: TypeAlias = Event | LineNews | StatusNews | DeviceNews

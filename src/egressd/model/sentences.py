@@ -919,13 +919,32 @@ SENTENCES: Final[Mapping[str, str]] = {
     "no-such-device": "there is no device {mac}",
     "device-changed": "the device {mac} has been changed since it was read",
     "mac-form": "{field} must be a hardware address, such as 02:00:5e:00:53:01",
-    "nothing-of-device": "one of name and comment must be given",
+    "nothing-of-device": "one of name, comment and is_bound must be given",
+    "device-without-rule": (
+        "{field} takes false only: the address of the device {mac} has no rule of its own"
+    ),
+    "device-shares-mac": (
+        "{field} takes false only: several addresses are in use behind {mac}, which is a router or"
+        " has several of its own"
+    ),
+    "address-is-bound": "{field} takes false only: the rule of {ip} belongs to the device {mac}",
+    "device-is-bound": (
+        "{field} takes false only: the rule of {ip} belongs to the device {mac} already"
+    ),
+    "rule-followed": "the rule of {mac} has followed it from {before} to {ip}",
     "device-saved": "device {name} saved",
     "device-forgotten": "device {mac} forgotten",
     "device-new": "new device {name} ({mac}) at {ip}",
     "device-new-without-address": "new device {name} ({mac}), without an address yet",
     "devices-new": "{n} new devices: {names}",
     "device-moved": "device {name} ({mac}) is now at {ip}, and was at {before} before",
+    "device-unfollowed": (
+        "device {name} ({mac}) is at {ip}, which has a rule of its own: its rule stays at {before}"
+    ),
+    "device-impostor": (
+        "{ip} belongs to the device {owner} ({other}), and {name} ({mac}) uses it: its packets are"
+        " dropped"
+    ),
     "devices-unwritten": "what is seen of devices is not stored: {reason}",
     "history-unwritten": "the history is not kept: {reason}",
     "history-full": "the history is full: {n} more {n:is|are} not recorded",

@@ -1,4 +1,6 @@
-"""Events about the devices of LANs: new ones, and those that turned up with another address."""
+"""Events about the devices of LANs: new ones, those that turned up with another address, and those
+that use an address of another one.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from typing import Final, NamedTuple
 
 from egressd.model.messages import Event
 from egressd.model.wording import Sentence, Value, say
+from egressd.service.bindings import Followed
 from egressd.service.device_table import Moved
 from egressd.service.judge import Notice
 
@@ -47,8 +50,28 @@ def moved(moves: Iterable[tuple[Moved, str]]) -> Iterator[Notice]:
         yield _notice("moved", text, [mac], {"ip": ip, "before": before})
 
 
-def _notice(code: str, text: Sentence, macs: list[str], about: Mapping[str, Value]) -> Notice:
+def unfollowed(move: Followed, label: str) -> Notice:
+    """Return the event of a rule that cannot follow its device."""
+    text = say("device-unfollowed", name=label, mac=move.mac, ip=move.ip, before=move.before)
+    about = {"ip": move.ip, "before": move.before}
+    return _notice("unfollowed", text, [move.mac], about, is_bad=True)
+
+
+def impostor(ip: str, mac: str, label: str, owner_label: str, owner: str) -> Notice:
+    """Return the event of a device that uses an address which belongs to another one."""
+    text = say("device-impostor", ip=ip, mac=mac, name=label, owner=owner_label, other=owner)
+    return _notice("impostor", text, [mac], {"ip": ip, "owner": owner}, is_bad=True)
+
+
+def _notice(
+    code: str,
+    text: Sentence,
+    macs: list[str],
+    about: Mapping[str, Value],
+    *,
+    is_bad: bool = False,
+) -> Notice:
     values = {"subjects": tuple(sorted(macs)[:_SUBJECTS_MAX]), **about}
     subject = macs[0] if len(macs) == 1 else ""
     event = Event(topic="device", subject=subject, text=str(text), code=code, values=values)
-    return Notice(event, is_bad=False)
+    return Notice(event, is_bad=is_bad)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
-from functools import lru_cache
-from typing import Annotated, Final, Literal, TypeVar
+from contextlib import suppress
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 import structlog
-from msgspec import Meta
 from msgspec.structs import replace
 
 from egressd.formats.dhcp import read_request
@@ -22,13 +21,14 @@ from egressd.model.bounds import COMMENT_MAX
 from egressd.model.devices import DEVICE_NAME_MAX, DEVICES_MAX, LanDevice, is_random_mac
 from egressd.model.errors import Failed, Invalid, Missing, Outdated
 from egressd.model.faults import fault
-from egressd.model.messages import DeviceNews, TriedDestination
-from egressd.model.times import utc_text
+from egressd.model.messages import DeviceNews, Impostor, TriedDestination
 from egressd.model.wording import Sentence, as_sentence, say
 from egressd.service import checks, device_events
+from egressd.service.bindings import Bindings
 from egressd.service.device_events import AT_ONCE, NewDevice
 from egressd.service.device_rules import NO_RULE, DeviceRules
-from egressd.service.device_table import RECENT_S, DeviceTable
+from egressd.service.device_table import DeviceTable, Moved
+from egressd.service.device_views import DeviceSeen, DevicesFound, shown, tried_by_client
 from egressd.service.judge import Notice
 from egressd.service.ledger import Ledger
 from egressd.service.ports import DeviceRecord, LeaseSource, VendorSource
@@ -48,72 +48,16 @@ TIMES_S: Final = 3600.0
 _WAITING_MAX: Final = 64
 """Messages of netd that wait until the stored devices are read: the later ones are lost, and come
 again with the next look."""
-_TRIED_MAX: Final = 8
-"""Destinations that a device shows."""
 _YIELD_EVERY: Final = 500
 """Devices after which others have their turn."""
 
 
-class AddressSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """An address of a device."""
+class DeviceEdit(NamedTuple):
+    """The settings of a device that an operator makes; None for those that stay."""
 
-    ip: str
-    interface: Annotated[str, Meta(description="The LAN; empty if only a lease has the address.")]
-    last_seen: Annotated[str, Meta(description="Empty if only a lease has the address.")]
-
-
-class TriedSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """A destination that a device was refused."""
-
-    protocol: Literal["tcp", "udp"]
-    ip: str
-    port: int
-    packets: Annotated[
-        int, Meta(description="Refused packets; the count ends after an hour without any.")
-    ]
-
-
-class DeviceSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """A device of a LAN."""
-
-    mac: str
-    name: Annotated[str, Meta(description="The operator's name for it.")]
-    hostname: Annotated[str, Meta(description="Its own name, cleaned. Any device can lie.")]
-    vendor: Annotated[
-        str, Meta(description="The maker of its network card; else of its DHCP client.")
-    ]
-    is_random_mac: Annotated[bool, Meta(description="True if it has made its address up.")]
-    addresses: Annotated[
-        tuple[AddressSeen, ...], Meta(description="The one that was seen last comes first.")
-    ]
-    first_seen: str
-    last_seen: str
-    is_online: Annotated[
-        bool, Meta(description="True if it was seen with an address within five minutes.")
-    ]
-    rule_id: Annotated[
-        int | None, Meta(description="The rule of its address; null if it has none of its own.")
-    ]
-    covered_by: Annotated[
-        str, Meta(description="The CIDR of the rule that covers it otherwise; empty if none does.")
-    ]
-    tried: Annotated[
-        tuple[TriedSeen, ...],
-        Meta(
-            description="Where it was refused within the last hour, the most packets first, if no "
-            "rule covers it."
-        ),
-    ]
-    comment: str
-
-
-class DevicesFound(msgspec.Struct, frozen=True, kw_only=True):
-    """The first devices of all."""
-
-    total: int
-    without_rule: int
-    """Devices that no rule covers."""
-    rows: list[DeviceSeen]
+    name: str | None = None
+    comment: str | None = None
+    is_bound: bool | None = None
 
 
 class Devices:
@@ -128,6 +72,7 @@ class Devices:
         leases: LeaseSource,
         now: Callable[[], float],
         notify: Callable[[Notice], None],
+        bindings: Bindings,
     ) -> None:
         """`now` returns the Unix time."""
         self._record = record
@@ -135,10 +80,15 @@ class Devices:
         self._leases = leases
         self._now = now
         self._notify = notify
+        self._bindings = bindings
         self._rules = DeviceRules(lambda: ledger.state)
         self._table = DeviceTable(self._is_ruled)
         self._vendors: dict[str, str] = {}
         """Device -> the maker of its network card; empty if it is unknown."""
+        self._impostors: set[tuple[str, str]] = set()
+        """Addresses that belong to a device, and other devices that used them lately."""
+        self._is_awaited = asyncio.Event()
+        """Set once a turn is due before its time."""
         self._tried: dict[str, list[TriedDestination]] = {}
         self._is_open = False
         self._waiting: list[DeviceNews] = []
@@ -154,7 +104,9 @@ class Devices:
             self._waiting = [*self._waiting, news][:_WAITING_MAX]
             return
         if news.tried is not None:
-            self._tried = _by_client(news.tried)
+            self._tried = tried_by_client(news.tried)
+        if news.impostors is not None:
+            self._take_impostors(news.impostors)
         at = int(self._now())
         for seen in news.neighbours:
             self._table.see(seen.mac, seen.ip, seen.interface, at - seen.age_s)
@@ -163,6 +115,8 @@ class Devices:
             # A request on behalf of another device is none of its own.
             if client is not None and client.mac == frame.mac:
                 self._table.describe(client.mac, client.hostname, client.vendor_class, at)
+        if self._table.moved:
+            self._is_awaited.set()
 
     async def follow(self) -> None:
         """Keep the devices up to date until cancelled."""
@@ -174,7 +128,9 @@ class Devices:
                     await self.turn(time())
                 except Failed as error:
                     log.debug("devices are not stored", error=str(error))
-                await asyncio.sleep(TURN_S)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._is_awaited.wait(), TURN_S)
+                self._is_awaited.clear()
         finally:
             await self.close()
 
@@ -197,6 +153,7 @@ class Devices:
             *device_events.moved((move, self._label(move.mac)) for move in moved),
         ):
             self._notify(notice)
+        await self._let_rules_follow(moved)
         if time >= self._times_at:
             self._times_at, self._write_at = time + TIMES_S, time + WRITE_S
             self._table.expire(int(self._now()))
@@ -247,17 +204,17 @@ class Devices:
     def tag(self, mac: str) -> str:
         """Return the entity tag of what an operator has set of a device. Raises Missing."""
         device = self._existing(mac)
-        content = msgspec.json.encode([device.mac, device.name, device.comment])
+        is_bound = self._bindings.rule_of(mac) is not None
+        content = msgspec.json.encode([device.mac, device.name, device.comment, is_bound])
         return f'"{hashlib.blake2b(content, digest_size=9).hexdigest()}"'
 
     # --- Changes. ------------------------------------------------------------------------
 
-    async def edit(
-        self, mac: str, name: str | None, comment: str | None, tags: Collection[str] = ()
-    ) -> None:
+    async def edit(self, mac: str, edit: DeviceEdit, tags: Collection[str] = ()) -> None:
         """Set the given fields. Raises Invalid, Missing, Failed, and Outdated if `tags` are given
         and none of them is the device's.
         """
+        name, comment, is_bound = edit
         checks.refuse(
             problem
             for problem in (
@@ -265,10 +222,16 @@ class Devices:
                 *checks.text("comment", comment or "", COMMENT_MAX),
             )
         )
-        if name is None and comment is None:
+        if name is None and comment is None and is_bound is None:
             raise Invalid(fault("", "nothing-of-device"))
         async with self._lock:
             device = self._current(mac, tags)
+            if is_bound:
+                await self._bindings.bind(device, self._table.address(device), int(self._now()))
+            elif is_bound is False:
+                await self._bindings.unbind(mac)
+            if name is None and comment is None:
+                return
             after = replace(
                 device,
                 name=device.name if name is None else name.strip(),
@@ -290,6 +253,32 @@ class Devices:
             self._vendors.pop(mac, None)
 
     # --- Parts. --------------------------------------------------------------------------
+
+    def _take_impostors(self, impostors: Iterable[Impostor]) -> None:
+        """Report the devices that use addresses which belong to others, each once."""
+        found = {(each.ip, each.mac) for each in impostors}
+        fresh, self._impostors = found - self._impostors, found
+        for ip, mac in sorted(fresh)[:AT_ONCE]:
+            rule = self._bindings.rule_at(ip)
+            if rule is not None and mac != rule.bound_mac:
+                owner = rule.bound_mac
+                self._notify(
+                    device_events.impostor(ip, mac, self._label(mac), self._label(owner), owner)
+                )
+
+    async def _let_rules_follow(self, moved: Iterable[Moved]) -> None:
+        """Move the rules that belong to devices to their present addresses."""
+        table = self._table
+        try:
+            found = await self._bindings.follow(
+                table.by_mac, table.holders, moved, int(self._now())
+            )
+        except Failed as error:
+            log.warning("a rule could not follow its device yet", error=str(error))
+            return
+        for each in found:
+            if not each.is_done:
+                self._notify(device_events.unfollowed(each, self._label(each.mac)))
 
     def _existing(self, mac: str) -> LanDevice:
         device = self._table.by_mac.get(mac)
@@ -369,36 +358,13 @@ class Devices:
     def _shown(self, device: LanDevice, at: int) -> DeviceSeen:
         ip = self._table.address(device)
         rule = self._rules.of(ip)
-        tried = self._tried.get(ip, ()) if rule == NO_RULE else ()
-        return DeviceSeen(
-            mac=device.mac,
-            name=device.name,
-            hostname=device.hostname,
+        return shown(
+            device,
+            at,
             vendor=self._vendor(device),
-            is_random_mac=is_random_mac(device.mac),
-            addresses=tuple(
-                AddressSeen(
-                    ip=each.ip,
-                    interface=each.interface,
-                    last_seen=_time(each.last_seen),
-                )
-                for each in device.addresses
-            ),
-            first_seen=_time(device.first_seen),
-            last_seen=_time(device.last_seen),
-            is_online=any(at - each.last_seen <= RECENT_S for each in device.addresses),
-            rule_id=rule.rule_id,
-            covered_by=rule.covered_by,
-            tried=tuple(
-                TriedSeen(
-                    protocol="tcp" if each.protocol == "tcp" else "udp",
-                    ip=each.ip,
-                    port=each.port,
-                    packets=each.packets,
-                )
-                for each in tried
-            ),
-            comment=device.comment,
+            rule=rule,
+            tried=self._tried.get(ip, ()) if rule == NO_RULE else (),
+            is_bound=self._bindings.rule_of(device.mac) is not None,
         )
 
     def _vendor(self, device: LanDevice) -> str:
@@ -418,19 +384,3 @@ class Devices:
             device.hostname,
             self._vendor(device),
         )
-
-
-def _by_client(tried: Iterable[TriedDestination]) -> dict[str, list[TriedDestination]]:
-    """Return the destinations with the most packets of each client."""
-    found: dict[str, list[TriedDestination]] = {}
-    for each in sorted(tried, key=lambda each: -each.packets):
-        of_client = found.setdefault(each.client, [])
-        if len(of_client) < _TRIED_MAX:
-            of_client.append(each)
-    return found
-
-
-@lru_cache(maxsize=4096)
-def _time(at: int) -> str:
-    """Return a time as text: devices of one look have the same."""
-    return utc_text(at) if at else ""

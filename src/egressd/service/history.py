@@ -41,6 +41,7 @@ from egressd.model.node_delays import delay_in
 from egressd.model.nouns import Rule
 from egressd.model.timelines import Part, StateSpan
 from egressd.model.wording import Sentence, as_sentence, say
+from egressd.service.history_clients import HistoryClients
 from egressd.service.history_keys import HistoryKeys
 from egressd.service.parts import PartStates
 from egressd.service.ports import HistoryPort, Netd
@@ -103,6 +104,7 @@ class History:
         self._rules = rules
         self._clock = now
         self._keys = HistoryKeys()
+        self._clients = HistoryClients(rules, self._keys)
         self._parts = parts
         self.timelines = Timelines(store, self._keys, parts.states)
         self._is_open = False
@@ -163,7 +165,7 @@ class History:
             if rule is None or count == before:
                 continue
             more = _more(_bytes(count), Exchanged() if before is None else _bytes(before))
-            self._add("client", rule.host, more, day)
+            self._add("client", self._clients.key_of(rule), more, day)
             sum_ = targets.get(rule.target_node, Exchanged())
             targets[rule.target_node] = Exchanged(
                 sum_.upload + more.upload, sum_.download + more.download
@@ -334,6 +336,7 @@ class History:
         """
         _check(start, end)
         step = step or self._finest(start)
+        name = self._clients.key_at(name) if by == "client" else name
         key = self._keys.of[by].get(name)
         first = max(step.start(start), 0 if key is None else key.since)
         in_memory = self._in_memory(step, by, key)  # a write may take them from there meanwhile
@@ -384,12 +387,15 @@ class History:
                 if at in starts and at >= since[number]:
                     totals[number] = totals[number].plus(exchanged)
         found = [
-            Largest(keys[number].name, total)
+            Largest(self._shown(by, keys[number].name), total)
             for number, total in totals.items()
             if number in keys and any(total)
         ]
         found.sort(key=lambda each: (-sum(each.exchanged), each.name))
         return found[:limit]
+
+    def _shown(self, by: By, name: str) -> str:
+        return self._clients.shown(name) if by == "client" else name
 
     async def delays(
         self, name: str, start: int, end: int, step: HistoryStep | None

@@ -59,6 +59,14 @@ class HistoryKeys:
             self._put(key._replace(used=day))
         return key.number
 
+    def rename(self, by: KeyKind, before: str, name: str) -> None:
+        """Give a key another name, with all that it has. Nothing is done if there is no such key,
+        or the name is another one's.
+        """
+        known = self.of[by]
+        if before in known and name not in known:
+            self._put(known.pop(before)._replace(name=name))
+
     def _new(self, by: KeyKind, name: str, day: int) -> HistoryKey | None:
         known = self.of[by]
         if len(known) < KEYS_MAX[by]:

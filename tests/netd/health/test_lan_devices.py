@@ -9,10 +9,10 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 import pytest
 
 from egressd.model.facts import Facts, Interface, Route
-from egressd.model.messages import DeviceNews, SeenNeighbour
+from egressd.model.messages import DeviceNews, Impostor, SeenNeighbour
 from egressd.netd.health import lan_devices
 from egressd.netd.health.lan_devices import FRESH_S, LanDevices
-from egressd.netd.kernel import tried
+from egressd.netd.kernel import impostors, tried
 from egressd.netd.kernel.neighbours import Neighbour
 from egressd.netd.kernel.tried import Tried
 from egressd.planner.topology import Topology
@@ -53,12 +53,14 @@ class Looked:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.table: list[Neighbour] = []
         self.tried: list[Tried] = []
+        self.impostors: list[Impostor] = []
         self.news: list[DeviceNews] = []
         self.looks = 0
         self.during: Callable[[], None] = lambda: None
         self.devices = LanDevices(lambda: FACTS, lambda: TOPOLOGY, self.news.append)
         monkeypatch.setattr(lan_devices, "seen", self._seen)
         monkeypatch.setattr(tried, "read", lambda: self.tried)
+        monkeypatch.setattr(impostors, "read", lambda: self.impostors)
 
     def _seen(self, interfaces: Collection[int]) -> list[Neighbour]:
         assert interfaces == {LAN}
@@ -87,10 +89,12 @@ async def test_hosts_of_lans_are_reported_and_no_others(looked: Looked) -> None:
         Tried("10.0.0.5", 6, "203.0.113.9", 443, 3),
         Tried("10.0.0.5", 132, "203.0.113.9", 443, 3),
     ]
+    looked.impostors = [Impostor("10.0.0.5", "02:00:5e:00:53:02", 4)]
     looked.devices.start()
-    await eventually(lambda: any(news.tried for news in looked.news))
+    await eventually(lambda: any(news.impostors for news in looked.news))
     await looked.devices.close()
     assert looked.neighbours() == [SeenNeighbour("lan0", "10.0.0.5", "02:00:5e:00:53:01", 7)]
+    assert [news.impostors for news in looked.news if news.impostors] == [(*looked.impostors,)]
     (found,) = [news.tried for news in looked.news if news.tried]
     assert [(each.protocol, each.port) for each in found] == [("tcp", 443)]
 

@@ -106,6 +106,7 @@ export interface components {
             covered_by: string;
             first_seen: string;
             hostname: string;
+            is_bound: boolean;
             is_online: boolean;
             is_random_mac: boolean;
             last_seen: string;
@@ -126,6 +127,7 @@ export interface components {
             covered_by: string;
             first_seen: string;
             hostname: string;
+            is_bound: boolean;
             is_online: boolean;
             is_random_mac: boolean;
             last_seen: string;
@@ -137,6 +139,7 @@ export interface components {
         };
         DeviceUpdate: {
             comment?: string | null;
+            is_bound?: boolean | null;
             name?: string | null;
         };
         DnsSeen: {

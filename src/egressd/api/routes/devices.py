@@ -23,6 +23,7 @@ from egressd.api.wire.devices import (
     SaidMac,
 )
 from egressd.model.wording import say
+from egressd.service.devices import DeviceEdit
 
 _MAC: Final = "02:00:5e:00:53:01"
 _DEVICE: Final[dict[str, Any]] = {
@@ -38,6 +39,7 @@ _DEVICE: Final[dict[str, Any]] = {
     "rule_id": 7,
     "covered_by": "",
     "tried": [],
+    "is_bound": False,
     "comment": "",
 }
 
@@ -73,7 +75,7 @@ async def list_devices(
     scope="read",
 )
 async def show_device(mac: MacInPath, services: ServicesDep) -> Response:
-    """The ETag is that of `name` and `comment`, which alone can be changed here."""
+    """The ETag is that of `name`, `comment` and `is_bound`, which alone can be changed here."""
     response = reply(services.devices.get(mac))
     response.headers["etag"] = services.devices.tag(mac)
     return response
@@ -81,7 +83,7 @@ async def show_device(mac: MacInPath, services: ServicesDep) -> Response:
 
 @router.patch(
     "/devices/{mac}",
-    "Name a device",
+    "Name a device, or bind its rule to it",
     body={"name": "Anna's phone"},
     answer=SaidMac,
     example={"msg": "device Anna's phone saved", "mac": _MAC},
@@ -92,10 +94,13 @@ async def show_device(mac: MacInPath, services: ServicesDep) -> Response:
 async def edit_device(
     mac: MacInPath, body: DeviceUpdate, services: ServicesDep, if_match: IfMatch = ""
 ) -> Response:
-    """A device that has a name or a comment is never forgotten by itself. If-Match is answered with
-    412 if another has changed these meanwhile.
+    """A device that has a name or a comment is never forgotten by itself. With `is_bound` the rule
+    of its address belongs to it: it follows the device to another address, and packets that others
+    send from the address are dropped. If-Match is answered with 412 if another has changed one of
+    these meanwhile.
     """
-    await services.devices.edit(mac, body.name, body.comment, tags_of(if_match))
+    edit = DeviceEdit(body.name, body.comment, body.is_bound)
+    await services.devices.edit(mac, edit, tags_of(if_match))
     device = services.devices.get(mac)
     response = reply(SaidMac(msg=say("device-saved", name=device.name or mac), mac=mac))
     response.headers["etag"] = services.devices.tag(mac)

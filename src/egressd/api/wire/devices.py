@@ -12,7 +12,7 @@ from egressd.api.wire.answers import Answer, Message
 from egressd.api.wire.bodies import Body, Query
 from egressd.api.wire.fields import Misfit, Text, decimal, form
 from egressd.model.devices import DEVICE_NAME_MAX, DEVICES_MAX, normal_mac
-from egressd.service.devices import DeviceSeen
+from egressd.service.device_views import DeviceSeen
 
 
 def _in_normal_form(value: str) -> str:
@@ -52,12 +52,22 @@ class DevicesQuery(Query):
 
 
 class DeviceUpdate(Body):
-    """An operator's name and comment for a device. A field that is not given stays."""
+    """An operator's name and comment for a device, and whether its rule belongs to it. A field that
+    is not given stays.
+    """
 
     name: Annotated[
         Text | None, Field(max_length=DEVICE_NAME_MAX, description="Empty for none.")
     ] = None
     comment: Text | None = None
+    is_bound: Annotated[
+        bool | None,
+        Field(
+            strict=True,
+            description="Whether the rule of its address belongs to it: the rule follows it to "
+            "another address, and no other device may use that address.",
+        ),
+    ] = None
 
 
 class DeviceList(Answer, frozen=True, kw_only=True):

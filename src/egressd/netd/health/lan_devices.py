@@ -18,7 +18,7 @@ import structlog
 
 from egressd.model.facts import Facts
 from egressd.model.messages import DeviceNews, DhcpFrame, SeenNeighbour, TriedDestination
-from egressd.netd.kernel import tried
+from egressd.netd.kernel import impostors, tried
 from egressd.netd.kernel.address_ranges import Ranges
 from egressd.netd.kernel.dhcp_frames import DhcpRequests
 from egressd.netd.kernel.neighbours import Neighbour, NeighbourEvents, seen
@@ -30,6 +30,8 @@ log = structlog.get_logger()
 PERIOD_S: Final = 2.0
 LOOK_S: Final = 60.0
 """Seconds between looks at the neighbour table."""
+IMPOSTORS_S: Final = 10.0
+"""Seconds between looks at the impostors that the kernel has noted."""
 CROWDED_LOOK_S: Final = LOOK_S / 4
 """Seconds until the next look after events were dropped."""
 FRESH_S: Final = LOOK_S + 30.0
@@ -66,9 +68,9 @@ class LanDevices:
         """LAN and sender -> its last request."""
         self._heard = 0
         self._asked = 0
-        self._look_at = 0.0
+        self._look_at = self._impostors_at = 0.0
         self._is_first = True
-        self._has_tried = True
+        self._has_tried = self._has_impostors = True
         self._task = PeriodicTask("look for devices in LANs", self._check, PERIOD_S)
 
     def start(self) -> None:
@@ -78,8 +80,8 @@ class LanDevices:
 
     def look_soon(self) -> None:
         """Report everything that there is once more, for a receiver that has just come."""
-        self._is_first = self._has_tried = True
-        self._look_at = 0.0
+        self._is_first = self._has_tried = self._has_impostors = True
+        self._look_at = self._impostors_at = 0.0
         self._task.wake()
 
     async def close(self) -> None:
@@ -115,6 +117,9 @@ class LanDevices:
             found = await self._look(lans.values())
             self._report(self._within(found, lans, facts, topology), {})
             await self._report_tried()
+        if now >= self._impostors_at:
+            self._impostors_at = now + IMPOSTORS_S
+            await self._report_impostors()
 
     async def _look(self, indexes: Iterable[int]) -> list[Neighbour]:
         """Return the neighbours that have been alive since the last look."""
@@ -141,6 +146,14 @@ class LanDevices:
                 )
             )
         self._has_tried |= bool(found)
+
+    async def _report_impostors(self) -> None:
+        """Report which devices have used addresses of others, if that may be news."""
+        had_impostors, self._has_impostors = self._has_impostors, False
+        found = await asyncio.to_thread(impostors.read)
+        if found or had_impostors:
+            self._publish(DeviceNews(impostors=tuple(found)))
+        self._has_impostors |= bool(found)
 
     def _within(
         self, found: Iterable[Neighbour], lans: Mapping[str, int], facts: Facts, topology: Topology
