@@ -11,6 +11,9 @@ const RELOAD_MS = 30_000;
 /** Devices that are loaded: those without a rule come first. */
 const LOADED_MAX = 500;
 
+/** The settings of a device that an operator makes. */
+export type DeviceSettings = Pick<Device, "name" | "comment" | "is_bound">;
+
 class Devices {
   readonly path = `${OPS}/devices`;
   list = $state.raw<DeviceList | null>(null);
@@ -44,8 +47,8 @@ class Devices {
     return { device: (await answer.json()) as Device, tag: answer.headers.get("etag") ?? "" };
   }
 
-  /** Set name and comment, unless another has changed the version with that tag. */
-  async save(mac: string, typed: { name: string; comment: string }, tag: string): Promise<Said> {
+  /** Change settings, unless another has changed the version with that tag. */
+  async save(mac: string, typed: Partial<DeviceSettings>, tag: string): Promise<Said> {
     const body = JSON.stringify(typed);
     const init = { body, type: "application/json", ifMatch: tag };
     return (await request("PATCH", `${this.path}/${mac}`, init)).json() as Promise<Said>;

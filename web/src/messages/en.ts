@@ -315,7 +315,11 @@ export const en = {
   "devices.online": "online",
   "devices.offline": "offline",
   "devices.tried": "Tried in the last hour: {places}",
-  "devices.edit": "Name {name}",
+  "devices.edit": "Edit {name}",
+  "devices.bind": "The rule belongs to this device",
+  "devices.bindText":
+    "It follows the device to another address. Packets that others send from the address are dropped.",
+  "devices.bound": "bound to this device",
   "devices.rule": "Add a rule for {name}",
   "devices.forget": "Forget {name}",
   "devices.forgetText": "Its rules stay. It is a new device if it is seen again.",
