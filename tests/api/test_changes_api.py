@@ -60,13 +60,26 @@ async def test_a_change_is_listed_shown_and_undone(device: Device) -> None:
 
 async def test_an_undo_tells_the_page_to_load_everything(device: Device) -> None:
     made = await add_rule(device)
-    await undo(device, made, {})
-    seen = []
     while not device.events.empty():
-        event = device.events.get_nowait()
-        assert event is not None
-        seen.append(event.subject)
-    assert seen == ["rules", "everything"]
+        device.events.get_nowait()
+    await undo(device, made, {})
+    event = device.events.get_nowait()
+    assert event is not None
+    assert (event.topic, event.subject) == ("change", "everything")
+
+
+async def test_an_answer_to_the_page_has_its_revision(device: Device) -> None:
+    made = await add_rule(device)
+    rule_id = (await device.answer("GET", "/rules"))["data"][0]["id"]
+    cookie = {"cookie": "session=1"}
+    page = device.client_at("192.0.2.10", token=None)
+    url = f"http://device/svc/api/v1/rules/{rule_id}"
+    answer = (await page.delete(url, headers=CODES | cookie)).json()
+    assert (answer["revision"], answer["msg_coded"]["code"]) == (made + 1, "rule-deleted")
+    answer = (await undo(device, made + 1, {}, headers=CODES)).json()
+    assert answer["revision"] == made + 2
+    answer = (await device.client.delete(url, headers=CODES)).json()
+    assert "revision" not in answer  # a program gets the answer of the specification
 
 
 async def test_obstacles_are_answered_409_with_codes(device: Device) -> None:

@@ -60,6 +60,7 @@ class Device:
             folder=folder,
             changes=(console_store := ConsoleStore(folder)),
             change_log=self.database,
+            trial_store=self.database,
             publish=lambda _: None,
             notify=lambda _: None,
             own_problems=lambda: (),

@@ -42,3 +42,17 @@ async def test_changed_fields_are_printed_in_one_line(shell: Shell) -> None:
     assert "~ rule 10.0.0.5 (is_enabled: True -> False" in shell.say("changes", "show", revision)
     done = shell.json("undo", revision, "--yes")
     assert done["objects"][0]["action"] == "changed"
+
+
+async def test_changes_on_trial_are_confirmed_or_taken_back(shell: Shell) -> None:
+    assert shell.say("trial", "status") == "no changes are on trial\n"
+    assert "is taken back at" in shell.say("trial", "start", "--minutes", "7")
+    shell.say("rules", "add", "10.0.0.5", "DIRECT")
+    assert shell.json("trial", "status")["changes"] == 1
+    assert "who       token\n" in shell.say("trial", "status")
+    assert "on trial already" in shell.problem("trial", "start")
+    assert shell.say("trial", "confirm") == "confirmed: 1 change on trial stays\n"
+    shell.say("trial", "start")
+    shell.say("rules", "add", "10.0.0.6", "DIRECT")
+    assert "rule 10.0.0.6 deleted" in shell.say("trial", "revert")
+    assert "no changes are on trial" in shell.problem("trial", "confirm")

@@ -1305,6 +1305,22 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         {"number": 2, "quota": 1},
         "that makes 2 proxy services, and the license allows 1",
     ),
+    "trial-begun": (
+        {"until": "noon"},
+        "what changes from now on is taken back at noon, unless it is confirmed",
+    ),
+    "trial-confirmed": ({"n": 2}, "confirmed: 2 changes on trial stay"),
+    "trial-running": (
+        {"until": "noon"},
+        "changes are on trial until noon: unless confirmed, they are taken back",
+    ),
+    "trial-there": ({"until": "noon"}, "changes are on trial already, until noon"),
+    "no-trial": ({}, "no changes are on trial"),
+    "trial-stuck": (
+        {"reason": "reason"},
+        "the changes on trial cannot be taken back: reason",
+    ),
+    "trial-without-change": ({}, "nothing was changed"),
     "trial-ended": ({"text": "node a deleted"}, "the changes on trial taken back: node a deleted"),
 }
 

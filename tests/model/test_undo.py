@@ -138,6 +138,16 @@ def test_fields_of_later_changes_stay(fields: list[str], number: int) -> None:
     assert edit.after == replace(before.rules[1], **others, updated_at="2")
 
 
+def test_changes_from_before_a_field_was_added_are_undone() -> None:
+    rule = Edit("rules", 1, _rule(1, 0, "a"))
+    (created,) = reversals(DesiredState(), [rule])
+    assert created.after is not None
+    older = {name: value for name, value in created.after.items() if name != "mac"}
+    state = DesiredState().with_edits([rule], 1)
+    back, obstacles = undoing(state, [Reversal("rules", 1, None, older)])
+    assert ([(edit.key, edit.after) for edit in back], obstacles) == ([(1, None)], [])
+
+
 def test_traces_tell_long_texts_apart() -> None:
     one, other = (traced(_rule(1, 0, "x" * TRACED_MAX + end)) for end in ("a", "b"))
     assert one != other

@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed, WriteConflict
 from egressd.model.nouns import Rule, Settings
+from egressd.model.trial import ChangeTrial
 from egressd.model.undo import reversals
 from egressd.store import undo_log
 from egressd.store.database import Database
@@ -173,13 +175,13 @@ async def test_the_oldest_changes_are_forgotten(
 ) -> None:
     monkeypatch.setattr(undo_log, "CHANGES_KEPT", 20)
     store = await open_store()
-    await log_many(store, 1, 40)
-    await log_many(store, 41, 40, undoes=40)
-    past = await store.past_changes(100)
+    await log_many(store, 1, 64)
+    await log_many(store, 65, 64, undoes=64)
+    past = await store.past_changes(200)
     changes = [each.revision for each in past if each.undoes is None]
-    assert changes == [*range(40, 40 - len(changes), -1)]
-    assert 20 <= len(changes) < 36
-    assert 20 <= len(past) - len(changes) < 36
+    assert changes == [*range(64, 64 - len(changes), -1)]
+    assert 20 <= len(changes) < 52
+    assert 20 <= len(past) - len(changes) < 52
 
 
 async def test_the_oldest_inverses_make_room(
@@ -205,6 +207,45 @@ async def test_an_inverse_that_is_too_large_is_not_kept(
     await log_many(store, 1, 1)
     (change,) = await store.past_changes(9)
     assert not change.has_inverse
+
+
+TRIAL = ChangeTrial(began_at=1_763_679_520, minutes=5, who="token", revision=1)
+
+
+async def test_a_trial_is_stored_with_the_state_before_it(open_store: Open) -> None:
+    store = await open_store()
+    await write(store, EVERYTHING, 1)
+    state = await store.load()
+    assert await store.trial() is None
+    assert await store.trial_state() is None
+    assert await store.begin_trial(TRIAL, state)
+    assert not await store.begin_trial(TRIAL, DesiredState())
+    await write(store, rules(3, start=2), 2)
+    other = await open_store()
+    assert await other.trial() == TRIAL
+    first = await other.trial_state()
+    assert first is not None
+    assert state.edits_to(first) == []
+    assert await other.end_trial()
+    assert not await store.end_trial()
+    assert await store.trial() is None
+
+
+async def test_a_trial_ends_with_the_change_that_takes_back(open_store: Open) -> None:
+    store = await open_store()
+    await write(store, EVERYTHING, 1)
+    await store.begin_trial(TRIAL, await store.load())
+    edits = rules(1)
+    back = msgspec.structs.replace(logged(edits, DesiredState()), ends_trial=True)
+    await store.begin(edits, 2, back)
+    await store.rollback()
+    assert await store.trial() == TRIAL
+    await store.begin(edits, 2, back)
+    await store.commit()
+    assert await store.trial() is None
+    with pytest.raises(Failed, match="they were confirmed, or taken back"):
+        await store.begin(rules(1, start=2), 3, back)
+    await write(store, rules(1, start=3), 3)
 
 
 async def test_a_commit_without_a_transaction_fails(open_store: Open) -> None:

@@ -90,6 +90,8 @@ async def test_a_member_sees_and_writes_its_own_site_alone(site: Site) -> None:
         "shared_access (site, name, version, value) SELECT {}, 'x', 1, 'x'",
         "undo_log (site, revision, at, who, source, what, text, format, size)"
         " SELECT {}, 1, '', '', '', '', '', 1, 0",
+        "trial (site, id, began_at, minutes, who, revision, format, state)"
+        " SELECT {}, 0, 0, 1, '', 1, 1, 'x'",
     ):
         table = row.split()[0]
         site.server.query(f"INSERT INTO {row.format('site')} FROM member", site.role)

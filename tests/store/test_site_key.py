@@ -14,6 +14,7 @@ from egressd.app.site import site_key, store_of
 from egressd.app.site_authority import SiteAuthority, new_request
 from egressd.model.errors import Failed, WriteConflict
 from egressd.model.site import LogEntry
+from egressd.model.trial import ChangeTrial
 from egressd.model.undo import reversals
 from egressd.store.postgres.shared_access import (
     SharedAccessLink,
@@ -162,6 +163,8 @@ async def write_across(rig: Rig, box: Box) -> None:
     edits, revision = rules(1, start=71), state.revision + 1
     await store.begin(edits, revision, logged(edits, state))
     await store.commit()
+    trial = ChangeTrial(began_at=0, minutes=5, who="token", revision=revision)
+    assert await store.begin_trial(trial, state)
     await asyncio.to_thread(rig.a.run, "rotate-key", "--yes")
     with pytest.raises(WriteConflict):
         await store.begin(rules(1, start=70), revision + 1)
@@ -169,6 +172,10 @@ async def write_across(rig: Rig, box: Box) -> None:
         await store.inverse(revision)
     assert await store.entries_after(revision) == [LogEntry(revision + 1, [])]
     assert await store.inverse(revision) == reversals(state, edits)
+    first = await store.trial_state()
+    assert first is not None
+    assert state.edits_to(first) == []
+    await store.end_trial()
     await write(store, rules(1, start=70), revision + 2)
     assert opens_all(rig, site_key(rig.a.settings))
     await store.close()

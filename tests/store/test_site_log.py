@@ -196,7 +196,8 @@ async def test_a_schema_without_histories_gets_one(site: Site) -> None:
     site.server.query(
         "DELETE FROM change;"
         " ALTER TABLE beat DROP COLUMN batch, DROP COLUMN attempt, DROP COLUMN role_since;"
-        " ALTER TABLE member DROP COLUMN key_envelope; DROP TABLE shared_access, undo_log;"
+        " ALTER TABLE member DROP COLUMN key_envelope; DROP TABLE shared_access;"
+        " DROP TABLE undo_log, trial;"
         " ALTER TABLE rules DROP COLUMN bound_mac;"
         " UPDATE alembic_version SET version_num = 'p0003'"
     )

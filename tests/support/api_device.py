@@ -44,6 +44,7 @@ from egressd.model.messages import Event
 from egressd.model.site import MemberState
 from egressd.model.timelines import Part, Recording, StateChange, TimelineWrite
 from egressd.model.tokens import Need
+from egressd.model.trial import ChangeTrial
 from egressd.model.undo import LoggedChange, PastChange, Reversal
 from egressd.service.bindings import Bindings
 from egressd.service.devices import Devices
@@ -56,6 +57,7 @@ from egressd.service.overview import Overviews, TimedBackups
 from egressd.service.parts import PartStates
 from egressd.service.route_probe import Why
 from egressd.service.tokens import Tokens
+from egressd.service.trials import ChangeTrials
 from egressd.service.undo import Undo
 from egressd.store.database import Database
 from tests.support.netd_double import NetdDouble
@@ -185,6 +187,13 @@ class Device:
                 overviews=self.overviews,
                 why=Why(bench.ledger, bench.netd, lambda: RESOLVERS, judge),
                 journal=self.journal,
+                trials=ChangeTrials(
+                    bench.ledger,
+                    bench.store,
+                    self.journal,
+                    now=lambda: self.now,
+                    is_shared=False,
+                ),
                 undo=Undo(
                     bench.ledger,
                     bench.store,
@@ -398,6 +407,7 @@ class MemoryStore:
         self._open: DesiredState | None = None
         self._logged: LoggedChange | None = None
         self._log: dict[int, LoggedChange] = {}
+        self._trial: tuple[ChangeTrial, DesiredState] | None = None
 
     async def load(self) -> DesiredState:
         return self._stored
@@ -414,6 +424,8 @@ class MemoryStore:
         self._stored, self._open = self._open, None
         if self._logged is not None:
             self._log[self._stored.revision] = self._logged
+            if self._logged.ends_trial:
+                self._trial = None
 
     async def past_changes(self, number: int) -> list[PastChange]:
         return [
@@ -429,6 +441,21 @@ class MemoryStore:
             )
             for revision, each in sorted(self._log.items(), reverse=True)
         ][:number]
+
+    async def trial(self) -> ChangeTrial | None:
+        return self._trial and self._trial[0]
+
+    async def trial_state(self) -> DesiredState | None:
+        return self._trial and self._trial[1]
+
+    async def begin_trial(self, begun: ChangeTrial, state: DesiredState) -> bool:
+        is_new = self._trial is None
+        self._trial = self._trial or (begun, state)
+        return is_new
+
+    async def end_trial(self) -> bool:
+        was, self._trial = self._trial, None
+        return was is not None
 
     async def inverse(self, revision: int) -> list[Reversal] | None:
         return [*self._log[revision].reversals] if revision in self._log else None

@@ -21,6 +21,7 @@ from egressd.model.plan import difference
 from egressd.model.site import LogEntry
 from egressd.model.times import utc_seconds, utc_text
 from egressd.model.tokens import ScopedToken
+from egressd.model.trial import ChangeTrial
 from egressd.model.undo import LoggedChange, PastChange, Reversal
 from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
@@ -30,13 +31,14 @@ from egressd.service.journal import Journal
 from egressd.service.ledger import Ledger
 from egressd.service.lines import Lines
 from egressd.service.nodes import Nodes
-from egressd.service.ports import Archive, ChangeLog, Store
+from egressd.service.ports import Archive, ChangeLog, Store, TrialStore
 from egressd.service.proxy_services import ProxyServices
 from egressd.service.restored import RestoreChecks
 from egressd.service.rules import Rules
 from egressd.service.servers import ServerSurroundings
 from egressd.service.settings import DeviceSettings
 from egressd.service.system import System
+from egressd.service.trials import ChangeTrials
 from egressd.service.undo import Undo
 from egressd.service.whitelist import DeviceWhitelist
 from egressd.store.database import Database
@@ -52,7 +54,7 @@ RESOLVERS = Resolvers(
 OWN_PORTS = {8787: "the API", 8788: "the console"}
 
 
-class Storage(Store, Archive, ChangeLog, Protocol):
+class Storage(Store, Archive, ChangeLog, TrialStore, Protocol):
     """A store, on disk or in memory."""
 
 
@@ -89,6 +91,18 @@ class StoreDouble:
 
     async def inverse(self, revision: int) -> Sequence[Reversal] | None:
         return await self.real.inverse(revision)
+
+    async def trial(self) -> ChangeTrial | None:
+        return await self.real.trial()
+
+    async def trial_state(self) -> DesiredState | None:
+        return await self.real.trial_state()
+
+    async def begin_trial(self, begun: ChangeTrial, state: DesiredState) -> bool:
+        return await self.real.begin_trial(begun, state)
+
+    async def end_trial(self) -> bool:
+        return await self.real.end_trial()
 
     async def backup(self, path: Path) -> None:
         self._meet("backup")
@@ -267,10 +281,16 @@ class Bench:
             lambda: self.quota,
             self.restore_checks,
         )
+        self.now = 1_763_679_520.0
+        """Unix time in seconds, of trials."""
+        self.journal = Journal(MemoryChanges(), lambda _: None)
+        self.trials = ChangeTrials(
+            ledger, self.store, self.journal, now=lambda: self.now, is_shared=False
+        )
         self.undo = Undo(
             ledger,
             self.store,
-            Journal(MemoryChanges(), lambda _: None),
+            self.journal,
             quota=lambda: self.quota,
             checks=self.restore_checks,
         )

@@ -338,6 +338,30 @@ def test_disabling_many_rules_asks_for_confirmation(four: Site) -> None:
         expect(row(page, 4).get_by_role("switch")).to_be_checked()
 
 
+def test_deleted_rows_can_be_taken_back(four: Site) -> None:
+    before = rules(four)
+    with four.visit("#/rules?q=four") as page:
+        page.get_by_label("Select all rows").check()
+        page.get_by_role("toolbar").get_by_role("button", name="Delete").click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        expect(page.get_by_role("row")).to_have_count(1)
+        assert ip(1) not in rules(four)
+        page.get_by_role("status").get_by_role("button", name="Undo").click()
+        expect(row(page, 4)).to_be_visible()
+        assert rules(four) == before
+
+        page.goto(page.url.partition("#")[0] + "#/overview")
+        changes = page.get_by_role("region", name="Recent changes").get_by_role("listitem")
+        expect(changes.nth(1)).to_contain_text("undone")
+        changes.nth(0).get_by_role("button", name="Undo").click()
+        question = page.get_by_role("dialog")
+        expect(question).to_contain_text(f"Rule {ip(1)} is deleted")
+        question.get_by_role("button", name="Undo").click()
+        said = page.get_by_role("status").filter(has_text="undone: 4 rules deleted")
+        expect(said).to_be_visible()
+        assert ip(1) not in rules(four)
+
+
 def test_rows_are_sorted_on_a_phone(four: Site) -> None:
     with four.visit("#/rules?q=four", width=390) as page:
         first = page.get_by_role("row").nth(1)

@@ -38,6 +38,7 @@ from egressd.api.routes import (
     settings,
     system,
     tokens,
+    trials,
     whitelist,
 )
 from egressd.api.services import Services
@@ -56,6 +57,7 @@ ROUTERS: Final = (
     backups.router,
     inspection.router,
     changes.router,
+    trials.router,
     check.router,
     history.router,
     devices.router,

@@ -29,6 +29,7 @@ _SUBJECTS: Final = {
     "start": "settings",
     "open": "settings",
     "changes": "everything",
+    "trial": "everything",
 }
 """Last word of an operation -> what it changes."""
 

@@ -22,6 +22,7 @@ from egressd.service.rules import Rules
 from egressd.service.settings import DeviceSettings
 from egressd.service.system import System
 from egressd.service.tokens import Tokens
+from egressd.service.trials import ChangeTrials
 from egressd.service.undo import Undo
 from egressd.service.whitelist import DeviceWhitelist
 
@@ -43,6 +44,7 @@ class Services:
     why: Why
     journal: Journal
     undo: Undo
+    trials: ChangeTrials
     machine_check: MachineCheck
     history: History
     exits: Exits

@@ -178,6 +178,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         folder=settings.api_data,
         changes=console_store,
         change_log=store,
+        trial_store=store,
         publish=hub.publish,
         notify=news.notify,
         own_problems=lambda: (
@@ -253,6 +254,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
             "history ended": _repeated(cases.services.history.follow, "history"),
             "backup watch ended": backups.follow(news.notify),
             "device watch ended": _repeated(cases.services.devices.follow, "device watch"),
+            "changes on trial ended": cases.services.trials.follow(),
             "exit checks ended": _repeated(cases.services.exits.follow, "exit checks"),
             "common access ended": site.access_of(
                 settings,

@@ -17,7 +17,7 @@ from egressd.app.config import Config
 from egressd.model.errors import Failed, Invalid
 from egressd.model.wording import Sentence
 from egressd.planner.topology import is_line
-from egressd.service.ports import Archive, ChangeLog, Store
+from egressd.service.ports import Archive, ChangeLog, Store, TrialStore
 from egressd.store.api_token import ApiToken
 from egressd.store.connection import reported
 from egressd.store.database import Database
@@ -42,7 +42,7 @@ ACCESS_RECORD: Final = "shared-access.json"
 """The name of the file of what this box has in common with its site (`app.shared_access`)."""
 
 
-class Configuration(Store, Archive, ChangeLog, Protocol):
+class Configuration(Store, Archive, ChangeLog, TrialStore, Protocol):
     """A store with its archive and its log of changes."""
 
     async def open(self) -> None:

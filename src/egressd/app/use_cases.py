@@ -48,6 +48,7 @@ from egressd.service.ports import (
     Netd,
     SitePort,
     Store,
+    TrialStore,
     VendorSource,
 )
 from egressd.service.proxy_services import ProxyServices
@@ -58,6 +59,7 @@ from egressd.service.servers import Around
 from egressd.service.settings import DeviceSettings
 from egressd.service.system import System
 from egressd.service.tokens import Tokens, TokenStore
+from egressd.service.trials import ChangeTrials
 from egressd.service.undo import Undo
 from egressd.service.whitelist import DeviceWhitelist
 
@@ -79,6 +81,7 @@ class UseCases:
         folder: Path,
         changes: ChangeStore,
         change_log: ChangeLog,
+        trial_store: TrialStore,
         publish: Callable[[Event], None],
         notify: Callable[[Notice], None],
         own_problems: Callable[[], Iterable[Sentence]],
@@ -168,6 +171,9 @@ class UseCases:
 
         restore_checks = RestoreChecks(own_ports, listening=network.listening_ports, around=around)
         journal = Journal(changes, publish)
+        trials = ChangeTrials(
+            ledger, trial_store, journal, now=time.time, is_shared=site is not None
+        )
         self.services = Services(
             ledger=ledger,
             rules=Rules(ledger, clock),
@@ -200,11 +206,13 @@ class UseCases:
                     *own_problems(),
                     *recorder.problems(),
                     *devices.problems(),
+                    *trials.problems(),
                 ),
                 timed_backups=timed_backups,
             ),
             why=Why(ledger, netd, allowed, judge),
             journal=journal,
+            trials=trials,
             undo=Undo(ledger, change_log, journal, quota=quota, checks=restore_checks),
             machine_check=MachineCheck(netd, own_findings),
             history=recorder,

@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "proxies": "egressd.cli.proxies:proxies",
     "changes": "egressd.cli.changes:changes",
     "undo": "egressd.cli.changes:undo",
+    "trial": "egressd.cli.trial:trial",
     "stop": "egressd.cli.device:stop",
     "start": "egressd.cli.device:start",
     "open": "egressd.cli.device:open_",

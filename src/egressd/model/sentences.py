@@ -910,6 +910,13 @@ SENTENCES: Final[Mapping[str, str]] = {
     "undo-taken": "{object} cannot come back: {holder} has its name, address or port",
     "undo-unfit": "it would not be valid: {problem}",
     "undo-over-quota": "that makes {number} proxy services, and the license allows {quota}",
+    "trial-begun": "what changes from now on is taken back at {until}, unless it is confirmed",
+    "trial-confirmed": "confirmed: {n} change{n:|s} on trial {n:stays|stay}",
+    "trial-running": "changes are on trial until {until}: unless confirmed, they are taken back",
+    "trial-there": "changes are on trial already, until {until}",
+    "no-trial": "no changes are on trial",
+    "trial-stuck": "the changes on trial cannot be taken back: {reason}",
+    "trial-without-change": "nothing was changed",
     "trial-ended": "the changes on trial taken back: {text}",
     # The history.
     "utc-time": "{field} must be a time in UTC in the form 2026-11-20T22:58:40Z",

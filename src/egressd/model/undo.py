@@ -150,7 +150,7 @@ def undoing(state: DesiredState, inverse: Iterable[Reversal]) -> tuple[list[Edit
         current = state.row(each.table, each.key)
         if current == each.before:
             continue
-        if traced(current) == each.after:
+        if _is_as_left(current, each.after):
             edits.append(Edit(each.table, each.key, each.before))
         elif current is None or each.before is None or each.after is None:
             row = current if current is not None else each.before
@@ -174,6 +174,16 @@ def undoing(state: DesiredState, inverse: Iterable[Reversal]) -> tuple[list[Edit
     return edits, [*obstacles, *_taken(state, edits)]
 
 
+def _is_as_left(current: Any, after: Trace | None) -> bool:
+    """True if a row is as a change has left it. A field that egressd did not have then is as it was
+    by default.
+    """
+    now = traced(current)
+    if now is None or after is None:
+        return now is after
+    return all(now.get(name) == value for name, value in after.items())
+
+
 def _merged(current: Any, before: Any, after: Trace) -> tuple[Any, tuple[str, ...]]:
     """Return the row with the fields set back that a change has set, and the fields among them that
     a later change has set to something else.
@@ -184,9 +194,9 @@ def _merged(current: Any, before: Any, after: Trace) -> tuple[Any, tuple[str, ..
     put: dict[str, Any] = {}
     others: list[str] = []
     for name, value in was.items():
-        if value == after.get(name) or now[name] == value or name in _STAMPS:
+        if name not in after or value == after[name] or now[name] == value or name in _STAMPS:
             continue
-        if now[name] == after.get(name):
+        if now[name] == after[name]:
             put[name] = getattr(before, name)
         else:
             others.append(name)

@@ -28,6 +28,7 @@ from egressd.model.messages import Delay, LineStatus, Located, Probe, RuleCount,
 from egressd.model.plan import Change, Plan
 from egressd.model.site import LogEntry, SiteReading, StatePoint
 from egressd.model.timelines import Part, Recording, StateChange, TimelineWrite
+from egressd.model.trial import ChangeTrial
 from egressd.model.undo import LoggedChange, PastChange, Reversal
 from egressd.model.wording import Sentence
 
@@ -73,6 +74,26 @@ class ChangeLog(Protocol):
 
     async def inverse(self, revision: int) -> Sequence[Reversal] | None:
         """Return the inverse of a change; None if there is none."""
+        ...
+
+
+class TrialStore(Protocol):
+    """The trial that goes on, durably. Each method raises Failed."""
+
+    async def trial(self) -> ChangeTrial | None:
+        """Return the trial that goes on, or None."""
+        ...
+
+    async def trial_state(self) -> DesiredState | None:
+        """Return the state that its changes are taken back to; None without a trial."""
+        ...
+
+    async def begin_trial(self, begun: ChangeTrial, state: DesiredState) -> bool:
+        """Store a trial. Return False, and store nothing, if there is one already."""
+        ...
+
+    async def end_trial(self) -> bool:
+        """Delete the trial; what was changed stays. Return False if there is none."""
         ...
 
 

@@ -203,6 +203,11 @@ class Database(StateWriter):
             raise Failed("use the database", "it is not open")
         return self._reading.connect()
 
+    def _writer(self) -> Connection:
+        if self._engine is None:
+            raise Failed("use the database", "it is not open")
+        return self._engine.connect()
+
     def _backup(self, path: Path) -> None:
         action = f"back the database up to {path}"
         if path.resolve() == self.path.resolve():

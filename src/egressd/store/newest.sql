@@ -141,4 +141,15 @@ CREATE TABLE undo_log (
 	inverse BLOB,
 	CONSTRAINT pk_undo_log PRIMARY KEY (revision)
 );
-INSERT INTO alembic_version (version_num) VALUES ('0006');
+CREATE TABLE trial (
+	id INTEGER NOT NULL,
+	began_at INTEGER NOT NULL,
+	minutes INTEGER NOT NULL,
+	who TEXT NOT NULL,
+	revision INTEGER NOT NULL,
+	format INTEGER NOT NULL,
+	state BLOB NOT NULL,
+	CONSTRAINT pk_trial PRIMARY KEY (id),
+	CONSTRAINT ck_trial_one_row CHECK (id = 0)
+);
+INSERT INTO alembic_version (version_num) VALUES ('0007');

@@ -18,7 +18,7 @@ from egressd.model.desired import Edit
 from egressd.model.nouns import Line, Whitelist
 from egressd.model.undo import LoggedChange, Reversal
 from egressd.model.wording import NONE
-from egressd.store import console, scoped_tokens, undo_log
+from egressd.store import console, scoped_tokens, trial, undo_log
 from egressd.store.connection import engine_in_memory
 from egressd.store.rows import found_database, read_state, write_edits
 from egressd.store.schema_text import Schema, schema_of
@@ -144,3 +144,4 @@ def rehearse(connection: Connection) -> None:
     console.rehearse(connection)
     scoped_tokens.rehearse(connection)
     undo_log.rehearse(connection, _CHANGE)
+    trial.rehearse(connection)

@@ -67,7 +67,7 @@ def found_state(
     """Replace all that is stored by a whole state, with the ids and numbers it has. No earlier
     change can be undone in it.
     """
-    for table in (*_STATE, schema.undo_log):
+    for table in (*_STATE, schema.undo_log, schema.trial):
         connection.execute(delete(table))
     row = {"id": 0, "revision": state.revision - 1, "generation": generation}
     connection.execute(insert(schema.meta), row)

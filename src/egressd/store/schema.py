@@ -209,7 +209,21 @@ undo_log = Table(
 """The latest changes of the configuration, each with its inverse, of `size` bytes. The inverse is
 last, because SQLite reads a row's first bytes without the rest."""
 
-PRIVATE = (password, sessions, changes, tokens, undo_log)
+trial = Table(
+    "trial",
+    metadata,
+    _id(),
+    _integer("began_at"),
+    _integer("minutes"),
+    _text("who"),
+    _integer("revision"),
+    _integer("format"),
+    Column("state", LargeBinary, nullable=False),
+    CheckConstraint("id = 0", name="one_row"),
+)
+"""One row while changes are on trial, with the state that they are taken back to."""
+
+PRIVATE = (password, sessions, changes, tokens, undo_log, trial)
 """Tables that belong to this device and are in no backup."""
 
 meta = Table(

@@ -19,8 +19,9 @@ from sqlalchemy import Connection, RootTransaction
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed, WriteConflict
 from egressd.model.site import LogEntry
+from egressd.model.trial import ChangeTrial
 from egressd.model.undo import LoggedChange, PastChange, Reversal
-from egressd.store import rows, undo_log
+from egressd.store import rows, trial, undo_log
 from egressd.store.connection import reported
 from egressd.store.sealing import Seal
 
@@ -101,6 +102,26 @@ class StateWriter(ABC):
     async def _do(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
+    async def trial(self) -> ChangeTrial | None:
+        """Return the trial that goes on, or None."""
+        return await asyncio.to_thread(self._apart, trial.read_trial)
+
+    async def trial_state(self) -> DesiredState | None:
+        """Return the state that the trial's changes are taken back to; None without a trial."""
+        return await asyncio.to_thread(self._apart, self._trial_state)
+
+    async def begin_trial(self, begun: ChangeTrial, state: DesiredState) -> bool:
+        """Store a trial, durably. Return False, and store nothing, if there is one already. It
+        waits for a change in progress.
+        """
+        return await asyncio.to_thread(
+            self._write_apart, lambda connection: self._put_trial(connection, begun, state)
+        )
+
+    async def end_trial(self) -> bool:
+        """Delete the trial, durably; what was changed stays. Return False if there is none."""
+        return await asyncio.to_thread(self._write_apart, trial.drop_trial)
+
     # --- On the writer's thread. ---------------------------------------------------------
 
     @abstractmethod
@@ -118,6 +139,24 @@ class StateWriter(ABC):
     def _apart(self, read: Callable[[Connection], T]) -> T:
         with reported(f"read {self._place}"), closing(self._reader()) as connection:
             return read(connection)
+
+    @abstractmethod
+    def _writer(self) -> Connection:
+        """Return a new connection for writing, for the caller to close. Called on any thread."""
+
+    def _write_apart(self, write: Callable[[Connection], T]) -> T:
+        with (
+            reported(f"write to {self._place}"),
+            closing(self._writer()) as connection,
+            connection.begin(),
+        ):
+            return write(connection)
+
+    def _put_trial(self, connection: Connection, begun: ChangeTrial, state: DesiredState) -> bool:
+        return trial.write_trial(connection, begun, state)
+
+    def _trial_state(self, connection: Connection) -> DesiredState | None:
+        return trial.read_trial_state(connection)
 
     def _inverse(self, connection: Connection, revision: int) -> list[Reversal] | None:
         return undo_log.read_inverse(connection, revision)
@@ -160,6 +199,8 @@ class StateWriter(ABC):
                 self._write(connection, edits, revision)
                 if logged is not None:
                     self._note(connection, logged, revision)
+                    if logged.ends_trial:
+                        _end_trial(connection)
         except WriteConflict:
             self._rollback()  # the connection is sound
             raise
@@ -209,3 +250,8 @@ class StateWriter(ABC):
         with suppress(Failed):
             self._rollback()
         self._reconnect()
+
+
+def _end_trial(connection: Connection) -> None:
+    if not trial.drop_trial(connection):
+        raise Failed("take the changes on trial back", "they were confirmed, or taken back")

@@ -28,9 +28,9 @@ FORMAT: Final = 1
 
 _PACKED_FROM: Final = 2048
 """Bytes from which on an inverse is compressed."""
-_TRIM_EVERY: Final = 16
+_TRIM_EVERY: Final = 32
 """Revisions after which what is too old is deleted, in place of after each one."""
-_LARGE: Final = 256 * 1024
+_LARGE: Final = 128 * 1024
 """Bytes of an inverse after which there is made room at once."""
 _ROOM: Final = INVERSES_MAX - _TRIM_EVERY * _LARGE
 """Bytes of inverses that are left then: what follows without making room fits into the rest."""
@@ -39,12 +39,14 @@ _PLAIN, _ZLIB = b"\0", b"\1"
 _INSERT: Final = insert(undo_log)
 _SHOWN: Final = [column for column in undo_log.c if column.name != "inverse"]
 _LATEST: Final = select(*_SHOWN).order_by(undo_log.c.revision.desc()).limit(bindparam("number"))
-_FORGET: Final = text(
-    "DELETE FROM undo_log WHERE revision IN (SELECT revision FROM ("
-    " SELECT revision, row_number() OVER"
-    "  (PARTITION BY undoes IS NULL ORDER BY revision DESC) AS place FROM undo_log"
-    ") AS placed WHERE place > :kept)"
-)
+_FORGET: Final = [
+    text(
+        f"DELETE FROM undo_log WHERE undoes {kind} AND revision <= (SELECT revision FROM undo_log"  # noqa: S608 - ours
+        f" WHERE undoes {kind} ORDER BY revision DESC LIMIT 1 OFFSET :kept)"
+    )
+    for kind in ("IS NULL", "IS NOT NULL")
+]
+_TOTAL: Final = text("SELECT coalesce(sum(size), 0) FROM undo_log")
 _EMPTY: Final = text(
     "UPDATE undo_log SET inverse = NULL, size = 0 WHERE size > 0 AND revision IN ("
     "SELECT revision FROM ("
@@ -110,8 +112,11 @@ def write_logged(
     }
     connection.execute(_INSERT, row)
     if revision % _TRIM_EVERY == 0:
-        connection.execute(_FORGET, {"kept": CHANGES_KEPT})
-    if revision % _TRIM_EVERY == 0 or len(inverse) > _LARGE:
+        for statement in _FORGET:
+            connection.execute(statement, {"kept": CHANGES_KEPT})
+    if (revision % _TRIM_EVERY == 0 or len(inverse) > _LARGE) and (
+        connection.execute(_TOTAL).scalar_one() > _ROOM
+    ):
         connection.execute(_EMPTY, {"room": _ROOM})
 
 
@@ -150,5 +155,6 @@ def read_inverse(
 def rehearse(connection: Connection, change: LoggedChange) -> None:
     """Run every statement once, so that SQLAlchemy has loaded everything that they need."""
     write_logged(connection, change, _TRIM_EVERY)
+    connection.execute(_EMPTY, {"room": _ROOM})
     read_latest(connection, 1)
     read_inverse(connection, _TRIM_EVERY)

@@ -8,11 +8,15 @@ export interface Toast {
   id: number;
   text: string;
   isBad: boolean;
+  /** The change that the message offers to undo. */
+  undoable?: number;
 }
 
 export interface Question {
   title: string;
   text: string;
+  /** Further lines below the text. */
+  lines?: readonly string[];
   action: string;
   isDangerous?: boolean;
   /** Text that must be typed before the action can be chosen. */
@@ -20,6 +24,8 @@ export interface Question {
 }
 
 const SHOWN_MS = 6000;
+/** Longer, for a message with an offer. */
+const OFFERED_MS = 20_000;
 const TOASTS_MAX = 3;
 
 class Feedback {
@@ -30,16 +36,18 @@ class Feedback {
   #count = 0;
 
   /** Show a message of the page. */
-  say(text: string, isBad = false): void {
-    const toast = { id: ++this.#count, text, isBad };
+  say(text: string, isBad = false, undoable?: number | null): void {
+    const offer = undoable == null ? {} : { undoable };
+    const toast = { id: ++this.#count, text, isBad, ...offer };
     this.toasts = [...this.toasts.slice(1 - TOASTS_MAX), toast];
     // An error stays until it is dismissed.
-    if (!isBad) setTimeout(() => this.dismiss(toast.id), SHOWN_MS);
+    const shownMs = undoable == null ? SHOWN_MS : OFFERED_MS;
+    if (!isBad) setTimeout(() => this.dismiss(toast.id), shownMs);
   }
 
-  /** Show what the device did. */
-  show(answer: Said): void {
-    this.say(said(answer.msg_coded));
+  /** Show what the device did; with `isUndoable` offer to undo it. */
+  show(answer: Said, isUndoable = false): void {
+    this.say(said(answer.msg_coded), false, isUndoable ? answer.revision : null);
   }
 
   dismiss(id: number): void {
@@ -58,10 +66,13 @@ class Feedback {
     this.#answer(isYes);
   }
 
-  /** Run an action and show its result. Resolves to true if it succeeded. */
-  async during(act: () => Promise<Said>): Promise<boolean> {
+  /**
+   * Run an action and show its result, with `isUndoable` with an offer to undo it. Resolves to true
+   * if it succeeded.
+   */
+  async during(act: () => Promise<Said>, isUndoable = false): Promise<boolean> {
     try {
-      this.show(await act());
+      this.show(await act(), isUndoable);
       return true;
     } catch (error) {
       this.say(faultText(error), true);

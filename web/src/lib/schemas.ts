@@ -831,6 +831,9 @@ export interface components {
             mac: string;
             msg: string;
         };
+        SaidOfTrial: {
+            msg: string;
+        };
         SaidTokenId: {
             id: string;
             msg: string;
@@ -962,6 +965,18 @@ export interface components {
             at: string;
             download_bytes: number;
             upload_bytes: number;
+        };
+        TrialAnswer: {
+            began_at: string;
+            changes: number;
+            ends_at: string;
+            is_running: boolean;
+            minutes: number;
+            who: string;
+        };
+        TrialBegin: {
+            /** @default 5 */
+            minutes: number;
         };
         TriedSeen: {
             ip: string;
@@ -1127,6 +1142,7 @@ export type RuleTraffic = components['schemas']['RuleTraffic'];
 export type Said = components['schemas']['Said'];
 export type SaidId = components['schemas']['SaidId'];
 export type SaidMac = components['schemas']['SaidMac'];
+export type SaidOfTrial = components['schemas']['SaidOfTrial'];
 export type SaidTokenId = components['schemas']['SaidTokenId'];
 export type SettingsAnswer = components['schemas']['SettingsAnswer'];
 export type SettingsReplace = components['schemas']['SettingsReplace'];
@@ -1145,6 +1161,8 @@ export type TopTraffic = components['schemas']['TopTraffic'];
 export type Traffic = components['schemas']['Traffic'];
 export type TrafficHistory = components['schemas']['TrafficHistory'];
 export type TrafficPoint = components['schemas']['TrafficPoint'];
+export type TrialAnswer = components['schemas']['TrialAnswer'];
+export type TrialBegin = components['schemas']['TrialBegin'];
 export type TriedSeen = components['schemas']['TriedSeen'];
 export type UndoAnswer = components['schemas']['UndoAnswer'];
 export type UndoBody = components['schemas']['UndoBody'];

@@ -34,6 +34,8 @@ export type {
 /** The answer to a change: what was done, and what to know about it. */
 export interface Said {
   msg_coded: Coded;
+  /** The revision that the change led to; absent if the configuration is the same as before. */
+  revision?: number | null;
 }
 
 export type Rule = api.RuleRow;
@@ -50,6 +52,7 @@ export type Overview = api.Overview & { status: "running" | "stopped" | "restori
 export type Interface = Overview["interfaces"][number];
 export type Flow = Overview["flows"][number];
 export type Change = api.Changes["data"][number];
+export type UndoAnswer = api.UndoAnswer & Said & { notes_coded: Coded | null };
 export type ProbeResult = api.Proof;
 export type ImportPreview = api.Preview;
 export type BadRow = ImportPreview["bad_rows"][number];

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from egressd.api.negotiation import wants_codes
 from egressd.model.wording import Sentence, as_text, coded
+from egressd.service.authorship import current_author
 
 Message = Annotated[Sentence, Meta(description="What was done, and what to know about it.")]
 
@@ -89,6 +90,9 @@ class _TwofoldResponse(Response):
             return
         beside = {f"{name}_coded": coded(sentence) for name, sentence in self._said.items()}
         answer = msgspec.structs.asdict(self._answer) | beside
+        if "msg" in self._said and (revision := current_author().revision) is not None:
+            # By it the console's page offers to undo what it has just done.
+            answer["revision"] = revision
         await Response(_encode(answer), self.status_code, _UNCACHED, _JSON)(scope, receive, send)
 
 

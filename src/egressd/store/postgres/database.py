@@ -18,8 +18,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed, Unconfirmed
 from egressd.model.site import LogEntry, StatePoint
+from egressd.model.trial import ChangeTrial
 from egressd.model.undo import LoggedChange, Reversal
-from egressd.store import edit_log, rows, undo_log
+from egressd.store import edit_log, rows, trial, undo_log
 from egressd.store.connection import reported
 from egressd.store.postgres.connection import (
     OTHER_HISTORY,
@@ -221,9 +222,28 @@ class SiteDatabase(StateWriter):
     def _reader(self) -> Connection:
         return self._engine.connect()
 
-    def _inverse(self, connection: Connection, revision: int) -> list[Reversal] | None:
+    def _writer(self) -> Connection:
+        return self._engine.connect()
+
+    def _check_key(self, connection: Connection) -> None:
+        """Raise Failed if the site has got another key: the next change takes it."""
         if connection.execute(_KEY).one().key_id != self._seal.key_id:
             raise Failed(f"read {self._place}", "the site has just got another key: try again")
+
+    def _put_trial(self, connection: Connection, begun: ChangeTrial, state: DesiredState) -> bool:
+        self._check_key(connection)
+        return trial.write_trial(
+            connection, begun, state, lambda packed: self._seal.close_bytes(packed, trial.PLACE)
+        )
+
+    def _trial_state(self, connection: Connection) -> DesiredState | None:
+        self._check_key(connection)
+        return trial.read_trial_state(
+            connection, lambda sealed: self._seal.open_bytes(sealed, trial.PLACE)
+        )
+
+    def _inverse(self, connection: Connection, revision: int) -> list[Reversal] | None:
+        self._check_key(connection)
         place = undo_log.place_of_inverse(revision)
         return undo_log.read_inverse(
             connection, revision, lambda sealed: self._seal.open_bytes(sealed, place)

@@ -21,6 +21,7 @@ from egressd.store.postgres.database import place_of_batch
 from egressd.store.postgres.schema import as_owner
 from egressd.store.postgres.shared_access import place_of_shared
 from egressd.store.sealing import SiteSeal
+from egressd.store.trial import PLACE as TRIAL_PLACE
 from egressd.store.undo_log import place_of_inverse
 
 
@@ -71,6 +72,7 @@ class Rotation:
             _reseal_log(connection, site, old, new)
             _reseal_access(connection, site, old, new)
             _reseal_inverses(connection, site, old, new)
+            _reseal_trial(connection, site, old, new)
             batch = _add_change(connection, site, revision + 1, author, new)
             connection.execute(
                 text("UPDATE site SET key_id = :key WHERE id = :site"),
@@ -218,6 +220,20 @@ def _reseal_inverses(connection: Connection, site: int, old: SiteSeal, new: Site
                 "UPDATE undo_log SET inverse = :inverse WHERE site = :site AND revision = :revision"
             ),
             {**key, "inverse": new.close_bytes(old.open_bytes(inverse, place), place)},
+        )
+
+
+def _reseal_trial(connection: Connection, site: int, old: SiteSeal, new: SiteSeal) -> None:
+    # None begins meanwhile: a member that has sealed one with the old key is waited for.
+    connection.execute(text("LOCK TABLE trial IN SHARE ROW EXCLUSIVE MODE"))
+    found = connection.execute(
+        text("SELECT state FROM trial WHERE site = :site"), {"site": site}
+    ).scalar_one_or_none()
+    if found is not None:
+        state = new.close_bytes(old.open_bytes(found, TRIAL_PLACE), TRIAL_PLACE)
+        connection.execute(
+            text("UPDATE trial SET state = :state WHERE site = :site"),
+            {"state": state, "site": site},
         )
 
 

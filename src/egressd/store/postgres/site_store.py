@@ -18,6 +18,7 @@ import structlog
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed, WriteConflict
 from egressd.model.site import LogEntry, StatePoint
+from egressd.model.trial import ChangeTrial
 from egressd.model.undo import LoggedChange, PastChange, Reversal
 from egressd.model.wording import Sentence, say
 from egressd.store.connection import reported
@@ -236,6 +237,22 @@ class SiteStore:
     async def inverse(self, revision: int) -> list[Reversal] | None:
         """Return the inverse of a change of the site; None if there is none."""
         return await self._site.inverse(revision)
+
+    async def trial(self) -> ChangeTrial | None:
+        """Return the trial that goes on in the site, or None."""
+        return await self._site.trial()
+
+    async def trial_state(self) -> DesiredState | None:
+        """Return the state that the trial's changes are taken back to; None without a trial."""
+        return await self._site.trial_state()
+
+    async def begin_trial(self, begun: ChangeTrial, state: DesiredState) -> bool:
+        """Store a trial of the site. Return False if there is one already."""
+        return await self._site.begin_trial(begun, state)
+
+    async def end_trial(self) -> bool:
+        """Delete the site's trial. Return False if there is none."""
+        return await self._site.end_trial()
 
     async def backup(self, path: Path) -> None:
         """Write a snapshot of the state to the file `path`, as `Database.backup` does."""

@@ -1,0 +1,82 @@
+"""The trial that goes on, on a connection and inside its transaction."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, delete, insert, select
+
+from egressd.model.desired import ROW_TABLES, DesiredState, Edit
+from egressd.model.trial import ChangeTrial
+from egressd.store import edit_log
+from egressd.store.schema import trial
+
+PLACE: Final = "trial/0/state"
+"""The place of the state that is kept, for its seal."""
+
+Convert = Callable[[bytes], bytes]
+"""Seals a state for the database, or opens it."""
+
+
+def write_trial(
+    connection: Connection, begun: ChangeTrial, state: DesiredState, seal: Convert | None = None
+) -> bool:
+    """Begin a trial, whose changes are taken back to `state`. Return False, and write nothing, if
+    there is one already.
+    """
+    if connection.execute(select(trial.c.id)).first() is not None:
+        return False
+    packed = zlib.compress(edit_log.pack(_whole(state)), 1)
+    if seal is not None:
+        packed = seal(packed)
+    row = {"id": 0, **msgspec.structs.asdict(begun), "format": edit_log.FORMAT, "state": packed}
+    connection.execute(insert(trial), row)
+    return True
+
+
+def read_trial(connection: Connection) -> ChangeTrial | None:
+    """Return the trial that goes on, or None."""
+    columns = [trial.c[name] for name in ChangeTrial.__struct_fields__]
+    row = connection.execute(select(*columns)).mappings().one_or_none()
+    return None if row is None else ChangeTrial(**row)
+
+
+def read_trial_state(connection: Connection, unseal: Convert | None = None) -> DesiredState | None:
+    """Return the state that the trial's changes are taken back to; None without a trial. Raises
+    ValueError for one that was not written by this egressd or an older one.
+    """
+    row = connection.execute(select(trial.c.revision, trial.c.format, trial.c.state)).one_or_none()
+    if row is None:
+        return None
+    if row.format > edit_log.FORMAT:
+        raise ValueError("the state before the trial is of a newer egressd: upgrade this one")
+    packed = bytes(row.state)
+    try:
+        content = zlib.decompress(packed if unseal is None else unseal(packed))
+    except zlib.error as error:
+        raise ValueError(f"the state before the trial is damaged: {error}") from error
+    return DesiredState().with_edits(edit_log.unpack(content), row.revision)
+
+
+def drop_trial(connection: Connection) -> bool:
+    """End the trial. Return False if there is none."""
+    return connection.execute(delete(trial)).rowcount > 0
+
+
+def _whole(state: DesiredState) -> list[Edit]:
+    rows = [
+        Edit(name, key, row) for name in ROW_TABLES for key, row in getattr(state, name).items()
+    ]
+    return [*rows, Edit("whitelist", 0, state.whitelist), Edit("settings", 0, state.settings)]
+
+
+def rehearse(connection: Connection) -> None:
+    """Run every statement once, so that SQLAlchemy has loaded everything that they need."""
+    state = DesiredState()
+    write_trial(connection, ChangeTrial(began_at=0, minutes=1, who="", revision=0), state)
+    read_trial(connection)
+    read_trial_state(connection)
+    drop_trial(connection)
