@@ -1212,6 +1212,11 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     "history-order": ({}, "x must be before to"),
     "history-top-days": ({"most": 2}, "x must be at most 2 days before to"),
     "no-such-device": ({"mac": "02:00:5e:00:53:01"}, "there is no device 02:00:5e:00:53:01"),
+    "changed-since-read": (
+        {"thing": "rule", "name": "10.0.0.5"},
+        "the rule 10.0.0.5 has been changed since it was read",
+    ),
+    "whitelist-changed": ({}, "the whitelist has been changed since it was read"),
     "device-changed": (
         {"mac": "02:00:5e:00:53:01"},
         "the device 02:00:5e:00:53:01 has been changed since it was read",

@@ -47,6 +47,8 @@ class Endpoint(APIRoute):
     has_statuses: bool = False
     """True if it answers 404 for something that does not exist, and 409 over a quota, whatever
     ``Accept`` names."""
+    is_licensed: bool = False
+    """True if a token needs API access by the license, as for the specification's endpoints."""
     need: Need = "admin"
     """The least scope of a token that covers it."""
     is_declared: bool = False

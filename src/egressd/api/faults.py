@@ -5,6 +5,7 @@
 | a body or parameter that does not fit its schema, `Invalid` | 400 |
 | `Missing`, `OverQuota`: a business failure | 200 with ``error``; 404, 409 as a problem document |
 | the same of an endpoint that `has_statuses` | 404, 409 |
+| `Invalid` of such a one, if only because something else has the name, address or port | 409 |
 | `AlreadyThere`, `Obstructed`: something stands in the way | 409 |
 | `Outdated`: ``If-Match`` names another version | 412 |
 | `Failed`: the store or the data plane | 500 |
@@ -13,6 +14,8 @@
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 import structlog
 from fastapi import FastAPI
@@ -42,6 +45,9 @@ from egressd.model.errors import (
 
 log = structlog.get_logger()
 
+_TAKEN: Final = frozenset({"rule-exists", "name-taken", "name-looks-taken", "port-in-use"})
+"""The faults of fields that something else has already."""
+
 
 def install(app: FastAPI, problems: Problems) -> None:
     """Give `app` its handlers."""
@@ -57,7 +63,11 @@ def install(app: FastAPI, problems: Problems) -> None:
         return refusal(request.scope, error.detail, error.status_code, faults)
 
     async def invalid(request: Request, error: Invalid) -> Response:
-        return refusal(request.scope, str(error), 400, error.faults)
+        found = FoundEndpoint.of(request.scope)
+        is_taken = all(each.code in _TAKEN for each in error.faults)
+        has_statuses = found is not None and found.endpoint.has_statuses
+        status = 409 if is_taken and has_statuses else 400
+        return refusal(request.scope, str(error), status, error.faults)
 
     async def refused(request: Request, error: Missing | OverQuota) -> Response:
         # Status 200 is the API's own word for it, which a problem document cannot have.

@@ -168,34 +168,45 @@ class Gate:
         refused = await self._refuse_bearer(scope)
         if refused is not None:
             return refused
-        admission = self._access.admission
-        text = admission.refusal()
+        text = self._access.admission.refusal()
         if text is not None:
             return refusal(scope, text, 403)
         found = self._endpoints.find(scope["method"], raw_path(scope))
         if found is None or not caller_of(scope).may(found.endpoint.need):
             return refusal(scope, NOT_ALLOWED, 403)
+        refused = await self._spend(scope)
+        if refused is None:
+            found.put(scope)
+        return refused
+
+    async def _spend(self, scope: Scope) -> Response | None:
+        """Count a call that goes on by the license; the answer if it may not."""
         try:
-            if not await admission.spend():
+            if not await self._access.admission.spend():
                 return refusal(scope, TRIAL_EXHAUSTED, 403)
         except Failed as error:
             return refusal(scope, str(error), 500)
-        found.put(scope)
         return None
 
     async def _refuse_operator(self, scope: Scope) -> Response | None:
         found = self._endpoints.find(scope["method"], raw_path(scope))
         is_open = found is not None and found.endpoint.is_open
-        if not is_open and not self._admit_session(scope):
+        is_session = not is_open and self._admit_session(scope)
+        if not is_open and not is_session:
             refused = await self._refuse_bearer(scope)
             if refused is not None:
                 return refused
         if found is None:
             return refusal(scope, "there is no such endpoint", 404)
+        is_sold = found.endpoint.is_licensed and not is_session
+        if is_sold and (text := self._access.admission.refusal()) is not None:
+            return refusal(scope, text, 403)
         if not is_open and not caller_of(scope).may(found.endpoint.need):
             return refusal(scope, NOT_ALLOWED, 403)
-        found.put(scope)
-        return None
+        refused = await self._spend(scope) if is_sold else None
+        if refused is None:
+            found.put(scope)
+        return refused
 
     def _admit_session(self, scope: Scope) -> bool:
         caller = self._access.session_of(scope)

@@ -28,10 +28,11 @@ _SUBJECTS: Final = {
     "stop": "settings",
     "start": "settings",
     "open": "settings",
+    "lines": "vpn-lines",
     "changes": "everything",
     "trial": "everything",
 }
-"""Last word of an operation -> what it changes."""
+"""First word of an operation's path -> the kind of thing that it changes, if that is another."""
 
 
 class _Said(msgspec.Struct):

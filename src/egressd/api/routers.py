@@ -55,6 +55,7 @@ class Router:
         scope: Need | None = None,
         status: int = 200,
         has_statuses: bool = False,
+        is_licensed: bool = False,
     ) -> Declare:
         """Declare an endpoint that answers with JSON.
 
@@ -66,7 +67,8 @@ class Router:
         that `is_conditional` answers 412 if `If-Match` names another version. `scope` is the least
         scope of a token that covers the endpoint: one of the specification needs `read` for a GET
         and `write` for all else, every other one declares it. `status` is that of its answer. One
-        that `has_statuses` answers 404 for something that does not exist, and 409 over a quota.
+        that `has_statuses` answers 404 for something that does not exist, and 409 over a quota. One
+        that `is_licensed` is for programs with API access alone, as those of the specification.
         """
         takes: Example | None = None
         if body is not None:
@@ -82,6 +84,7 @@ class Router:
                 method, path, summary, handler, content=content, takes=takes, status=status
             )
             endpoint.has_statuses = has_statuses
+            endpoint.is_licensed = is_licensed
             endpoint.answer = answer
             endpoint.body_type = body_type
             endpoint.body_max = body_max
@@ -163,22 +166,22 @@ class Resource:
     def __init__(self, router: Router, path: str, thing: str, *, row: Example, body: Example):
         self._router = router
         self._path = path
-        self._thing = thing
-        self._row = row
-        self._body = body
+        self.thing = thing
+        self.row = row
+        self.body = body
 
     def list(self, answer: type[msgspec.Struct]) -> Declare:
         """Declare the request for all rows."""
         return self._router.get(
-            self._path, f"List {self._thing}s", answer=answer, example={"data": [self._row]}
+            self._path, f"List {self.thing}s", answer=answer, example={"data": [self.row]}
         )
 
     def create(self, refusal: str | None = None) -> Declare:
         """Declare the request that creates a row. `refusal` is an example of one, over a quota."""
         return self._router.post(
             self._path,
-            f"Create a {self._thing}",
-            body=self._body,
+            f"Create a {self.thing}",
+            body=self.body,
             answer=SaidId,
             example=self._said("created"),
             refusal=refusal,
@@ -188,8 +191,8 @@ class Resource:
         """Declare the request that replaces a row."""
         return self._router.put(
             f"{self._path}/{{id}}",
-            f"Replace a {self._thing}",
-            body=self._body,
+            f"Replace a {self.thing}",
+            body=self.body,
             answer=SaidId,
             example=self._said("saved"),
             refusal=self.missing,
@@ -199,7 +202,7 @@ class Resource:
         """Declare the request that deletes a row. The example of its answer has `notes`."""
         return self._router.delete(
             f"{self._path}/{{id}}",
-            f"Delete a {self._thing}",
+            f"Delete a {self.thing}",
             answer=SaidId,
             example=self._said("deleted", *notes),
             refusal=self.missing,
@@ -209,7 +212,7 @@ class Resource:
         """Declare the request that deletes two rows; `chosen` names them."""
         return self._router.delete(
             f"{self._path}/batch",
-            f"Delete several {self._thing}s",
+            f"Delete several {self.thing}s",
             body=chosen,
             answer=Deleted,
             example={"msg": self._some("some-deleted"), "deleted": 2},
@@ -219,7 +222,7 @@ class Resource:
         """Declare the request that enables or disables a row."""
         return self._router.patch(
             f"{self._path}/{{id}}/status",
-            f"Enable or disable a {self._thing}",
+            f"Enable or disable a {self.thing}",
             body={"is_enabled": example["is_enabled"]},
             answer=answer,
             example=example,
@@ -232,7 +235,7 @@ class Resource:
         """Declare the request that enables or disables two rows; `chosen` names them."""
         return self._router.patch(
             f"{self._path}/batch/status",
-            f"Enable or disable several {self._thing}s",
+            f"Enable or disable several {self.thing}s",
             body={**chosen, "is_enabled": True},
             answer=answer,
             example={"msg": self._some("some-enabled"), "updated": 2, **more},
@@ -243,7 +246,7 @@ class Resource:
         numbers = {"n": example["imported"], "skipped": example["skipped"]}
         return self._router.post(
             f"{self._path}/import",
-            f"Import {self._thing}s",
+            f"Import {self.thing}s",
             body=body,
             body_max=LARGE_BODY,
             answer=answer,
@@ -253,14 +256,84 @@ class Resource:
     @property
     def missing(self) -> str:
         """An example of the refusal of a row that does not exist."""
-        return str(say("no-such-id", thing=self._thing, id=self._row["id"]))
+        return str(say("no-such-id", thing=self.thing, id=self.row["id"]))
 
     def _said(self, code: str, *notes: Sentence) -> Example:
-        text = done(say(code, thing=self._thing, name=self._row["name"]), notes)
-        return {"msg": str(text), "id": self._row["id"]}
+        text = done(say(code, thing=self.thing, name=self.row["name"]), notes)
+        return {"msg": str(text), "id": self.row["id"]}
 
     def _some(self, code: str, **values: Value) -> str:
-        return str(say(code, **{"n": 2, "thing": self._thing, **values}))
+        return str(say(code, **{"n": 2, "thing": self.thing, **values}))
+
+
+class Objects:
+    """The endpoints of objects under ``/ops``, one by one, below `path`.
+
+    `resource` has the same objects in ``/svc/api/v1``; `change` is an example of fields to set.
+    """
+
+    def __init__(self, router: Router, path: str, resource: Resource, change: Example):
+        self._router = router
+        self._path = path
+        self._resource = resource
+        self._change = change
+
+    def show(self, answer: type[msgspec.Struct]) -> Declare:
+        """Declare the request for one object."""
+        return self._router.get(
+            f"{self._path}/{{id}}",
+            f"Show a {self._resource.thing}",
+            answer=answer,
+            example=self._resource.row,
+            scope="read",
+            has_statuses=True,
+            is_licensed=True,
+        )
+
+    def create(self, answer: type[msgspec.Struct]) -> Declare:
+        """Declare the request that creates an object."""
+        return self._router.post(
+            self._path,
+            f"Add a {self._resource.thing}",
+            body=self._resource.body,
+            answer=answer,
+            example={**self._resource.row, "msg": self._said("created")},
+            scope="write",
+            status=201,
+            has_statuses=True,
+            is_licensed=True,
+        )
+
+    def change(self, answer: type[msgspec.Struct]) -> Declare:
+        """Declare the request that changes fields of an object."""
+        return self._router.patch(
+            f"{self._path}/{{id}}",
+            f"Change fields of a {self._resource.thing}",
+            body=self._change,
+            answer=answer,
+            example={**self._resource.row, **self._change, "msg": self._said("saved")},
+            scope="write",
+            has_statuses=True,
+            is_conditional=True,
+            is_licensed=True,
+        )
+
+    def delete(self) -> Declare:
+        """Declare the request that deletes an object."""
+        return self._router.delete(
+            f"{self._path}/{{id}}",
+            f"Remove a {self._resource.thing}",
+            answer=SaidId,
+            example={"msg": self._said("deleted"), "id": self._resource.row["id"]},
+            scope="write",
+            has_statuses=True,
+            is_conditional=True,
+            is_licensed=True,
+        )
+
+    def _said(self, code: str) -> str:
+        row = self._resource.row
+        return str(say(code, thing=self._resource.thing, name=str(row.get("name") or row["ip"])))
 
 
 def _described(

@@ -924,6 +924,8 @@ SENTENCES: Final[Mapping[str, str]] = {
     "history-top-days": "{field} must be at most {most} days before to",
     # Devices.
     "no-such-device": "there is no device {mac}",
+    "changed-since-read": "the {thing} {name} has been changed since it was read",
+    "whitelist-changed": "the whitelist has been changed since it was read",
     "device-changed": "the device {mac} has been changed since it was read",
     "mac-form": "{field} must be a hardware address, such as 02:00:5e:00:53:01",
     "nothing-of-device": "one of name, comment and is_bound must be given",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -35,6 +35,7 @@ from egressd.service.ledger import Ledger, Proposal
 from egressd.service.looks import Looks
 from egressd.service.ports import Clock, Netd
 from egressd.service.renames import rename_interface
+from egressd.service.versions import demand, revised
 
 DEFAULT_PORTS: Final = {"l2tp": 1701, "pptp": PPTP_PORT}
 
@@ -82,15 +83,47 @@ class Lines:
         def build(state: DesiredState) -> Proposal[Line]:
             if _found(state, kind, name) is None:
                 checks.refuse(_field_problems(draft))
-            before = _existing(state, kind, name)
-            renames: builtins.list[Edit] = []
-            if draft.name != before.name:
-                renames += rename_interface(state, before.name, draft.name, self._clock())
-            checks.refuse(_problems(state, draft, before, renames))
-            line = _line(draft, before.id)
-            return Proposal([Edit("lines", line.id, line), *renames], line)
+            return self._replaced(state, _existing(state, kind, name), draft)
 
         return self._with_notes(await self._ledger.change(build))
+
+    def get(self, line_id: int) -> tuple[Line, LineStatus]:
+        """Return a line with its status. Raises Missing."""
+        line = _with_id(self._ledger.state, line_id)
+        return line, self.status(line)
+
+    def status(self, line: Line) -> LineStatus:
+        """Return the status of a line."""
+        return status_of(line, self._netd.lines())
+
+    async def revise(
+        self, line_id: int, fields: Mapping[str, Any], tags: Collection[str]
+    ) -> Outcome[Line]:
+        """Give a line some new fields of `LineDraft`; the others stay, even with other changes at
+        the same time. `tags` are those of `versions.demand`. Raises Invalid, Missing, Outdated.
+        """
+
+        def build(state: DesiredState) -> Proposal[Line]:
+            before = _demanded(state, line_id, tags)
+            return self._replaced(state, before, revised(LineDraft, before, fields))
+
+        return self._with_notes(await self._ledger.change(build))
+
+    async def delete(self, line_id: int, tags: Collection[str] = ()) -> Outcome[Line]:
+        """Remove a line, and return it. Raises Missing, Outdated."""
+
+        def build(state: DesiredState) -> Proposal[Line]:
+            return Proposal([Edit("lines", line_id, None)], _demanded(state, line_id, tags))
+
+        return await self._ledger.change(build)
+
+    def _replaced(self, state: DesiredState, before: Line, draft: LineDraft) -> Proposal[Line]:
+        renames: builtins.list[Edit] = []
+        if draft.name != before.name:
+            renames += rename_interface(state, before.name, draft.name, self._clock())
+        checks.refuse(_problems(state, draft, before, renames))
+        line = _line(draft, before.id)
+        return Proposal([Edit("lines", line.id, line), *renames], line)
 
     def _with_notes(self, outcome: Outcome[Line]) -> Outcome[Line]:
         notes = (*outcome.notes, *self._notes_on(outcome.value))
@@ -205,6 +238,19 @@ def _existing(state: DesiredState, kind: str, name: str) -> Line:
     line = _found(state, kind, name)
     if line is None:
         raise Missing(fault("name", "no-such-line", type=kind, name=name))
+    return line
+
+
+def _with_id(state: DesiredState, line_id: int) -> Line:
+    line = state.lines.get(line_id)
+    if line is None:
+        raise Missing(fault("id", "no-such-id", thing="line", id=line_id))
+    return line
+
+
+def _demanded(state: DesiredState, line_id: int, tags: Collection[str]) -> Line:
+    line = _with_id(state, line_id)
+    demand(line, tags, fault("", "changed-since-read", thing="line", name=line.name))
     return line
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 
@@ -33,6 +34,7 @@ from egressd.service.number_allocation import numbered
 from egressd.service.ports import Clock, Netd
 from egressd.service.renames import rename_node
 from egressd.service.servers import Around, ServerSurroundings
+from egressd.service.versions import demand, revised
 
 DialledBy = Callable[[DesiredState, Node], NodePath | None]
 """A function of a state and a node: the path that dials the node; None if its relay is missing."""
@@ -87,25 +89,53 @@ class Nodes:
         def build(state: DesiredState) -> Proposal[Node]:
             if node_id not in state.nodes:
                 checks.refuse(_field_problems(draft, around))
-            before = _existing(state, node_id)
-            node = msgspec.structs.replace(before, **msgspec.structs.asdict(draft))
-            edits = [Edit("nodes", node.id, node)]
-            if node.name != before.name and node_name_problem(node.name) is None:
-                edits += rename_node(state, before.name, node.name, self._clock())
-            checks.refuse(_problems(state, edits, draft, around, own_id=node_id))
-            return Proposal(edits, node)
+            return self._replaced(state, _existing(state, node_id), draft, around)
 
+        return await self._replace(node_id, build)
+
+    def get(self, node_id: int) -> Node:
+        """Return a node. Raises Missing."""
+        return _existing(self._ledger.state, node_id)
+
+    async def revise(
+        self, node_id: int, fields: Mapping[str, Any], tags: Collection[str]
+    ) -> Outcome[Node]:
+        """Give a node some new fields of `NodeDraft`; the others stay, even with other changes at
+        the same time. `tags` are those of `versions.demand`. Raises Invalid, Missing, Outdated.
+        """
+        around = self._around()
+
+        def build(state: DesiredState) -> Proposal[Node]:
+            before = _demanded(state, node_id, tags)
+            return self._replaced(state, before, revised(NodeDraft, before, fields), around)
+
+        return await self._replace(node_id, build)
+
+    async def _replace(
+        self, node_id: int, build: Callable[[DesiredState], Proposal[Node]]
+    ) -> Outcome[Node]:
+        """Make a change of a node, which the engine tries first if it is dialled otherwise then."""
         proposal = build(self._ledger.state)
-        before = _existing(self._ledger.state, node_id)
-        if (before.protocol, before.config_json) != (draft.protocol, draft.config_json):
+        before, after = _existing(self._ledger.state, node_id), proposal.value
+        if (before.protocol, before.config_json) != (after.protocol, after.config_json):
             await self._try(proposal)
         return _with_loss(await self._ledger.change(build))
 
-    async def delete(self, node_id: int) -> Outcome[Node]:
-        """Remove a node, and return it. Raises Missing."""
+    def _replaced(
+        self, state: DesiredState, before: Node, draft: NodeDraft, around: ServerSurroundings
+    ) -> Proposal[Node]:
+        node = msgspec.structs.replace(before, **msgspec.structs.asdict(draft))
+        edits = [Edit("nodes", node.id, node)]
+        if node.name != before.name and node_name_problem(node.name) is None:
+            edits += rename_node(state, before.name, node.name, self._clock())
+        checks.refuse(_problems(state, edits, draft, around, own_id=before.id))
+        return Proposal(edits, node)
+
+    async def delete(self, node_id: int, tags: Collection[str] = ()) -> Outcome[Node]:
+        """Remove a node, and return it. Raises Missing, Outdated."""
 
         def build(state: DesiredState) -> Proposal[Node]:
-            return Proposal([Edit("nodes", node_id, None)], _existing(state, node_id))
+            return Proposal([Edit("nodes", node_id, None)], _demanded(state, node_id, tags))
 
         return await self._ledger.change(build)
 
@@ -297,6 +327,12 @@ def _existing(state: DesiredState, node_id: int) -> Node:
     node = state.nodes.get(node_id)
     if node is None:
         raise Missing(fault("id", "no-such-id", thing="node", id=node_id))
+    return node
+
+
+def _demanded(state: DesiredState, node_id: int, tags: Collection[str]) -> Node:
+    node = _existing(state, node_id)
+    demand(node, tags, fault("", "changed-since-read", thing="node", name=node.name))
     return node
 
 

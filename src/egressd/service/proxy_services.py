@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -21,6 +21,7 @@ from egressd.service.imports import Tally, carry_out, proposed
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.looks import Looks
 from egressd.service.ports import Clock
+from egressd.service.versions import demand, revised
 
 NAME_MAX = 64
 
@@ -77,14 +78,35 @@ class ProxyServices:
         def build(state: DesiredState) -> Proposal[ProxyService]:
             if service_id not in state.services:
                 checks.refuse(field_problems(draft, self._own_ports))
-            before = _existing(state, service_id)
-            others = state.services.delete(service_id).values()
-            own_name = before.name
-            checks.refuse(self._problems(draft, state, others, own_name))
-            service = msgspec.structs.replace(before, **msgspec.structs.asdict(draft))
-            return Proposal([Edit("services", service.id, service)], service)
+            return self._replaced(state, _existing(state, service_id), draft)
 
         return await self._ledger.change(build)
+
+    def get(self, service_id: int) -> ProxyService:
+        """Return a service. Raises Missing."""
+        return _existing(self._ledger.state, service_id)
+
+    async def revise(
+        self, service_id: int, fields: Mapping[str, Any], tags: Collection[str]
+    ) -> Outcome[ProxyService]:
+        """Give a service some new fields of `ProxyServiceDraft`; the others stay, even with other
+        changes at the same time. `tags` are those of `versions.demand`. Raises Invalid, Missing,
+        Outdated.
+        """
+
+        def build(state: DesiredState) -> Proposal[ProxyService]:
+            before = _demanded(state, service_id, tags)
+            return self._replaced(state, before, revised(ProxyServiceDraft, before, fields))
+
+        return await self._ledger.change(build)
+
+    def _replaced(
+        self, state: DesiredState, before: ProxyService, draft: ProxyServiceDraft
+    ) -> Proposal[ProxyService]:
+        others = state.services.delete(before.id).values()
+        checks.refuse(self._problems(draft, state, others, before.name))
+        service = msgspec.structs.replace(before, **msgspec.structs.asdict(draft))
+        return Proposal([Edit("services", service.id, service)], service)
 
     async def set_enabled(self, service_id: int, is_enabled: bool) -> Outcome[ProxyService]:
         """Switch a service on or off. Raises Missing, and Invalid if its port is taken by now."""
@@ -110,11 +132,12 @@ class ProxyServices:
 
         return await self._ledger.change(build)
 
-    async def delete(self, service_id: int) -> Outcome[ProxyService]:
-        """Remove a service, and return it. Raises Missing."""
+    async def delete(self, service_id: int, tags: Collection[str] = ()) -> Outcome[ProxyService]:
+        """Remove a service, and return it. Raises Missing, Outdated."""
 
         def build(state: DesiredState) -> Proposal[ProxyService]:
-            return Proposal([Edit("services", service_id, None)], _existing(state, service_id))
+            found = _demanded(state, service_id, tags)
+            return Proposal([Edit("services", service_id, None)], found)
 
         return await self._ledger.change(build)
 
@@ -246,6 +269,12 @@ def _existing(state: DesiredState, service_id: int) -> ProxyService:
     service = state.services.get(service_id)
     if service is None:
         raise Missing(fault("id", "no-such-id", thing="proxy service", id=service_id))
+    return service
+
+
+def _demanded(state: DesiredState, service_id: int, tags: Collection[str]) -> ProxyService:
+    service = _existing(state, service_id)
+    demand(service, tags, fault("", "changed-since-read", thing="proxy service", name=service.name))
     return service
 
 

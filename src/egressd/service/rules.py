@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -19,6 +20,7 @@ from egressd.service import checks
 from egressd.service.imports import Tally, carry_out, proposed
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.ports import Clock
+from egressd.service.versions import demand, revised
 
 
 class Rules:
@@ -48,12 +50,31 @@ class Rules:
         def build(state: DesiredState) -> Proposal[Rule]:
             if rule_id not in state.rules:
                 checks.refuse(_field_problems(state, draft, checks.normal_network(draft.ip)))
-            before = _existing(state, rule_id)
-            ip = _checked(state, draft, rule_id)
-            rule = self._updated(before, draft, ip)
-            return Proposal([Edit("rules", rule.id, rule)], rule)
+            return self._replaced(state, _existing(state, rule_id), draft)
 
         return await self._ledger.change(build)
+
+    def get(self, rule_id: int) -> Rule:
+        """Return a rule. Raises Missing."""
+        return _existing(self._ledger.state, rule_id)
+
+    async def revise(
+        self, rule_id: int, fields: Mapping[str, Any], tags: Collection[str]
+    ) -> Outcome[Rule]:
+        """Give a rule some new fields of `RuleDraft`; the others stay, even with other changes at
+        the same time. `tags` are those of `versions.demand`. Raises Invalid, Missing, Outdated.
+        """
+
+        def build(state: DesiredState) -> Proposal[Rule]:
+            before = _demanded(state, rule_id, tags)
+            return self._replaced(state, before, revised(RuleDraft, before, fields))
+
+        return await self._ledger.change(build)
+
+    def _replaced(self, state: DesiredState, before: Rule, draft: RuleDraft) -> Proposal[Rule]:
+        ip = _checked(state, draft, before.id)
+        rule = self._updated(before, draft, ip)
+        return Proposal([Edit("rules", rule.id, rule)], rule)
 
     async def set_enabled(self, rule_id: int, is_enabled: bool) -> Outcome[Rule]:
         """Switch a rule on or off. Raises Missing."""
@@ -64,11 +85,11 @@ class Rules:
 
         return await self._ledger.change(build)
 
-    async def delete(self, rule_id: int) -> Outcome[Rule]:
-        """Remove a rule, and return it. Raises Missing."""
+    async def delete(self, rule_id: int, tags: Collection[str] = ()) -> Outcome[Rule]:
+        """Remove a rule, and return it. Raises Missing, Outdated."""
 
         def build(state: DesiredState) -> Proposal[Rule]:
-            return Proposal([Edit("rules", rule_id, None)], _existing(state, rule_id))
+            return Proposal([Edit("rules", rule_id, None)], _demanded(state, rule_id, tags))
 
         return await self._ledger.change(build)
 
@@ -181,6 +202,12 @@ def _existing(state: DesiredState, rule_id: int) -> Rule:
     rule = state.rules.get(rule_id)
     if rule is None:
         raise Missing(fault("id", "no-such-id", thing="rule", id=rule_id))
+    return rule
+
+
+def _demanded(state: DesiredState, rule_id: int, tags: Collection[str]) -> Rule:
+    rule = _existing(state, rule_id)
+    demand(rule, tags, fault("", "changed-since-read", thing="rule", name=rule.host))
     return rule
 
 

@@ -15,6 +15,7 @@ from egressd.model.nouns import Whitelist
 from egressd.planner.whitelist_entries import entries_of
 from egressd.service import checks
 from egressd.service.ledger import Ledger, Proposal
+from egressd.service.versions import demand
 
 
 class DeviceWhitelist:
@@ -27,11 +28,14 @@ class DeviceWhitelist:
         """Return the whitelist, as it was written."""
         return self._ledger.state.whitelist
 
-    async def put(self, domains: str, ips: str, node: str) -> Outcome[Whitelist]:
-        """Replace the whitelist. Raises Invalid."""
+    async def put(
+        self, domains: str, ips: str, node: str, tags: Collection[str] = ()
+    ) -> Outcome[Whitelist]:
+        """Replace the whitelist. `tags`: see `versions.demand`. Raises Invalid, Outdated."""
         wanted = Whitelist(domains=domains, ips=ips, node=node)
 
         def build(state: DesiredState) -> Proposal[Whitelist]:
+            demand(state.whitelist, tags, fault("", "whitelist-changed"))
             checks.refuse(_problems(state, wanted))
             return Proposal([Edit("whitelist", 0, wanted)], wanted)
 

@@ -263,6 +263,20 @@ export interface components {
             rule: string;
             upload_kbps: number;
         };
+        LineChange: {
+            comment?: string;
+            /** @enum {string} */
+            dns_profile?: "auto" | "domestic" | "outbound" | "return" | "custom";
+            dns_servers?: string[];
+            interface?: string;
+            is_enabled?: boolean;
+            name?: string;
+            password?: string;
+            port?: number;
+            secret?: string;
+            server?: string;
+            username?: string;
+        };
         LineCreate: {
             /** @default  */
             comment: string;
@@ -345,6 +359,23 @@ export interface components {
         };
         LineRows: {
             data: components["schemas"]["LineRow"][];
+        };
+        LineSaved: {
+            comment: string;
+            dns_profile: string;
+            dns_servers: string[];
+            id: number;
+            interface: string;
+            is_enabled: boolean;
+            is_online: boolean;
+            msg: string;
+            name: string;
+            password: string;
+            port: number;
+            secret: string;
+            server: string;
+            type: string;
+            username: string;
         };
         LineSeen: {
             encryption: string;
@@ -439,6 +470,12 @@ export interface components {
             node_dns_profile?: ("" | "auto" | "domestic" | "outbound" | "return" | "custom") | null;
             node_dns_servers?: string | null;
         };
+        NodeChange: {
+            config_json?: string;
+            group?: string;
+            name?: string;
+            protocol?: string;
+        };
         NodeCreate: {
             config_json: string;
             /** @default  */
@@ -528,6 +565,15 @@ export interface components {
         };
         NodeRows: {
             data: components["schemas"]["NodeRow"][];
+        };
+        NodeSaved: {
+            config_json: string;
+            created_at: string;
+            group: string;
+            id: number;
+            msg: string;
+            name: string;
+            protocol: string;
         };
         NodesHistory: {
             data: components["schemas"]["NodeDelayRow"][];
@@ -641,6 +687,14 @@ export interface components {
             way: string;
             ways: components["schemas"]["PathAnswer"][];
         };
+        ProxyServiceChange: {
+            is_enabled?: boolean;
+            name?: string;
+            outbound_interface?: string;
+            password?: string;
+            port?: number;
+            username?: string;
+        };
         ProxyServiceCreate: {
             /** @default true */
             is_enabled: boolean;
@@ -672,6 +726,17 @@ export interface components {
         };
         ProxyServiceRows: {
             data: components["schemas"]["ProxyServiceRow"][];
+        };
+        ProxyServiceSaved: {
+            created_at: string;
+            id: number;
+            is_enabled: boolean;
+            msg: string;
+            name: string;
+            outbound_interface: string;
+            password: string;
+            port: number;
+            username: string;
         };
         ProxyServiceSwitched: {
             id: number;
@@ -709,6 +774,15 @@ export interface components {
             update_upload: boolean;
             /** @default 0 */
             upload_limit_kbps: number;
+        };
+        RuleChange: {
+            comment?: string;
+            download_limit_kbps?: number;
+            ip?: string;
+            is_enabled?: boolean;
+            mac?: string;
+            target_node?: string;
+            upload_limit_kbps?: number;
         };
         RuleCounters: {
             data: {
@@ -776,6 +850,19 @@ export interface components {
         };
         RuleRows: {
             data: components["schemas"]["RuleRow"][];
+        };
+        RuleSaved: {
+            comment: string;
+            created_at: string;
+            download_limit_kbps: number;
+            id: number;
+            ip: string;
+            is_enabled: boolean;
+            mac: string;
+            msg: string;
+            target_node: string;
+            updated_at: string;
+            upload_limit_kbps: number;
         };
         RuleSeen: {
             comment: string;
@@ -1017,9 +1104,20 @@ export interface components {
             add?: string[];
             remove?: string[];
         };
+        WhitelistPut: {
+            domains: string;
+            ips: string;
+            node: string;
+        };
         WhitelistReplace: {
             domains: string;
             ips: string;
+            node: string;
+        };
+        WhitelistSaved: {
+            domains: string;
+            ips: string;
+            msg: string;
             node: string;
         };
         WhitelistSeen: {
@@ -1071,6 +1169,7 @@ export type InterfaceStatus = components['schemas']['InterfaceStatus'];
 export type InterfacesWithIp = components['schemas']['InterfacesWithIp'];
 export type Ips = components['schemas']['Ips'];
 export type LimitsSeen = components['schemas']['LimitsSeen'];
+export type LineChange = components['schemas']['LineChange'];
 export type LineCreate = components['schemas']['LineCreate'];
 export type LineHistory = components['schemas']['LineHistory'];
 export type LineImport = components['schemas']['LineImport'];
@@ -1079,6 +1178,7 @@ export type LineKeys = components['schemas']['LineKeys'];
 export type LineReplace = components['schemas']['LineReplace'];
 export type LineRow = components['schemas']['LineRow'];
 export type LineRows = components['schemas']['LineRows'];
+export type LineSaved = components['schemas']['LineSaved'];
 export type LineSeen = components['schemas']['LineSeen'];
 export type LinesHistory = components['schemas']['LinesHistory'];
 export type LinesImported = components['schemas']['LinesImported'];
@@ -1090,6 +1190,7 @@ export type ListedChange = components['schemas']['ListedChange'];
 export type MemberList = components['schemas']['MemberList'];
 export type MemberState = components['schemas']['MemberState'];
 export type NodeBatchUpdate = components['schemas']['NodeBatchUpdate'];
+export type NodeChange = components['schemas']['NodeChange'];
 export type NodeCreate = components['schemas']['NodeCreate'];
 export type NodeDelay = components['schemas']['NodeDelay'];
 export type NodeDelayRow = components['schemas']['NodeDelayRow'];
@@ -1103,6 +1204,7 @@ export type NodePoint = components['schemas']['NodePoint'];
 export type NodeReplace = components['schemas']['NodeReplace'];
 export type NodeRow = components['schemas']['NodeRow'];
 export type NodeRows = components['schemas']['NodeRows'];
+export type NodeSaved = components['schemas']['NodeSaved'];
 export type NodesHistory = components['schemas']['NodesHistory'];
 export type NodesImported = components['schemas']['NodesImported'];
 export type Nothing = components['schemas']['Nothing'];
@@ -1115,15 +1217,18 @@ export type ProbeBody = components['schemas']['ProbeBody'];
 export type Problem = components['schemas']['Problem'];
 export type ProblemError = components['schemas']['ProblemError'];
 export type Proof = components['schemas']['Proof'];
+export type ProxyServiceChange = components['schemas']['ProxyServiceChange'];
 export type ProxyServiceCreate = components['schemas']['ProxyServiceCreate'];
 export type ProxyServiceReplace = components['schemas']['ProxyServiceReplace'];
 export type ProxyServiceRow = components['schemas']['ProxyServiceRow'];
 export type ProxyServiceRows = components['schemas']['ProxyServiceRows'];
+export type ProxyServiceSaved = components['schemas']['ProxyServiceSaved'];
 export type ProxyServiceSwitched = components['schemas']['ProxyServiceSwitched'];
 export type Quota = components['schemas']['Quota'];
 export type Reached = components['schemas']['Reached'];
 export type RecordedKeys = components['schemas']['RecordedKeys'];
 export type RuleBatchUpdate = components['schemas']['RuleBatchUpdate'];
+export type RuleChange = components['schemas']['RuleChange'];
 export type RuleCounters = components['schemas']['RuleCounters'];
 export type RuleCreate = components['schemas']['RuleCreate'];
 export type RuleDeleted = components['schemas']['RuleDeleted'];
@@ -1132,6 +1237,7 @@ export type RuleLimitsUpdated = components['schemas']['RuleLimitsUpdated'];
 export type RuleReplace = components['schemas']['RuleReplace'];
 export type RuleRow = components['schemas']['RuleRow'];
 export type RuleRows = components['schemas']['RuleRows'];
+export type RuleSaved = components['schemas']['RuleSaved'];
 export type RuleSeen = components['schemas']['RuleSeen'];
 export type RulesSince = components['schemas']['RulesSince'];
 export type RulesSwitched = components['schemas']['RulesSwitched'];
@@ -1170,7 +1276,9 @@ export type Unruled = components['schemas']['Unruled'];
 export type Updated = components['schemas']['Updated'];
 export type WhitelistAnswer = components['schemas']['WhitelistAnswer'];
 export type WhitelistChange = components['schemas']['WhitelistChange'];
+export type WhitelistPut = components['schemas']['WhitelistPut'];
 export type WhitelistReplace = components['schemas']['WhitelistReplace'];
+export type WhitelistSaved = components['schemas']['WhitelistSaved'];
 export type WhitelistSeen = components['schemas']['WhitelistSeen'];
 export type $defs = Record<string, never>;
 export type operations = Record<string, never>;

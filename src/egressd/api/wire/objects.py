@@ -1,0 +1,157 @@
+"""The objects of the configuration under ``/ops``: changes of some fields, and the results.
+
+A field that is not given stays. Rows and new objects have the schemas of ``/svc/api/v1``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Header
+from pydantic import ConfigDict, Field
+
+from egressd.api.wire.answers import Message
+from egressd.api.wire.bodies import Body
+from egressd.api.wire.fields import (
+    ConfigJson,
+    Credential,
+    Group,
+    Host,
+    InterfaceName,
+    LineName,
+    Lines,
+    Name,
+    NodeName,
+    Port,
+    Protocol,
+    RuleIp,
+    Target,
+    Text,
+    UsedByL2tp,
+    form,
+)
+from egressd.api.wire.lines import LineRow
+from egressd.api.wire.nodes import NodeRow
+from egressd.api.wire.proxy_services import ProxyServiceRow
+from egressd.api.wire.rules import Limit, Mac, RuleRow
+from egressd.api.wire.whitelist import WhitelistAnswer
+from egressd.model.bounds import DNS_SERVERS_MAX
+from egressd.model.names import DnsProfile
+
+IfMatch = Annotated[
+    str,
+    Header(
+        alias="if-match",
+        max_length=1000,
+        description="The ETag of the version that is changed. With another one the answer is 412.",
+    ),
+]
+_NOT_GIVEN: Any = None
+
+
+def _without_defaults(schema: dict[str, Any]) -> None:
+    for field in schema["properties"].values():
+        del field["default"]
+
+
+class FieldsChange(Body):
+    """Some fields of an object."""
+
+    model_config = ConfigDict(json_schema_extra=_without_defaults)
+
+    def given(self) -> dict[str, Any]:
+        """Return the fields that were given."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+
+class RuleChange(FieldsChange):
+    """Some fields of a rule."""
+
+    ip: RuleIp = _NOT_GIVEN
+    mac: Mac = _NOT_GIVEN
+    comment: Text = _NOT_GIVEN
+    is_enabled: bool = _NOT_GIVEN
+    target_node: Target = _NOT_GIVEN
+    upload_limit_kbps: Limit = _NOT_GIVEN
+    download_limit_kbps: Limit = _NOT_GIVEN
+
+
+class NodeChange(FieldsChange):
+    """Some fields of a node. Another name renames it, and moves what refers to it."""
+
+    name: NodeName = _NOT_GIVEN
+    protocol: Protocol = _NOT_GIVEN
+    config_json: ConfigJson = _NOT_GIVEN
+    group: Group = _NOT_GIVEN
+
+
+class LineChange(FieldsChange):
+    """Some fields of a line. Another name renames it, and moves what refers to it."""
+
+    name: LineName = _NOT_GIVEN
+    server: Host = _NOT_GIVEN
+    port: Port = _NOT_GIVEN
+    username: Annotated[Credential, Field(min_length=1)] = _NOT_GIVEN
+    password: Credential = _NOT_GIVEN
+    secret: UsedByL2tp = _NOT_GIVEN
+    interface: InterfaceName = _NOT_GIVEN
+    comment: Text = _NOT_GIVEN
+    dns_profile: DnsProfile = _NOT_GIVEN
+    dns_servers: Annotated[list[Host], Field(max_length=DNS_SERVERS_MAX)] = _NOT_GIVEN
+    is_enabled: bool = _NOT_GIVEN
+
+    def given(self) -> dict[str, Any]:
+        """Return the fields that were given."""
+        fields = super().given()
+        if "dns_servers" in fields:
+            fields["dns_servers"] = tuple(fields["dns_servers"])
+        return fields
+
+
+class ProxyServiceChange(FieldsChange):
+    """Some fields of a proxy service."""
+
+    name: Name = _NOT_GIVEN
+    outbound_interface: InterfaceName = _NOT_GIVEN
+    port: Port = _NOT_GIVEN
+    username: Credential = _NOT_GIVEN
+    password: Credential = _NOT_GIVEN
+    is_enabled: bool = _NOT_GIVEN
+
+
+class WhitelistPut(Body):
+    """The whole whitelist. Saving it closes the connections of clients with a rule."""
+
+    domains: Lines
+    ips: Lines
+    node: Annotated[Target, Field(json_schema_extra=form("whitelist-target"))]
+
+
+class RuleSaved(RuleRow, frozen=True, kw_only=True):
+    """The rule as it is stored, and in force."""
+
+    msg: Message
+
+
+class NodeSaved(NodeRow, frozen=True, kw_only=True):
+    """The node as it is stored, and in force."""
+
+    msg: Message
+
+
+class LineSaved(LineRow, frozen=True, kw_only=True):
+    """The line as it is stored, and in force."""
+
+    msg: Message
+
+
+class ProxyServiceSaved(ProxyServiceRow, frozen=True, kw_only=True):
+    """The proxy service as it is stored, and in force."""
+
+    msg: Message
+
+
+class WhitelistSaved(WhitelistAnswer, frozen=True, kw_only=True):
+    """The whitelist as it is stored, and in force."""
+
+    msg: Message
