@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -377,6 +378,20 @@ def test_a_token_that_is_reset_counts_on_both_boxes(pair: PairedLab) -> None:
     assert pair.boxes[1].api.token != former
     for box in pair.boxes.values():
         assert box.api.get("/rules")["data"] == []
+
+
+def test_a_scoped_token_counts_on_both_boxes_until_it_is_deleted(pair: PairedLab) -> None:
+    made = json.loads(pair.boxes[1].run("tokens", "create", "grafana", "read", "--json"))
+    bearer = {"Authorization": f"Bearer {made['token']}"}
+
+    def statuses(method: str, path: str) -> list[int]:
+        return [box.api.ask(method, path, headers=bearer).status for box in pair.boxes.values()]
+
+    eventually(lambda: statuses("GET", "/ops/overview") == [200, 200], 15)
+    assert statuses("POST", "/svc/api/v1/rules") == [403, 403]
+    assert made["token"] not in str(pair.database.query("SELECT * FROM shared_access"))
+    pair.boxes[2].run("tokens", "delete", "grafana")
+    eventually(lambda: statuses("GET", "/ops/overview") == [401, 401], 15)
 
 
 def test_the_sync_link_is_guarded_again_after_a_flush(pair: PairedLab) -> None:
