@@ -101,6 +101,10 @@ def test_changes_by_others_to_a_row_are_kept(four: Site) -> None:
         four.lab.api.put(f"/rules/{was['id']}", {**rule_body(was), **theirs})
         expect(row(page, 1).first).to_contain_text("four theirs")
         form.get_by_role("button", name="Save").click()
+        # The field that both have changed is shown first, and nothing is saved.
+        expect(form.get_by_role("alert")).to_contain_text("to “four theirs”")
+        assert rules(four)[ip(1)]["comment"] == "four theirs"
+        form.get_by_role("button", name="Save").click()
         expect(form).to_have_count(0)
     now = rules(four)[ip(1)]
     assert (now["comment"], now["target_node"]) == ("four mine", "REJECT")
@@ -274,14 +278,14 @@ def test_a_bulk_edit_is_not_closed_by_accident(four: Site) -> None:
         expect(dialog).to_have_count(0)
 
 
-def hold_puts(page: Page, url: str) -> list[Route]:
-    """Return a list that collects PUT requests to such addresses from now on, for the test to
-    answer.
+def hold_changes(page: Page, url: str) -> list[Route]:
+    """Return a list that collects PUT and PATCH requests to such addresses from now on, for the
+    test to answer.
     """
     held: list[Route] = []
 
     def hold(route: Route) -> None:
-        if route.request.method == "PUT":
+        if route.request.method in ("PUT", "PATCH"):
             held.append(route)
         else:
             route.continue_()
@@ -292,7 +296,7 @@ def hold_puts(page: Page, url: str) -> list[Route]:
 
 def test_an_error_is_shown_after_its_page_was_left(four: Site) -> None:
     with four.visit("#/whitelist") as page:
-        held = hold_puts(page, "**/whitelist")
+        held = hold_changes(page, "**/whitelist")
         page.get_by_label("Domains").fill("typed.test")
         with page.expect_request(lambda request: request.method == "PUT"):
             page.get_by_role("button", name="Save").click()
@@ -305,11 +309,11 @@ def test_an_error_is_shown_after_its_page_was_left(four: Site) -> None:
 
 def test_a_slow_save_does_not_affect_the_next_form(four: Site) -> None:
     with four.visit("#/rules?q=four") as page:
-        held = hold_puts(page, "**/svc/api/v1/rules/*")
+        held = hold_changes(page, "**/ops/rules/*")
         form = edit(page, 4)
         for n in (4, 3):
             form.get_by_label("Comment").fill(f"four typed {n}")
-            with page.expect_request(lambda request: request.method == "PUT"):
+            with page.expect_request(lambda request: request.method == "PATCH"):
                 form.get_by_role("button", name="Save").click()
             page.get_by_role("button", name=f"Edit the rule of {ip(n - 1)}").click()
             leaving(page).get_by_role("button", name="Discard").click()

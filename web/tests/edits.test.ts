@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { numeric, rebased } from "../src/lib/edits.ts";
+import { changedFields, numeric, overtaken, rebased } from "../src/lib/edits.ts";
 
 const BEFORE = { ip: "10.0.0.1", target: "DIRECT", is_enabled: true, servers: ["1.1.1.1"] };
 
@@ -49,4 +49,39 @@ test("a number is one in digits, and all else is as it was typed", () => {
     "",
     "-1",
   ]);
+});
+
+test("fields that were not typed are not sent", () => {
+  const draft = { ...BEFORE, servers: [...BEFORE.servers], ip: "10.0.0.2" };
+  assert.deepEqual(changedFields(BEFORE, draft, { ...BEFORE, target: "REJECT" }), { ip: "10.0.0.2" });
+  assert.deepEqual(changedFields(BEFORE, { ...BEFORE }, BEFORE), {});
+});
+
+test("a field is overtaken where both changed it, and differently", () => {
+  const draft = { ...BEFORE, ip: "10.0.0.2", target: "tokyo" };
+  const found = (now: object): object => overtaken(BEFORE, BEFORE, draft, { ...BEFORE, ...now });
+  assert.deepEqual(found({}), {});
+  assert.deepEqual(found({ is_enabled: false }), {});
+  assert.deepEqual(found({ target: "REJECT" }), { target: "REJECT" });
+  assert.deepEqual(found({ target: "tokyo" }), {});
+});
+
+test("a change of another that was shown is not shown again, and a further one is", () => {
+  const draft = { ...BEFORE, target: "tokyo" };
+  const shown = { ...BEFORE, target: "REJECT" };
+  assert.deepEqual(overtaken(shown, BEFORE, draft, shown), {});
+  const further = { ...BEFORE, target: "osaka" };
+  assert.deepEqual(overtaken(shown, BEFORE, draft, further), { target: "osaka" });
+});
+
+test("of texts that are JSON objects, one field is overtaken", () => {
+  const config = (fields: object): { config_json: string } => ({
+    config_json: JSON.stringify(fields),
+  });
+  const before = { password: "old", port: 443 };
+  const draft = config({ ...before, password: "mine" });
+  const theirs = (fields: object): object =>
+    overtaken(config(before), config(before), draft, config({ ...before, ...fields }));
+  assert.deepEqual(theirs({ port: 8443 }), {});
+  assert.deepEqual(theirs({ password: "theirs" }), { "config_json/password": "theirs" });
 });

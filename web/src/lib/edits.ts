@@ -17,6 +17,40 @@ export function rebased<T extends object>(before: T, draft: T, now: T): T {
   return result;
 }
 
+/** The fields of `draft` that differ from `before`, with the values that `rebased` gives them. */
+export function changedFields<T extends object>(before: T, draft: T, now: T): Partial<T> {
+  const values = rebased(before, draft, now);
+  const result: Partial<T> = {};
+  for (const field of Object.keys(draft) as (keyof T)[])
+    if (!isSame(draft[field], before[field])) result[field] = values[field];
+  return result;
+}
+
+/**
+ * The values of `now` that another has changed since `seen`, and that are typed differently: by
+ * pointer without the first slash. Texts that are JSON objects are compared by their fields.
+ */
+export function overtaken<T extends object>(
+  seen: T,
+  before: T,
+  draft: T,
+  now: T,
+): Record<string, unknown> {
+  const found: Record<string, unknown> = {};
+  const look = (was: unknown, first: unknown, typed: unknown, is: unknown, at: string): void => {
+    if (isSame(typed, first) || isSame(is, was) || isSame(is, typed)) return;
+    const objects = [was, first, typed, is].map(objectOf);
+    const [seenOne, firstOne, typedOne, isOne] = objects;
+    if (seenOne && firstOne && typedOne && isOne) {
+      for (const field of Object.keys({ ...firstOne, ...typedOne, ...isOne }))
+        look(seenOne[field], firstOne[field], typedOne[field], isOne[field], `${at}/${field}`);
+    } else found[at] = is ?? "";
+  };
+  for (const field of Object.keys(draft) as (keyof T & string)[])
+    if (field in now) look(seen[field], before[field], draft[field], now[field], field);
+  return found;
+}
+
 function rebasedText<V>(before: V, draft: V, now: V): V {
   const [was, typed, is] = [before, draft, now].map(objectOf);
   if (!was || !typed || !is || isSame(before, now)) return draft;

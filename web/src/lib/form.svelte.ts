@@ -2,10 +2,29 @@
 
 import { byField } from "./faults.ts";
 import { faultText, feedback } from "./feedback.svelte.ts";
-import { Refused } from "./http.ts";
-import { toldFaults } from "./language.svelte.ts";
+import { Overtaken, Refused } from "./http.ts";
+import { t, toldFaults } from "./language.svelte.ts";
 import type { Identified, Resource } from "./resources.svelte.ts";
 import type { Said } from "./types.ts";
+
+/** Characters of another operator's value that are shown. */
+const SHOWN_MAX = 80;
+const SECRET = /(^|\/)(password|secret|uuid|token|config_json|[\w-]*key)$/;
+
+/** Return by field what another operator has set meanwhile; secrets are not shown. */
+function overtakenAt({ theirs }: Overtaken, fields: readonly string[]): Record<string, string> {
+  const faults = Object.entries(theirs).map(([field, value]) => ({
+    pointer: `/${field}`,
+    code: "",
+    values: {},
+    detail:
+      SECRET.test(field) || typeof value === "object" || String(value).length > SHOWN_MAX
+        ? t("edit.changedUnseen")
+        : t("edit.changed", { value: String(value) }),
+  }));
+  const found = Object.entries(byField(faults, fields));
+  return Object.fromEntries(found.map(([field, [first]]) => [field, first?.detail ?? ""]));
+}
 
 export class Form {
   isBusy = $state(false);
@@ -34,6 +53,7 @@ export class Form {
   problemsAt(fields: readonly string[]): Record<string, string> {
     const failure = this.#failure;
     if (failure === undefined) return {};
+    if (failure instanceof Overtaken) return overtakenAt(failure, fields);
     if (!(failure instanceof Refused) || failure.faults.length === 0)
       return { "": faultText(failure) };
     const found = Object.entries(byField(failure.faults, fields));
@@ -54,7 +74,7 @@ export class Form {
       this.clear();
       return true;
     } catch (error) {
-      this.tellAside(faultText(error));
+      this.tellAside(error instanceof Overtaken ? t("edit.overtaken") : faultText(error));
       // Nobody is logged in: the page says so.
       if (error instanceof Refused && error.status === 401) return false;
       this.#failure = error;

@@ -17,6 +17,16 @@ export class Refused extends Error {
   }
 }
 
+/** Values that another operator has set meanwhile, by the pointers of fields that are typed here. */
+export class Overtaken extends Error {
+  readonly theirs: Readonly<Record<string, unknown>>;
+
+  constructor(theirs: Record<string, unknown>) {
+    super("overtaken");
+    this.theirs = theirs;
+  }
+}
+
 type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 
 let onLoggedOut = (): void => undefined;

@@ -3,15 +3,15 @@
 import { delays } from "./delays.svelte.ts";
 import { devices } from "./devices.svelte.ts";
 import { merged } from "./difference.ts";
-import { rebased } from "./edits.ts";
+import { changedFields, overtaken } from "./edits.ts";
 import { exits } from "./exits.svelte.ts";
 import { faultText } from "./feedback.svelte.ts";
-import { Refused, call, request } from "./http.ts";
+import { Overtaken, Refused, call, request } from "./http.ts";
 import { t } from "./language.svelte.ts";
 import { live } from "./live.svelte.ts";
 import { members } from "./members.svelte.ts";
 import { pastLines, pastNodes } from "./past.svelte.ts";
-import { RULES_SINCE, V1 } from "./paths.ts";
+import { OPS, RULES_SINCE, V1 } from "./paths.ts";
 import type { PageName } from "./router.svelte.ts";
 import type { Line, Node, ProxyService, Rule, RulesSince, Said } from "./types.ts";
 
@@ -19,6 +19,8 @@ import type { Line, Node, ProxyService, Rule, RulesSince, Said } from "./types.t
 const RELOAD_MS = 1000;
 /** Milliseconds that a list waits in addition after a failure. */
 const RETRY_MS = 5000;
+/** Times that a change is made anew because another one came between. */
+const TRIES = 10;
 
 /** Fetches the rows, given the rows that are loaded already. */
 type Reader<T> = (rows: T[], isLoaded: boolean) => Promise<T[]>;
@@ -31,8 +33,8 @@ interface Options<T> {
   reader?: (path: string) => Reader<T>;
   /** Further subjects whose changes may change these rows: a rename also changes references. */
   follows?: readonly string[];
-  /** The end of a row's path, after the list's. */
-  keyOf?: (row: T) => string | number;
+  /** The name of its objects below `/ops`, if it is another one. */
+  objects?: string;
 }
 
 export class Resource<T extends Identified> {
@@ -42,7 +44,9 @@ export class Resource<T extends Identified> {
   problem = $state("");
 
   #read: Reader<T>;
-  #keyOf: (row: T) => string | number;
+  #objects: string;
+  /** What an operator was shown of other changes since a form was opened, by its first values. */
+  #seen = new WeakMap<object, object>();
   #watchers = 0;
   #isStale = true;
   #loading: Promise<void> | null = null;
@@ -51,11 +55,11 @@ export class Resource<T extends Identified> {
 
   constructor(
     name: string,
-    { reader = whole, follows = [], keyOf = (row) => row.id }: Options<T> = {},
+    { reader = whole, follows = [], objects = name }: Options<T> = {},
   ) {
     this.path = `${V1}/${name}`;
     this.#read = reader(this.path);
-    this.#keyOf = keyOf;
+    this.#objects = `${OPS}/${objects}`;
     live.onChangeOf([name, ...follows], () => {
       this.#isStale = true;
       this.#loadSoon();
@@ -78,18 +82,27 @@ export class Resource<T extends Identified> {
 
   /**
    * Create a row from the typed fields, or change the row that was `before` when the form was
-   * opened: fields that differ from it are set as typed, all others keep their current values.
+   * opened: fields that differ from it are set as typed, all others keep their current values. If
+   * another operator has changed the same fields meanwhile, `Overtaken` is raised the first time.
    */
   async save<F extends object>(before: (T & F) | null, typed: F): Promise<Said> {
     if (before === null) return call("POST", this.path, typed);
-    // The event stream may be down or late.
-    await this.load();
-    if (this.problem) throw new Error(this.problem);
-    const now = this.rows.find((row) => row.id === before.id);
-    // Matched by id: another row may have the name by now, which may be part of the path.
-    if (!now) throw new Error(t("edit.gone"));
-    const body = rebased<F>(before, typed, now as T & F);
-    return call("PUT", `${this.path}/${this.#keyOf(now)}`, body);
+    const path = `${this.#objects}/${before.id}`;
+    for (let tries = 1; ; tries += 1) {
+      const { now, tag } = await this.#readNow<F>(path);
+      const seen = (this.#seen.get(before) ?? before) as T & F;
+      const theirs = overtaken<F>(seen, before, typed, now);
+      this.#seen.set(before, now);
+      if (Object.keys(theirs).length > 0) throw new Overtaken(theirs);
+      const body = JSON.stringify(changedFields<F>(before, typed, now));
+      try {
+        const init = { body, type: "application/json", ifMatch: tag };
+        return (await (await request("PATCH", path, init)).json()) as Said;
+      } catch (error) {
+        // Another change came between.
+        if (!(error instanceof Refused && error.status === 412) || tries === TRIES) throw error;
+      }
+    }
   }
 
   /** Switch rows on or off: one by its own call, several by one call that names them in `batch`. */
@@ -110,6 +123,16 @@ export class Resource<T extends Identified> {
     this.isLoaded = false;
     this.problem = "";
     this.#isStale = true;
+  }
+
+  async #readNow<F>(path: string): Promise<{ now: T & F; tag: string }> {
+    try {
+      const answer = await request("GET", path);
+      return { now: (await answer.json()) as T & F, tag: answer.headers.get("etag") ?? "" };
+    } catch (error) {
+      if (error instanceof Refused && error.status === 404) throw new Error(t("edit.gone"));
+      throw error;
+    }
   }
 
   #loadSoon(): void {
@@ -168,9 +191,7 @@ export const rules = new Resource<Rule>("rules", {
   follows: ["nodes", "vpn-lines"],
 });
 export const nodes = new Resource<Node>("nodes", { follows: ["vpn-lines"] });
-export const lines = new Resource<Line>("vpn-lines", {
-  keyOf: ({ type, name }) => `${type}/${encodeURIComponent(name)}`,
-});
+export const lines = new Resource<Line>("vpn-lines", { objects: "lines" });
 export const proxyServices = new Resource<ProxyService>("proxy-services", {
   follows: ["vpn-lines"],
 });

@@ -84,6 +84,8 @@ export const en = {
   "target.none": "No match. A full name can be typed, too.",
 
   "edit.gone": "It was deleted meanwhile and cannot be saved.",
+  "edit.changed": "Changed by another session meanwhile, to “{value}”. Save again to replace that.",
+  "edit.changedUnseen": "Changed by another session meanwhile. Save again to replace that.",
   "edit.leave": "Discard your changes?",
   "edit.leaveText": "The open form has changes that are not saved.",
   "edit.leaveAct": "Discard",
