@@ -13,7 +13,7 @@ from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed, Invalid
 from egressd.model.nouns import Settings
 from egressd.model.plan import Change, Plan
-from egressd.service import ledger, number_allocation
+from egressd.service import number_allocation, steps
 from egressd.service.ledger import Proposal
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ async def test_tables_hold_no_more_rows_than_a_backup(
 ) -> None:
     for number in range(1, 4):
         await bench.rules.create(make.rule(f"10.0.0.{number}"))
-    monkeypatch.setattr(ledger, "ROWS_MAX", 3)
+    monkeypatch.setattr(steps, "ROWS_MAX", 3)
     before, asked = bench.state, len(bench.netd.asked)
     refused = "there may be at most 3 rules, and would be"
     with pytest.raises(Invalid, match=f"{refused} 4"):
@@ -334,7 +334,7 @@ async def test_tables_hold_no_more_rows_than_a_backup(
         await bench.rules.import_rows("10.0.0.4,DIRECT\n10.0.0.5,DIRECT", replace=False)
     assert (bench.state, len(bench.netd.asked)) == (before, asked)
     await bench.add_node()
-    monkeypatch.setattr(ledger, "ROWS_MAX", 1)  # earlier rows stay, and may be deleted
+    monkeypatch.setattr(steps, "ROWS_MAX", 1)  # earlier rows stay, and may be deleted
     await bench.rules.replace(1, make.rule("10.0.0.9"))
     await bench.rules.delete(2)
     await bench.agree()

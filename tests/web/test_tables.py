@@ -366,6 +366,19 @@ def test_deleted_rows_can_be_taken_back(four: Site) -> None:
         assert ip(1) not in rules(four)
 
 
+def test_changes_on_trial_are_taken_back_or_kept(four: Site) -> None:
+    with four.visit("#/rules?q=four") as page:
+        banner = page.get_by_role("alert").filter(has_text="Changes are on trial")
+        for end, is_there in (("Take them back", True), ("Keep the changes", False)):
+            four.lab.device.run("trial", "start", "--minutes", "9")
+            four.lab.api.delete("/rules/batch", {"ips": [ip(1)]})
+            expect(row(page, 1)).to_have_count(0)
+            banner.get_by_role("button", name=end).click()
+            expect(banner).to_have_count(0)
+            assert (ip(1) in rules(four)) == is_there
+        expect(row(page, 1)).to_have_count(0)
+
+
 def test_rows_are_sorted_on_a_phone(four: Site) -> None:
     with four.visit("#/rules?q=four", width=390) as page:
         first = page.get_by_role("row").nth(1)

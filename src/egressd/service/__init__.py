@@ -4,7 +4,7 @@ Called by `api` and `console`; wired by `app`. Imports `model`, `formats` and `p
 world comes in through the protocols of `ports`. Every method checks its arguments (`Invalid`, every
 fault at once), and returns once the change is stored and in force.
 
-- `ledger`: the current state, and the one way in which it changes.
+- `ledger`, `steps`: the current state, and the one way in which it changes.
 - `rules`, `nodes`, `lines`, `whitelist`, `proxy_services`, `settings`, `system`: one resource each.
 - `backups`: the whole state, to a file and back.
 - `checks`, `listeners`: the valid values of fields; the ports that are taken.
@@ -14,7 +14,9 @@ fault at once), and returns once the change is stored and in force.
 - `number_allocation`: the numbers that groups and interfaces are given. `event_names`: netd's news
   by name.
 - `change_warnings`: warnings for the operator after a change.
-- `journal`: the record of changes and their authors. `overview`, `target_rates`: the overview page.
+- `journal`, `authorship`: the record of changes and their authors. `undo`: the log of changes, and
+  their inverses. `trials`: changes that are taken back unless they are confirmed.
+- `overview`, `target_rates`: the overview page.
 - `reachability`: the egresses of targets, and the reason why one is blocked. `route_explanation`,
   `route_probe`: the path of a client's traffic, explained and probed.
 """

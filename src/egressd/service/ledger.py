@@ -17,32 +17,22 @@ from typing import Any, Final, Generic, Literal, TypeVar
 import msgspec
 import structlog
 
-from egressd.model.bounds import ROWS_MAX
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import Outcome
 from egressd.model.errors import Failed, Invalid, Unconfirmed, WriteConflict
-from egressd.model.faults import fault
 from egressd.model.messages import InstanceStatus
 from egressd.model.plan import Change, Plan
 from egressd.model.site import LogEntry
 from egressd.model.times import utc_text
-from egressd.model.undo import LoggedChange, Reversal, reversals, summary
-from egressd.model.wording import Sentence, say, together
-from egressd.service.authorship import Author, current_author
-from egressd.service.change_warnings import consequences
+from egressd.model.undo import LoggedChange
+from egressd.service.authorship import current_author
 from egressd.service.event_names import instance_name
 from egressd.service.number_allocation import numbered, unnumbered
 from egressd.service.ports import Netd, SitePort, Store
-from egressd.service.whitelist_count import counted, counted_as
+from egressd.service.steps import LedgerStep, PlanChange
+from egressd.service.whitelist_count import counted_as
 
 log = structlog.get_logger()
-
-_THINGS: Final = {
-    "nodes": "nodes",
-    "rules": "rules",
-    "lines": "VPN lines",
-    "services": "proxy services",
-}
 
 _TRIES: Final = 10
 """Times that a change is built anew because another writer was faster."""
@@ -52,9 +42,6 @@ _MANY: Final = 100
 T = TypeVar("T")
 
 CompilePlan = Callable[[DesiredState], Plan]
-PlanChange = Callable[[DesiredState, DesiredState, Sequence[Edit]], Change]
-"""A function of the state before, the state after, and the edits that lead from one to the
-other."""
 
 
 class Proposal(msgspec.Struct, Generic[T], frozen=True):
@@ -161,7 +148,7 @@ class Ledger:
             is_fit = self._site is None or self._site.has_lease
             if is_fit and (edits := counted_as(self.state, epoch)):
                 with suppress(Failed):  # the next connection does it
-                    await self._make(self._step(self.state, edits))
+                    await self._make(LedgerStep.of(self.state, edits, self._plan_change))
 
     async def reread(self) -> None:
         """Read the stored state again, and put it in force if it is another one. Raises Failed."""
@@ -265,7 +252,13 @@ class Ledger:
             proposal, step = self._prepare(before, build)
         if step is not None:
             author = current_author()
-            await self._make(step, self._logged(step, proposal, author))
+            logged = step.logged(
+                author,
+                self._clock(),
+                undoes=proposal.undoes,
+                ends_trial=proposal.ends_trial,
+            )
+            await self._make(step, logged)
             author.revision = self.revision
             return Outcome(proposal.value, step.notes)
         if refusal is not None:
@@ -328,46 +321,15 @@ class Ledger:
 
     def _prepare(
         self, before: DesiredState, build: Callable[[DesiredState], Proposal[T]]
-    ) -> tuple[Proposal[T], _Step | None]:
+    ) -> tuple[Proposal[T], LedgerStep | None]:
         """Return the proposal of `build`, and the step to it; None if nothing would change."""
         proposal = build(before)
         edits = [edit for edit in proposal.edits if before.row(edit.table, edit.key) != edit.after]
         if not edits:
             return proposal, None
-        step = self._step(before, numbered(before, edits))
-        _refuse_crowds(before, step.after)
-        return proposal, step
+        return proposal, LedgerStep.of(before, numbered(before, edits), self._plan_change)
 
-    def _step(self, before: DesiredState, edits: list[Edit]) -> _Step:
-        revision = before.revision + 1
-        after = before.with_edits(edits, revision)
-        if count := counted(before, after, edits):
-            edits = [*edits, *count]
-            after = after.with_edits(count, revision)
-        change = self._plan_change(before, after, edits)
-        return _Step(
-            before,
-            after,
-            edits,
-            change,
-            consequences(before, after, edits),
-            together(summary(before, edits)),
-            reversals(before, edits),
-        )
-
-    def _logged(self, step: _Step, proposal: Proposal[T], author: Author) -> LoggedChange:
-        return LoggedChange(
-            at=self._clock(),
-            who=author.who,
-            source=author.source,
-            what=author.what,
-            text=_described(step.text, proposal),
-            reversals=step.reversals,
-            undoes=proposal.undoes,
-            ends_trial=proposal.ends_trial,
-        )
-
-    async def _make(self, step: _Step, logged: LoggedChange | None = None) -> None:
+    async def _make(self, step: LedgerStep, logged: LoggedChange | None = None) -> None:
         """Store the step and put it in force, or neither. Even an empty change is sent to netd, so
         that its revision is the store's.
         """
@@ -396,7 +358,7 @@ class Ledger:
         self._state = step.after
         self._report()
 
-    async def _take_back(self, step: _Step) -> None:
+    async def _take_back(self, step: LedgerStep) -> None:
         """Make netd return to the state before a step that could not be stored."""
         edits = [Edit(e.table, e.key, step.before.row(e.table, e.key)) for e in step.edits]
         try:
@@ -405,7 +367,7 @@ class Ledger:
             await self._recover()
         self._take_back_word()
 
-    async def _begin(self, step: _Step, logged: LoggedChange | None) -> None:
+    async def _begin(self, step: LedgerStep, logged: LoggedChange | None) -> None:
         """Begin to store the step, and announce it in a site, at the same time."""
         if self._site is None:
             await self._store.begin(step.edits, step.after.revision, logged)
@@ -459,27 +421,3 @@ class Ledger:
         epoch = await self._netd.set_plan(await asyncio.to_thread(self._compile_plan, state))
         self._in_force = True
         return epoch
-
-
-def _described(text: Sentence, proposal: Proposal[T]) -> Sentence:
-    if proposal.undoes is not None:
-        return say("change-undone", revision=proposal.undoes, text=text)
-    return say("trial-ended", text=text) if proposal.ends_trial else text
-
-
-def _refuse_crowds(before: DesiredState, after: DesiredState) -> None:
-    """Raise Invalid for more rows of a kind than a backup may hold: it could not be restored."""
-    for table, things in _THINGS.items():
-        number = len(getattr(after, table))
-        if number > max(ROWS_MAX, len(getattr(before, table))):
-            raise Invalid(fault("", "too-many-rows", most=ROWS_MAX, things=things, number=number))
-
-
-class _Step(msgspec.Struct, frozen=True):
-    before: DesiredState
-    after: DesiredState
-    edits: list[Edit]
-    change: Change
-    notes: tuple[Sentence, ...]
-    text: Sentence
-    reversals: list[Reversal]

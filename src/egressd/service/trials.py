@@ -138,7 +138,7 @@ class ChangeTrials:
             self._changed.clear()
             wait: float | None = LOOK_S if self._is_shared else None
             try:
-                await self._look()
+                self._note(await self._store.trial())
                 if self._trial is not None:
                     left = self._deadline - asyncio.get_running_loop().time()
                     if left <= 0:
@@ -153,17 +153,23 @@ class ChangeTrials:
                 await asyncio.wait_for(self._changed.wait(), wait)
 
     async def _look(self) -> None:
-        """Note the trial that goes on."""
+        """Take the trial that goes on."""
         trial = await self._store.trial()
         if trial != self._trial:
             self._take(trial)
 
     def _take(self, trial: ChangeTrial | None) -> None:
+        """Note the trial that goes on, and have `follow` look at it."""
+        self._note(trial)
+        self._changed.set()
+
+    def _note(self, trial: ChangeTrial | None) -> None:
+        if trial == self._trial:
+            return
         self._trial, self._problem = trial, ""
         if trial is not None:
             left = min(max(trial.ends_at - self._now(), 0), 60 * trial.minutes)
             self._deadline = asyncio.get_running_loop().time() + left
-        self._changed.set()
 
     async def _end(self) -> None:
         first = await self._store.trial_state()
@@ -172,11 +178,11 @@ class ChangeTrials:
             with authored(author):
                 text = await self._take_back(first)
             if author.revision is not None:
-                self._note(text, author)
+                self._record(text, author)
             log.warning("changes on trial were taken back", revision=author.revision)
         self._take(None)
 
-    def _note(self, text: Sentence, author: Author) -> None:
+    def _record(self, text: Sentence, author: Author) -> None:
         self._journal.note(
             ChangeRecord(
                 at=utc_text(self._now()),

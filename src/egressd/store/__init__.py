@@ -12,6 +12,7 @@ trust it refuses to read (`Failed`), because rules that are read as absent would
 - `own_process`: the command that runs a module here in a process of its own.
 - `connection`: connections to SQLite, and the detection of a bad database.
 - `schema`, `rows`: the tables, and nouns written to them and read back.
+- `undo_log`, `trial`: changes with their inverses; the state before changes on trial.
 - `migrations`: one Alembic revision a schema.
 - `console`: the console's password and sessions, and the record of changes.
 - `api_token`, `setup_code`, `trial_calls`, `files`: small files that are replaced whole.
