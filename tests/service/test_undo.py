@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from egressd.model.errors import Failed, Missing, Obstructed
+from egressd.model.undo import SECRETS, Reversal
 from egressd.service.authorship import Author, authored
+from egressd.service.undo import KINDS, objects
+from egressd.store import edit_log
 
 if TYPE_CHECKING:
     from tests.support.drafts import Make
@@ -188,3 +191,16 @@ async def test_the_log_outlives_a_restart(
         await bench.start()
         await bench.undo.undo(2)
         assert bench.state.rules[1].ip == "10.0.0.5/32"
+
+
+def test_every_table_can_be_shown_and_has_its_secrets_named() -> None:
+    """A new table needs its word, its secrets, and a label for conflicts, before it has changes."""
+    tables = {*edit_log.TABLES} - {"numbers", "last_ids"}
+    assert KINDS.keys() == tables
+    assert SECRETS.keys() == tables
+
+
+def test_fields_of_an_unknown_table_are_hidden() -> None:
+    (shown,) = objects([Reversal("others", 1, None, {"name": "x", "url": "https://secret"})])
+    assert (shown.kind, shown.name) == ("other", "x")
+    assert {field.after for field in shown.fields} == {"***"}

@@ -35,12 +35,15 @@ _THINGS: Final = {
     "lines": "VPN line",
     "services": "proxy service",
 }
-SECRETS: Final = {
+SECRETS: Final[Mapping[str, Sequence[str]]] = {
     "nodes": Node.SECRET,
+    "rules": (),
     "lines": Line.SECRET,
     "services": ProxyService.SECRET,
+    "whitelist": (),
+    "settings": (),
 }
-"""Table -> the fields of its rows that are never shown."""
+"""Table -> the fields of its rows that are never shown. Of a table that is not here none is."""
 _SINGLE: Final = {"whitelist": "the-whitelist", "settings": "the-settings"}
 
 Trace = Mapping[str, Any]

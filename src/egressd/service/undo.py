@@ -34,7 +34,7 @@ from egressd.service.ledger import Ledger, Proposal
 from egressd.service.ports import ChangeLog
 from egressd.service.restored import RestoreChecks, name_problems
 
-Kind = Literal["node", "rule", "line", "proxy_service", "whitelist", "settings"]
+Kind = Literal["node", "rule", "line", "proxy_service", "whitelist", "settings", "other"]
 Shown = str | int | bool | list[str] | None
 
 _ALL: Final = 2 * CHANGES_KEPT + 64
@@ -42,7 +42,7 @@ _ALL: Final = 2 * CHANGES_KEPT + 64
 OBJECTS_SHOWN: Final = 100
 """Objects of one change that are shown."""
 _HIDDEN: Final = "***"
-_KINDS: Final[Mapping[str, Kind]] = {
+KINDS: Final[Mapping[str, Kind]] = {
     "nodes": "node",
     "rules": "rule",
     "lines": "line",
@@ -50,6 +50,7 @@ _KINDS: Final[Mapping[str, Kind]] = {
     "whitelist": "whitelist",
     "settings": "settings",
 }
+"""Table -> its word in answers."""
 _MB: Final = 1024 * 1024
 
 
@@ -164,7 +165,7 @@ class Undo:
         return ChangeDetails(
             **msgspec.structs.asdict(_listed(change, undone)),
             total=len(inverse),
-            objects=_objects(inverse),
+            objects=objects(inverse),
         )
 
     async def undo(self, revision: int, *, dry_run: bool = False) -> Undone:
@@ -215,7 +216,7 @@ class Undo:
         value = Undone(
             revision=None,
             text=together(summary(state, edits)),
-            objects=_objects(done),
+            objects=objects(done),
             total=len(done),
             notes=consequences(state, wanted, edits),
         )
@@ -305,7 +306,8 @@ def _merged(logged: Sequence[ListedChange], recorded: Sequence[ChangeRecord]) ->
     return [*merged, *waiting[::-1]]
 
 
-def _objects(inverse: Iterable[Reversal]) -> list[ChangedObject]:
+def objects(inverse: Iterable[Reversal]) -> list[ChangedObject]:
+    """Return the first objects of a change, with their fields."""
     return [_object(each) for each, _ in zip(inverse, range(OBJECTS_SHOWN), strict=False)]
 
 
@@ -314,7 +316,7 @@ def _object(each: Reversal) -> ChangedObject:
     name = name_of(each.before) or str(after.get("name") or after.get("ip", ""))
     is_single = each.table in ("whitelist", "settings")
     return ChangedObject(
-        kind=_KINDS[each.table],
+        kind=KINDS.get(each.table, "other"),
         id=None if is_single else int(each.key),
         name="" if is_single else name.removesuffix("/32"),
         action="created" if each.before is None else "deleted" if each.after is None else "changed",
@@ -323,11 +325,11 @@ def _object(each: Reversal) -> ChangedObject:
 
 
 def _fields(each: Reversal) -> Iterator[ChangedField]:
-    secret = SECRETS.get(each.table, ())
+    secret = SECRETS.get(each.table)
     before, after = traced(each.before) or {}, each.after or {}
     for name in {**before, **after}:
         if name != "id" and before.get(name) != after.get(name):
-            is_secret = name in secret
+            is_secret = secret is None or name in secret
             yield ChangedField(
                 name=name,
                 before=_shown(before.get(name), is_secret=is_secret),

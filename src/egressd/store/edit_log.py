@@ -28,6 +28,8 @@ _AFTER: Final[dict[str, Any]] = {
     "last_ids": int,
 }
 """`Edit.table` -> the type of `Edit.after`."""
+TABLES: Final = frozenset(_AFTER)
+"""Every `Edit.table`."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[tuple[str, int | str, Any]])

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, delete, insert, select
 
-from egressd.model.desired import ROW_TABLES, DesiredState, Edit
+from egressd.model.desired import DesiredState, Edit
 from egressd.model.trial import ChangeTrial
 from egressd.store import edit_log
 from egressd.store.schema import trial
@@ -67,10 +67,9 @@ def drop_trial(connection: Connection) -> bool:
 
 
 def _whole(state: DesiredState) -> list[Edit]:
-    rows = [
-        Edit(name, key, row) for name in ROW_TABLES for key, row in getattr(state, name).items()
-    ]
-    return [*rows, Edit("whitelist", 0, state.whitelist), Edit("settings", 0, state.settings)]
+    # `edits_to` knows every table, and leaves alone whether the device is stopped or open.
+    edits = [edit for edit in DesiredState().edits_to(state) if edit.table != "last_ids"]
+    return [*edits, Edit("settings", 0, state.settings)]
 
 
 def rehearse(connection: Connection) -> None:

@@ -55,7 +55,7 @@ export interface components {
             fields: components["schemas"]["ChangedField"][];
             id: number | null;
             /** @enum {unknown} */
-            kind: "line" | "node" | "proxy_service" | "rule" | "settings" | "whitelist";
+            kind: "line" | "node" | "other" | "proxy_service" | "rule" | "settings" | "whitelist";
             name: string;
         };
         Changes: {

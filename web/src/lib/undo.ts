@@ -58,5 +58,7 @@ function kindOf(kind: Changed["kind"]): string {
       return t("page.whitelist");
     case "settings":
       return t("page.settings");
+    case "other":
+      return "";
   }
 }
