@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from egressd.model.console import ChangeRecord
 from egressd.model.errors import Failed, Missing, Obstructed
 from egressd.model.undo import SECRETS, Reversal
+from egressd.model.wording import NONE, as_sentence
 from egressd.service.authorship import Author, authored
 from egressd.service.undo import KINDS, objects
 from egressd.store import edit_log
@@ -204,3 +206,25 @@ def test_fields_of_an_unknown_table_are_hidden() -> None:
     (shown,) = objects([Reversal("others", 1, None, {"name": "x", "url": "https://secret"})])
     assert (shown.kind, shown.name) == ("other", "x")
     assert {field.after for field in shown.fields} == {"***"}
+
+
+async def test_records_of_an_earlier_state_have_no_revision(bench: Bench, make: Make) -> None:
+    """A box that joins a site has counted revisions of its own before."""
+    own = ChangeRecord(
+        at="2020-01-01T00:00:00Z", who="token", source="", what="PUT /own", text=NONE, revision=1
+    )
+    bench.journal.note(own)
+    with authored(Author(who="token", source="10.0.0.9", what="POST /x")) as author:
+        await bench.rules.create(make.rule("10.0.0.5"))
+    said = as_sentence("rule created, and a note")
+    bench.journal.note(
+        ChangeRecord(
+            at=own.at, who="token", source="10.0.0.9", what="POST /x", text=said,
+            revision=author.revision,
+        )
+    )  # fmt: skip
+    listed = await bench.undo.latest(10)
+    assert [(each.revision, each.what, each.text) for each in listed] == [
+        (1, "POST /x", said),
+        (None, "PUT /own", ""),
+    ]

@@ -153,9 +153,9 @@ class Undo:
             past: Sequence[PastChange] = await self._log.past_changes(limit)
         except Failed:  # the site's database is away: this box's own record is here
             past = []
-        texts = {each.revision: each.text for each in recorded}
+        texts = {_identity(each): each.text for each in recorded}
         undone = undone_by(past)
-        logged = [_listed(each, undone, texts.get(each.revision)) for each in past]
+        logged = [_listed(each, undone, texts.get(_identity(each))) for each in past]
         return _merged(logged, recorded)[:limit]
 
     async def show(self, revision: int) -> ChangeDetails:
@@ -270,14 +270,23 @@ def _listed(
     )
 
 
-def _of_record(record: ChangeRecord) -> ListedChange:
+def _identity(change: PastChange | ListedChange | ChangeRecord) -> tuple[int | None, str, str, str]:
+    """Return what tells a change from all others. A revision alone does not: a box that has joined
+    a site has counted its own ones before.
+    """
+    return change.revision, change.who, change.source, change.what
+
+
+def _of_record(record: ChangeRecord, oldest: int) -> ListedChange:
+    """Return a change that the log does not have, whose oldest revision is `oldest`."""
+    is_older = record.revision is not None and record.revision < oldest
     return ListedChange(
         at=record.at,
         who=record.who,
         source=record.source,
         what=record.what,
         text=record.text,
-        revision=record.revision,
+        revision=record.revision if is_older or oldest == 0 else None,
     )
 
 
@@ -285,12 +294,13 @@ def _merged(logged: Sequence[ListedChange], recorded: Sequence[ChangeRecord]) ->
     """Return the changes of the log, and what is recorded beside them, the latest first. Each stays
     in its own order, whatever the clock did, and within a second that of the record counts.
     """
-    known = {each.revision for each in logged}
+    known = {_identity(each) for each in logged}
+    oldest = min((each.revision or 0 for each in logged), default=0)
     others: list[tuple[ChangeRecord, int]] = []
     """Each with the last revision that is recorded before it."""
     before = 0
     for record in reversed(recorded):
-        if record.revision is not None and record.revision in known:
+        if record.revision is not None and _identity(record) in known:
             before = record.revision
         else:
             others.append((record, before))
@@ -302,7 +312,7 @@ def _merged(logged: Sequence[ListedChange], recorded: Sequence[ChangeRecord]) ->
             or (waiting[-1].at == record.at and (waiting[-1].revision or 0) > before)
         ):
             merged.append(waiting.pop())
-        merged.append(_of_record(record))
+        merged.append(_of_record(record, oldest))
     return [*merged, *waiting[::-1]]
 
 
