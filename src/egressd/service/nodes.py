@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from egressd.formats.config_json import FIELD, parse_dns_servers, read_config, with_settings
+from egressd.formats.config_json import FIELD, parse_dns_servers, with_settings
 from egressd.formats.default_names import automatic_names
 from egressd.formats.nodes import NODE_IMPORT_TYPES, parse_nodes
 from egressd.formats.share_links import render_link
@@ -25,11 +24,17 @@ from egressd.model.nouns import Node
 from egressd.model.wording import say, together
 from egressd.planner.nodes import fault_of, lost_by_engine, settings_of
 from egressd.planner.targets import dial_path, dial_problem
-from egressd.service import checks, servers
+from egressd.service import checks
 from egressd.service.dial_chains import relay_problems, unknown_relay
 from egressd.service.imports import Tally, carry_out, proposed
 from egressd.service.ledger import Ledger, Proposal
-from egressd.service.looks import Looks
+from egressd.service.node_problems import (
+    draft_problems,
+    field_problems,
+    looks_of,
+    row_server_problems,
+    those_led_here,
+)
 from egressd.service.number_allocation import numbered
 from egressd.service.ports import Clock, Netd
 from egressd.service.renames import rename_node
@@ -73,7 +78,7 @@ class Nodes:
                 **msgspec.structs.asdict(draft),
             )
             edit = Edit("nodes", node.id, node)
-            checks.refuse(_problems(state, [edit], draft, around))
+            checks.refuse(draft_problems(state, [edit], draft, around))
             return Proposal([edit], node)
 
         await self._try(build(self._ledger.state))
@@ -88,7 +93,7 @@ class Nodes:
 
         def build(state: DesiredState) -> Proposal[Node]:
             if node_id not in state.nodes:
-                checks.refuse(_field_problems(draft, around))
+                checks.refuse(field_problems(draft, around))
             return self._replaced(state, _existing(state, node_id), draft, around)
 
         return await self._replace(node_id, build)
@@ -128,7 +133,7 @@ class Nodes:
         edits = [Edit("nodes", node.id, node)]
         if node.name != before.name and node_name_problem(node.name) is None:
             edits += rename_node(state, before.name, node.name, self._clock())
-        checks.refuse(_problems(state, edits, draft, around, own_id=before.id))
+        checks.refuse(draft_problems(state, edits, draft, around, own_id=before.id))
         return Proposal(edits, node)
 
     async def delete(self, node_id: int, tags: Collection[str] = ()) -> Outcome[Node]:
@@ -160,7 +165,7 @@ class Nodes:
                 problems.append(unknown_relay(batch.dialer_proxy))
             checks.refuse(problems)
             nodes = [_with_batch(node, batch, resolvers) for node in found]
-            checks.refuse(_led_here(nodes, around))
+            checks.refuse(those_led_here(nodes, around))
             edits = [Edit("nodes", node.id, node) for node in nodes]
             if batch.dialer_proxy:
                 after = state.with_edits(edits, state.revision)
@@ -212,7 +217,7 @@ class Nodes:
         def build(state: DesiredState) -> Proposal[ImportOutcome]:
             checks.refuse(checks.new_group("group", group, state))
             kept = {} if replace else state.node_by_name
-            looks = _looks(state)
+            looks = looks_of(state)
             in_use: Container[str] = {} if replace else looks
             names = automatic_names(kind, start_index, in_use) if auto_name else None
             tally = Tally(preview)
@@ -228,7 +233,7 @@ class Nodes:
                     if preview:
                         tally.note(row.line, say("node-there-already", name=name))
                     continue
-                if reasons := _server_problems(row.draft, around, private=private_servers):
+                if reasons := row_server_problems(row.draft, around, private=private_servers):
                     tally.bad(BadRow(row.line, tuple(reasons)))
                     continue
                 fields = msgspec.structs.asdict(row.draft)
@@ -290,7 +295,7 @@ class Nodes:
         around = self._around()
         for node in nodes:
             path, dialled = self._path(state, node), dial_path(state, node)
-            if dialled is not None and (reasons := [*_led_here(dialled.hops[-1:], around)]):
+            if dialled is not None and (reasons := [*those_led_here(dialled.hops[-1:], around)]):
                 results[node.name] = Delay(delay=-1, error=reasons[0].sentence)
             elif path is None:
                 reason = dial_problem(state, node) or say("node-interface-unknown")
@@ -313,10 +318,6 @@ class Nodes:
             raise Invalid(fault(FIELD, "engine-refuses", reason=reason))
 
 
-def _looks(state: DesiredState) -> Looks:
-    return Looks("node", there=state.nodes_like, is_target=True)
-
-
 def _with_loss(outcome: Outcome[Node]) -> Outcome[Node]:
     """Add a note on the parts of the node's configuration that the engine in force cannot do."""
     lost = lost_by_engine(outcome.value)
@@ -334,80 +335,6 @@ def _demanded(state: DesiredState, node_id: int, tags: Collection[str]) -> Node:
     node = _existing(state, node_id)
     demand(node, tags, fault("", "changed-since-read", thing="node", name=node.name))
     return node
-
-
-def _problems(
-    state: DesiredState,
-    edits: Sequence[Edit],
-    draft: NodeDraft,
-    around: ServerSurroundings,
-    own_id: int | None = None,
-) -> Iterator[Fault]:
-    """Yield every fault of a draft, and of the state after `edits`, which add the draft."""
-    faults = list(config_problems(draft, around))
-    labels = list(label_problems(draft))
-    yield from (*labels, *faults)
-    if not labels:
-        yield from _new_label_problems(state, draft, own_id)
-    if state.node_by_name.get(draft.name, own_id) != own_id:
-        yield fault("name", "name-taken", thing="node", name=draft.name)
-    if not faults:
-        after = state.with_edits(edits, state.revision)
-        yield from relay_problems(after, [draft.name], "config_json.dialer-proxy")
-
-
-def _new_label_problems(
-    state: DesiredState, draft: NodeDraft, own_id: int | None
-) -> Iterator[Fault]:
-    """Yield why users could confuse a new name, or the name of a new group, with others."""
-    before = "" if own_id is None else state.nodes[own_id].name
-    if draft.name != before:
-        yield from _looks(state).problems(draft.name, before)
-    yield from checks.new_group("group", draft.group, state)
-
-
-def _field_problems(draft: NodeDraft, around: ServerSurroundings) -> Iterator[Fault]:
-    """Yield every fault that can be found without the state."""
-    yield from (*label_problems(draft), *config_problems(draft, around))
-
-
-def label_problems(draft: NodeDraft | Node) -> Iterator[Fault]:
-    """Yield every fault of a node's name and group that can be found without the state."""
-    if problem := node_name_problem(draft.name):
-        yield problem
-    yield from checks.group("group", draft.group)
-
-
-def config_problems(draft: NodeDraft | Node, around: ServerSurroundings) -> Iterator[Fault]:
-    """Yield every fault of a node's protocol and configuration."""
-    try:
-        config = read_config(draft.protocol, draft.config_json)
-    except Invalid as invalid:
-        yield from invalid.faults
-    else:
-        yield from (problem.inside(FIELD) for problem in servers.own_problems(config, around))
-
-
-def led_here_problems(node: Node, around: ServerSurroundings) -> Iterator[Fault]:
-    """Yield the fault that a node leads to this device, as far as its configuration can be read."""
-    with suppress(Invalid):
-        config = read_config(node.protocol, node.config_json)
-        yield from (problem.inside(FIELD) for problem in servers.own_problems(config, around))
-
-
-def _led_here(nodes: Iterable[Node], around: ServerSurroundings) -> Iterator[Fault]:
-    for node in nodes:
-        for problem in led_here_problems(node, around):
-            yield fault("", "node-leads-here", name=node.name, problem=problem.sentence)
-
-
-def _server_problems(
-    draft: NodeDraft, around: ServerSurroundings, *, private: bool
-) -> builtins.list[Fault]:
-    """Return why the list may not name a row's server; empty if it may."""
-    config = read_config(draft.protocol, draft.config_json)
-    problems = [*servers.own_problems(config, around)]
-    return problems if problems or private else [*servers.inner_problems(config, around)]
 
 
 def _batch_resolvers(batch: NodeBatch) -> tuple[str, ...] | None:

@@ -21,7 +21,7 @@ from egressd.model.nouns import Node, ProxyService, Rule
 from egressd.model.times import is_utc_text
 from egressd.model.wording import Sentence, as_sentence, say
 from egressd.planner.registry import ENGINE_NUMBER_MAX, PLANNED_EGRESS_MAX
-from egressd.service import checks, lines, nodes, proxy_services, rules, settings, whitelist
+from egressd.service import checks, lines, node_problems, proxy_services, rules, settings, whitelist
 from egressd.service.dial_chains import circles
 from egressd.service.looks import Looks
 from egressd.service.number_allocation import unnumbered
@@ -97,10 +97,12 @@ class RestoreChecks:
 
     def _row_checks(self, *, older: bool) -> dict[str, Callable[[Any], Iterator[Fault]]]:
         around = self._around()
-        config_problems = nodes.led_here_problems if older else nodes.config_problems
+        config_problems = (
+            node_problems.led_here_problems if older else node_problems.config_problems
+        )
 
         def check_node(node: Node) -> Iterator[Fault]:
-            yield from nodes.label_problems(node)
+            yield from node_problems.label_problems(node)
             yield from _time("created_at", node.created_at)
             yield from config_problems(node, around)
 
