@@ -21,6 +21,7 @@ from egressd.api.app import create_app
 from egressd.api.endpoints import Endpoint
 from egressd.api.gate import Access
 from egressd.api.services import Services
+from egressd.app.events import EventHub
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed
 from egressd.model.exits import EXIT_URL
@@ -146,6 +147,7 @@ class Device:
             timed_backups=lambda: self.timed_backups,
         )
         self.now = 1_763_679_520.0
+        self.hub = EventHub(lambda: self.now)
         self.exits = Exits(
             bench.ledger,
             bench.netd,
@@ -215,6 +217,7 @@ class Device:
                 session_of=self._session_of,
             ),
             events=self._stream,
+            latest_events=self.hub.latest,
         )
         self.client = self.client_at("192.0.2.10")
 

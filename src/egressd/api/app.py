@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from egressd import __version__
 from egressd.api import document, faults
 from egressd.api.endpoints import EndpointTable
-from egressd.api.events import Broadcast, EventSource, Snapshots
+from egressd.api.events import Broadcast, EventSource, LatestEvents, Snapshots
 from egressd.api.gate import Access, Gate
 from egressd.api.metrics import DeviceMetrics
 from egressd.api.observe import Observe, RequestMetrics
@@ -83,13 +83,15 @@ def create_app(
     *,
     access: Access,
     events: EventSource,
+    latest_events: LatestEvents,
     other: ASGIApp = nothing_else,
     engine: str = "",
     measured: Iterable[Collector] = (),
 ) -> ASGIApp:
     """The ASGI application.
 
-    `events` opens a stream of what happens on the device. `other` gets the requests that are
+    `events` opens a stream of what happens on the device, and `latest_events` returns what has
+    happened. `other` gets the requests that are
     neither the API's nor the operations endpoints': the console. `engine` is the engine's version,
     and `measured` are metrics besides the device's and its requests'.
     """
@@ -114,6 +116,7 @@ def create_app(
     app.state.monitoring = monitoring.Monitoring(
         metrics=DeviceMetrics(registry, services, engine),
         broadcast=Broadcast(events),
+        latest_events=latest_events,
         snapshots=Snapshots(services.overviews.now),
         documentation=monitoring.Documentation(described),
     )

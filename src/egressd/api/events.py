@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -29,6 +29,17 @@ STREAMS_MAX: Final = 64
 STREAMS_PER_CALLER: Final = 8
 """Streams of one session or token at one address: one operator's pages leave room for others'."""
 FRESH_S: Final = 1.0
+
+
+class PastEvent(NamedTuple):
+    """An event, and the Unix time at which it was published."""
+
+    at: float
+    event: Event
+
+
+LatestEvents = Callable[[int], Sequence[PastEvent]]
+"""Returns at most so many of the latest events, the last one first."""
 
 
 class Pulse(NamedTuple):

@@ -221,6 +221,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
             session_of=console.authenticator.caller,
         ),
         events=hub.stream,
+        latest_events=hub.latest,
         other=console.app,
         engine=engine.version_text(),
         measured=(

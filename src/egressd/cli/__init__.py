@@ -30,6 +30,8 @@ COMMANDS: Final = {
     "devices": "egressd.cli.devices:devices",
     "whitelist": "egressd.cli.whitelist:whitelist",
     "proxies": "egressd.cli.proxies:proxies",
+    "settings": "egressd.cli.settings:settings",
+    "events": "egressd.cli.events:events",
     "changes": "egressd.cli.changes:changes",
     "undo": "egressd.cli.changes:undo",
     "trial": "egressd.cli.trial:trial",
@@ -93,7 +95,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=LazyGroup)
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="egressd")
 def cli() -> None:
     """Send each LAN client's traffic out by the egress that its rule names, or not at all."""

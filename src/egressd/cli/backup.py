@@ -12,6 +12,8 @@ import click
 
 from egressd.app import local_socket
 from egressd.cli import config_option
+from egressd.cli.confirmation import ask_on_terminal, yes_option
+from egressd.cli.output import done, json_option
 from egressd.cli.remote import DeviceRefusal, Remote
 from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed, Invalid
@@ -36,6 +38,7 @@ file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=
 @click.option("--keep", type=int, help="The number of timed backups to keep. Default: 14.")
 @click.option("--to", "folder", type=click.Path(path_type=Path), help="The folder for them.")
 @click.option("--off", "--never", "is_off", is_flag=True, help="End timed backups. Files stay.")
+@json_option
 @config_option
 def backup(
     *,
@@ -45,6 +48,7 @@ def backup(
     folder: Path | None,
     is_off: bool,
     path: Path | None,
+    as_json: bool,
 ) -> None:
     """Write the whole configuration to FILE (mode 0600). The service may run or not.
 
@@ -64,7 +68,7 @@ def backup(
         raise Invalid("FILE must be given, or --every and --to for timed backups")
     database = Database(settings.api_data)
     asyncio.run(database.backup(file))
-    click.echo(f"backed up to {file}")
+    done({"msg": f"backed up to {file}", "file": str(file)}, as_json)
 
 
 def _timed(
@@ -110,9 +114,13 @@ def _timed(
     help="Take names, and nodes, that an older egressd took and this one does not. Such nodes"
     " block their clients.",
 )
+@yes_option
+@json_option
 @config_option
-def restore(file: Path, set_aside: bool, older: bool, path: Path | None) -> None:
-    """Restore the backup FILE: it replaces the whole configuration.
+def restore(
+    *, file: Path, set_aside: bool, older: bool, is_sure: bool, as_json: bool, path: Path | None
+) -> None:
+    """Restore the backup FILE: it replaces the whole configuration. On a terminal it asks first.
 
     If the service runs, it restores the backup, which is in force when this command returns;
     otherwise the backup is in force once the service starts.
@@ -120,9 +128,11 @@ def restore(file: Path, set_aside: bool, older: bool, path: Path | None) -> None
     from egressd.app import accounts, config
 
     settings = config.load(path)
+    ask_on_terminal("The whole configuration will be replaced. Continue?", is_sure=is_sure)
     owner = accounts.account(settings.api.user)
     prepare_directory(settings.api_data, (owner.pw_uid, owner.pw_gid))
-    click.echo(asyncio.run(_restore(settings, file, set_aside=set_aside, older=older)))
+    said = asyncio.run(_restore(settings, file, set_aside=set_aside, older=older))
+    done({"msg": said}, as_json)
 
 
 async def _restore(settings: Config, file: Path, *, set_aside: bool, older: bool) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
+from egressd.cli.completing import rule_addresses
+from egressd.cli.confirmation import ask_on_terminal, yes_option
 from egressd.cli.members import show_members
 from egressd.cli.output import done, json_option, show_fields, show_json, show_rows
 from egressd.cli.remote import Remote, over_api
@@ -65,7 +66,7 @@ def _timed_backups(seen: dict[str, Any] | None) -> dict[str, str]:
 
 
 @click.command()
-@click.argument("client")
+@click.argument("client", shell_complete=rule_addresses)
 @click.argument("destination")
 @click.option("--port", default=443, show_default=True)
 @click.option("--udp", is_flag=True)
@@ -127,21 +128,20 @@ def _show_proof(proof: dict[str, Any]) -> None:
 
 
 @click.command()
-@click.option("--yes", is_flag=True, help="Do not ask, also on a terminal.")
+@yes_option
 @json_option
 @over_api
-def stop(remote: Remote, yes: bool, as_json: bool) -> None:
+def stop(remote: Remote, is_sure: bool, as_json: bool) -> None:
     """Block every client, until start or open. The default-deny rules and the configuration stay.
 
     On a terminal it asks first. The services continue to run; `systemctl stop egressd-netd` stops
     them, and blocks every client, too.
     """
-    if sys.stdin.isatty() and not yes:
-        click.confirm(
-            "Every client will be blocked, and proxy services will be off, until `egressd start`."
-            " Continue?",
-            abort=True,
-        )
+    ask_on_terminal(
+        "Every client will be blocked, and proxy services will be off, until `egressd start`."
+        " Continue?",
+        is_sure=is_sure,
+    )
     done(remote.send("POST", "/ops/stop", {}), as_json)
 
 

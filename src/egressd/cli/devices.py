@@ -7,12 +7,13 @@ from urllib.parse import quote
 
 import click
 
+from egressd.cli.completing import device_macs
 from egressd.cli.output import done, json_option, show_fields, show_json, show_rows
 from egressd.cli.remote import Remote, over_api
 from egressd.model.devices import DEVICES_MAX
 
 _COLUMNS = ("mac", "ip", "name", "vendor", "rule", "online", "last_seen")
-_mac = click.argument("mac")
+_mac = click.argument("mac", shell_complete=device_macs)
 
 
 @click.group()

@@ -8,6 +8,7 @@ from typing import IO, Any
 import click
 
 from egressd.cli import config_option
+from egressd.cli.completing import line_names
 from egressd.cli.files import TEXT_FILE, read_text
 from egressd.cli.output import done, json_option, show_json, show_rows, write_rows
 from egressd.cli.remote import Remote, over_api
@@ -31,7 +32,7 @@ _EDITABLE = (
 )
 _PROFILES = click.Choice(DNS_PROFILES)
 
-names_argument = click.argument("names", nargs=-1, required=True)
+names_argument = click.argument("names", nargs=-1, required=True, shell_complete=line_names)
 
 
 def _secret_options(command: Any) -> Any:
@@ -107,7 +108,7 @@ def add(
 
 
 @lines.command()
-@click.argument("name")
+@click.argument("name", shell_complete=line_names)
 @click.option("--name", "new_name", help="A new name; what refers to the line follows.")
 @click.option("--server")
 @click.option("--port", type=int)

@@ -7,6 +7,7 @@ from typing import IO, Any
 
 import click
 
+from egressd.cli.completing import node_names
 from egressd.cli.files import TEXT_FILE, read_rows, read_text
 from egressd.cli.output import done, json_option, progress, show_json, show_rows
 from egressd.cli.remote import Remote, over_api
@@ -18,7 +19,7 @@ _EDITABLE = ("name", "protocol", "config_json", "group")
 _AT_ONCE = 16
 """Delays that are measured at the same time."""
 
-names_argument = click.argument("names", nargs=-1, required=True)
+names_argument = click.argument("names", nargs=-1, required=True, shell_complete=node_names)
 
 
 @click.group()
@@ -59,7 +60,7 @@ def add(
 
 
 @nodes.command()
-@click.argument("name")
+@click.argument("name", shell_complete=node_names)
 @click.option("--name", "new_name", help="A new name; what refers to the node follows.")
 @click.option("--group")
 @click.option("--config-json", type=TEXT_FILE)
@@ -114,7 +115,7 @@ def delete(remote: Remote, names: tuple[str, ...], as_json: bool) -> None:
 
 
 @nodes.command()
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, shell_complete=node_names)
 @click.option("--test-url", help="What to fetch. Default: the device's setting.")
 @click.option("--timeout", default=5000, show_default=True, help="Milliseconds.")
 @json_option

@@ -6,6 +6,7 @@ from typing import IO, Any
 
 import click
 
+from egressd.cli.completing import proxy_names
 from egressd.cli.files import TEXT_FILE, read_rows
 from egressd.cli.output import done, json_option, show_fields, show_json, show_rows, write_rows
 from egressd.cli.remote import Remote, over_api
@@ -14,7 +15,7 @@ from egressd.cli.rules import import_rows
 _COLUMNS = ("id", "name", "outbound_interface", "port", "username", "is_enabled")
 _EDITABLE = ("name", "outbound_interface", "port", "username", "password", "is_enabled")
 
-names_argument = click.argument("names", nargs=-1, required=True)
+names_argument = click.argument("names", nargs=-1, required=True, shell_complete=proxy_names)
 password_option = click.option("--password", envvar="EGRESSD_PROXY_PASSWORD")
 
 
@@ -77,7 +78,7 @@ def add(
 
 
 @proxies.command()
-@click.argument("name")
+@click.argument("name", shell_complete=proxy_names)
 @click.option("--name", "new_name")
 @click.option("--interface", "outbound_interface")
 @click.option("--port", type=int)

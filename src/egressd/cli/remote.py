@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import wraps
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -41,10 +41,11 @@ class Remote:
         self._where = where
 
     @classmethod
-    def at(cls, url: str, token: str, ca_file: Path | None = None) -> Remote:
-        """Return the API at `url`. `ca_file` holds the certificates to trust beside the system's.
-
-        Raises Invalid.
+    def at(
+        cls, url: str, token: str, ca_file: Path | None = None, *, answer_s: float = _ANSWER_S
+    ) -> Remote:
+        """Return the API at `url`, which has `answer_s` seconds for an answer. `ca_file` holds the
+        certificates to trust beside the system's. Raises Invalid.
         """
         problem = "--url must be http://ADDRESS:PORT or https://ADDRESS:PORT"
         try:
@@ -56,20 +57,22 @@ class Remote:
             raise Invalid(problem)
         host = parts.hostname
         if parts.scheme == "http":
-            return cls(lambda: HTTPConnection(host, port, timeout=_ANSWER_S), token, url)
+            return cls(lambda: HTTPConnection(host, port, timeout=answer_s), token, url)
         tls = _tls(ca_file)
-        return cls(lambda: HTTPSConnection(host, port, timeout=_ANSWER_S, context=tls), token, url)
+        return cls(lambda: HTTPSConnection(host, port, timeout=answer_s, context=tls), token, url)
 
     @classmethod
-    def here(cls, settings: Config, token: str | None = None) -> Remote:
-        """Return the API of this device, for root; with its own token, if none is given. Raises
-        Failed.
+    def here(
+        cls, settings: Config, token: str | None = None, *, answer_s: float = _ANSWER_S
+    ) -> Remote:
+        """Return the API of this device, for root; with its own token, if none is given. It has
+        `answer_s` seconds for an answer. Raises Failed.
         """
         from egressd.store.api_token import ApiToken
 
         folder = settings.api_data
         token = ApiToken(folder).token() if token is None else token
-        return cls(lambda: _LocalConnection(folder), token, "the service")
+        return cls(lambda: _LocalConnection(folder, answer_s), token, "the service")
 
     def get(self, path: str, **query: Any) -> Any:
         """Return the document at `path`, which is below `API` unless it begins with ``/ops``."""
@@ -106,6 +109,31 @@ class Remote:
         """Return the answer to a file. Raises as `send` does."""
         return self._exchange("POST", path, content, {"Content-Type": media_type})
 
+    def stream(self, path: str) -> Iterator[dict[str, Any]]:
+        """Yield the objects of a stream of events without a name, until it ends. Raises
+        DeviceRefusal, or Failed if it breaks.
+        """
+        try:
+            with closing(self._connection()) as connection:
+                connection.request("GET", path, headers={"Authorization": f"Bearer {self._token}"})
+                response = connection.getresponse()
+                if response.status != 200:
+                    said = json.loads(response.read())
+                    raise DeviceRefusal(str(said.get("error") if isinstance(said, dict) else said))
+                name = ""
+                for line in response:
+                    field, _, value = line.decode().rstrip("\n").partition(": ")
+                    if field == "event":
+                        name = value
+                    elif field == "data" and not name:
+                        yield json.loads(value)
+                    elif field == "data" and name == "end":
+                        raise DeviceRefusal(str(json.loads(value)["text"]))
+                    elif not field:
+                        name = ""
+        except (OSError, HTTPException, ValueError) as error:
+            raise Failed(f"ask {self._where}", str(error) or type(error).__name__) from error
+
     def _exchange(
         self, method: str, path: str, content: bytes | None, headers: dict[str, str]
     ) -> Any:
@@ -129,13 +157,14 @@ class Remote:
 class _LocalConnection(HTTPConnection):
     """A connection to the api of this device, as which no other process can pose."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, answer_s: float) -> None:
         super().__init__("localhost")
         self._folder = folder
+        self._answer_s = answer_s
 
     def connect(self) -> None:
         """Connect. Raises Failed."""
-        self.sock = local_socket.connect(self._folder, _ANSWER_S)
+        self.sock = local_socket.connect(self._folder, self._answer_s)
 
 
 def _tls(ca_file: Path | None) -> ssl.SSLContext:
@@ -179,19 +208,26 @@ def over_api(command: Callable[..., None]) -> Callable[..., None]:
         cacert: Path | None,
         **options: Any,
     ) -> None:
-        if url is None:
-            remote = _this_device(config_file, token)
-        elif token is None:
-            # This device's own token must not be sent to another device.
-            raise Failed(f"ask {url}", f"that takes its token, in {_TOKEN}")
-        else:
-            remote = Remote.at(url, token, cacert)
-        command(remote, *args, **options)
+        given = {"config_file": config_file, "url": url, "token": token, "cacert": cacert}
+        command(remote_of(given), *args, **options)
 
     return with_remote
 
 
-def _this_device(config_file: Path | None, token: str | None) -> Remote:
+def remote_of(given: Mapping[str, Any], *, answer_s: float = _ANSWER_S) -> Remote:
+    """Return the device that the options of `over_api` select; it has `answer_s` seconds for an
+    answer. Raises Failed and Invalid.
+    """
+    url, token = given.get("url"), given.get("token")
+    if url is None:
+        return _this_device(given.get("config_file"), token, answer_s)
+    if token is None:
+        # This device's own token must not be sent to another device.
+        raise Failed(f"ask {url}", f"that takes its token, in {_TOKEN}")
+    return Remote.at(url, token, given.get("cacert"), answer_s=answer_s)
+
+
+def _this_device(config_file: Path | None, token: str | None, answer_s: float) -> Remote:
     """Return the API of the service that is configured on this device, with its own token if none
     is given. Raises Failed.
     """
@@ -199,7 +235,18 @@ def _this_device(config_file: Path | None, token: str | None) -> Remote:
 
     settings = config.load(config_file)
     if os.access(settings.api_data, os.X_OK):
-        return Remote.here(settings, token)
+        return Remote.here(settings, token, answer_s=answer_s)
     if token is None:
-        raise Failed("read the API token", f"that takes root, or the token in {_TOKEN}")
-    return Remote.at(f"http://{settings.api.listen.here}", token)
+        raise Failed("read the API token", _why_none(settings, config_file))
+    return Remote.at(f"http://{settings.api.listen.here}", token, answer_s=answer_s)
+
+
+def _why_none(settings: Config, config_file: Path | None) -> str:
+    """Return the reason for which the service's token cannot be read."""
+    if os.geteuid() != 0:
+        return f"that takes root, or the token in {_TOKEN}"
+    origin = f"{config_file} names" if config_file else "the configuration names"
+    return (
+        f"there is no folder {settings.api_data}, where {origin} the service's data: no service has"
+        " run with this configuration, or --config must name another file"
+    )

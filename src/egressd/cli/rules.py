@@ -6,6 +6,8 @@ from typing import IO, Any
 
 import click
 
+from egressd.cli.completing import rule_addresses, targets
+from egressd.cli.confirmation import ask_on_terminal, yes_option
 from egressd.cli.files import TEXT_FILE, read_rows
 from egressd.cli.output import done, json_option, show_json, show_rows, write_rows
 from egressd.cli.remote import DeviceRefusal, Remote, over_api
@@ -29,7 +31,7 @@ _EDITABLE = (
     "download_limit_kbps",
 )
 
-ips_argument = click.argument("ips", nargs=-1, required=True)
+ips_argument = click.argument("ips", nargs=-1, required=True, shell_complete=rule_addresses)
 
 
 @click.group()
@@ -47,7 +49,7 @@ def list_rules(remote: Remote, as_json: bool) -> None:
 
 @rules.command()
 @click.argument("ip")
-@click.argument("target")
+@click.argument("target", shell_complete=targets)
 @click.option("--comment", default="")
 @click.option("--mac", default="")
 @click.option("--upload", default=0, help="Kbps; 0 is unlimited.")
@@ -84,9 +86,9 @@ def add(
 
 
 @rules.command()
-@click.argument("ip")
+@click.argument("ip", shell_complete=rule_addresses)
 @click.option("--new-ip", "ip_")
-@click.option("--target", "target_node")
+@click.option("--target", "target_node", shell_complete=targets)
 @click.option("--comment")
 @click.option("--mac")
 @click.option("--upload", "upload_limit_kbps", type=int, help="Kbps; 0 is unlimited.")
@@ -135,12 +137,17 @@ def delete(remote: Remote, ips: tuple[str, ...], as_json: bool) -> None:
 @click.argument("file", type=TEXT_FILE)
 @click.option("--replace", is_flag=True, help="Remove every other rule.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@yes_option
 @json_option
 @over_api
 def import_rules(
-    remote: Remote, *, file: IO[str], replace: bool, dry_run: bool, as_json: bool
+    remote: Remote, *, file: IO[str], replace: bool, dry_run: bool, is_sure: bool, as_json: bool
 ) -> None:
-    """Add a rule for each row of FILE (- for standard input): IP,target,comment."""
+    """Add a rule for each row of FILE (- for standard input): IP,target,comment. With --replace it
+    asks first on a terminal.
+    """
+    if replace and not dry_run:
+        ask_on_terminal("Every other rule will be removed. Continue?", is_sure=is_sure)
     import_rows(
         remote,
         "rules",

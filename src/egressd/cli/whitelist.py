@@ -6,6 +6,8 @@ from typing import IO
 
 import click
 
+from egressd.cli.completing import targets
+from egressd.cli.confirmation import ask_on_terminal, yes_option
 from egressd.cli.files import TEXT_FILE, read_text
 from egressd.cli.output import done, json_option, show_json
 from egressd.cli.remote import Remote, over_api
@@ -34,20 +36,26 @@ def show(remote: Remote, as_json: bool) -> None:
 
 
 @whitelist.command("set")
-@click.option("--node", help="DIRECT, a node's name or Group_NAME.")
+@click.option("--node", shell_complete=targets, help="DIRECT, a node's name or Group_NAME.")
 @click.option("--domains", type=TEXT_FILE, help="A file of entries.")
 @click.option("--ips", type=TEXT_FILE, help="A file of entries.")
+@yes_option
 @json_option
 @over_api
 def set_whitelist(
     remote: Remote,
     *,
+    is_sure: bool,
     node: str | None,
     domains: IO[str] | None,
     ips: IO[str] | None,
     as_json: bool,
 ) -> None:
-    """Replace the given parts; the others stay. Present connections are closed."""
+    """Replace the given parts; the others stay. Present connections are closed: on a terminal it
+    asks first.
+    """
+    question = "The present connections of all clients with a rule will be closed. Continue?"
+    ask_on_terminal(question, is_sure=is_sure)
     listed = remote.get("/whitelist")
     if node is not None:
         listed["node"] = node

@@ -35,3 +35,6 @@ LINES_MAX: Final = 1_000_000
 """Lines of an import, blank lines and comments included: a Clash entry has some 20."""
 BACKUP_MAX: Final = 64 * 1024 * 1024
 """Bytes of a backup: 50,000 rules and 2,000 nodes take under a fifth of it."""
+
+LATEST_EVENTS_MAX: Final = 500
+"""Events that a device keeps in memory, the latest ones."""

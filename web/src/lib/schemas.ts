@@ -155,6 +155,17 @@ export interface components {
         Error: {
             error: string;
         };
+        EventList: {
+            data: components["schemas"]["EventSeen"][];
+        };
+        EventSeen: {
+            at: string;
+            code: string;
+            subject: string;
+            text: string;
+            topic: string;
+            values: Record<string, never>;
+        };
         Exit: {
             changed_at: string;
             country: string;
@@ -1154,6 +1165,8 @@ export type DeviceSeen = components['schemas']['DeviceSeen'];
 export type DeviceUpdate = components['schemas']['DeviceUpdate'];
 export type DnsSeen = components['schemas']['DnsSeen'];
 export type Error = components['schemas']['Error'];
+export type EventList = components['schemas']['EventList'];
+export type EventSeen = components['schemas']['EventSeen'];
 export type Exit = components['schemas']['Exit'];
 export type ExitList = components['schemas']['ExitList'];
 export type Explanation = components['schemas']['Explanation'];

@@ -15,16 +15,18 @@ from starlette.responses import Response
 from egressd.api import page
 from egressd.api.dependencies import ServicesDep
 from egressd.api.endpoints import OPS_PREFIX
-from egressd.api.events import Broadcast, EventListener, Pulse, Snapshots
+from egressd.api.events import Broadcast, EventListener, LatestEvents, Pulse, Snapshots
 from egressd.api.gate import NOT_ALLOWED, caller_of
 from egressd.api.metrics import DeviceMetrics
 from egressd.api.protocol import vouch_for
 from egressd.api.refusals import refusal
 from egressd.api.routers import Router
 from egressd.api.wire.answers import reply
-from egressd.api.wire.operations import EventsQuery
+from egressd.api.wire.operations import EventList, EventSeen, EventsQuery, LatestQuery
 from egressd.api.wire.system import Health, RuleCounters, RuleTraffic
 from egressd.model.errors import EgressdError
+from egressd.model.times import utc_text
+from egressd.model.wording import coded_values
 from egressd.service.tokens import TokenCaller
 
 _HEALTHY: Final = ("running", "stopped")
@@ -54,6 +56,7 @@ class Monitoring:
 
     metrics: DeviceMetrics
     broadcast: Broadcast
+    latest_events: LatestEvents
     snapshots: Snapshots
     documentation: Documentation
 
@@ -141,6 +144,44 @@ async def events(
     over = caller.over if isinstance(caller, TokenCaller) else None
     listener = EventListener(f"{caller.name} at {address}", is_live, over)
     return monitoring.broadcast.response(request.scope, listener, pulse)
+
+
+@router.get(
+    "/events/latest",
+    "What has happened lately",
+    answer=EventList,
+    example={
+        "data": [
+            {
+                "at": "2026-11-20T22:58:40Z",
+                "topic": "line",
+                "subject": "l2tp_office",
+                "text": "l2tp_office is online",
+                "code": "online",
+                "values": {},
+            }
+        ]
+    },
+    scope="events",
+)
+async def latest_events(
+    query: Annotated[LatestQuery, Query()], monitoring: MonitoringDep
+) -> Response:
+    """Return the latest events, the last one first. The box keeps 500 in memory, and none over a
+    restart of the api.
+    """
+    rows = [
+        EventSeen(
+            at=utc_text(at),
+            topic=event.topic,
+            subject=event.subject,
+            text=event.text,
+            code=event.code,
+            values=coded_values(event.values),
+        )
+        for at, event in monitoring.latest_events(query.limit)
+    ]
+    return reply(EventList(data=rows))
 
 
 @router.get_text("/openapi.json", "This document", "application/json", is_open=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 from pydantic import BeforeValidator, Field
@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field
 from egressd.api.wire.answers import Answer
 from egressd.api.wire.bodies import Body, Query
 from egressd.api.wire.fields import Host, Port, Target, Url, decimal, form
+from egressd.model.bounds import LATEST_EVENTS_MAX
 from egressd.model.nouns import Settings
 from egressd.model.problem import ProblemError
 from egressd.model.wording import Coded, Coding, Sentence
@@ -66,6 +67,31 @@ class EventsQuery(Query):
     """Seconds between overviews; 0 for none."""
 
     overview: Annotated[int, Field(ge=0, le=60, strict=True), BeforeValidator(decimal)] = 2
+
+
+class LatestQuery(Query):
+    """The number of events."""
+
+    limit: Annotated[
+        int, Field(ge=1, le=LATEST_EVENTS_MAX, strict=True), BeforeValidator(decimal)
+    ] = 50
+
+
+class EventSeen(Answer, frozen=True, kw_only=True):
+    """An event that was published."""
+
+    at: str
+    topic: Annotated[str, Meta(description="Its kind.")]
+    subject: Annotated[str, Meta(description="The object that it is about.")]
+    text: str
+    code: Annotated[str, Meta(description="What has happened, for programs.")]
+    values: Annotated[dict[str, Any], Meta(description="The values in the text, for programs.")]
+
+
+class EventList(Answer, frozen=True, kw_only=True):
+    """Events, the last one first."""
+
+    data: list[EventSeen]
 
 
 class ExplainQuery(Query):
