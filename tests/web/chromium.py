@@ -18,7 +18,7 @@ CHROMIUM: Final = "/usr/bin/chromium"
 SCREENSHOTS: Final = Path(__file__).resolve().parents[2] / "build" / "screenshots"
 """Screenshots, kept after the tests for review. Git ignores ``build``."""
 
-_ARGUMENTS: Final = (
+ARGUMENTS: Final = (
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -40,7 +40,7 @@ def chromium(namespace: str) -> Iterator[Browser]:
         start.chmod(0o755)
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(
-                executable_path=start, args=list(_ARGUMENTS), env={**os.environ, "HOME": folder}
+                executable_path=start, args=list(ARGUMENTS), env={**os.environ, "HOME": folder}
             )
             try:
                 yield browser

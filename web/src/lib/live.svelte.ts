@@ -14,6 +14,8 @@ const BACK_OFF_MS = [1000, 2000, 5000, 10_000, 30_000];
 /** Milliseconds of silence after which the stream is lost; the device sends every 2 s. */
 const SILENCE_MS = 20_000;
 const ASKED_MS = 10_000;
+/** Milliseconds since the last overview within which a stream is not dead. */
+const FRESH_MS = 5000;
 
 type Listener = (news: News) => void;
 
@@ -29,12 +31,15 @@ class Live {
   #rates = new Rates();
   #source: EventSource | null = null;
   #failures = 0;
+  #heardAt = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #listeners = new Map<string, Set<Listener>>();
   #isWanted = false;
 
   constructor() {
     document.addEventListener("visibilitychange", () => this.#follow());
+    // After sleep, or in another network, the next attempt may be half a minute away, or a stream open that is dead.
+    for (const woken of ["online", "pageshow"]) addEventListener(woken, () => this.#wake());
   }
 
   /** Throughput by interface. Reading it is reactive: it changes with each snapshot. */
@@ -77,6 +82,13 @@ class Live {
     if (!shouldListen) this.#close();
   }
 
+  #wake(): void {
+    if (this.isConnected && performance.now() - this.#heardAt < FRESH_MS) return;
+    this.#close();
+    this.#failures = 0;
+    this.#follow();
+  }
+
   #open(): void {
     // The device may accept the connection and then send nothing.
     this.#expectMore();
@@ -92,6 +104,7 @@ class Live {
       this.#expectMore();
       this.#failures = 0;
       this.isConnected = true;
+      this.#heardAt = performance.now();
       const overview = JSON.parse(event.data as string) as Overview;
       this.#rates.take(overview);
       this.overview = overview;
