@@ -19,7 +19,8 @@ _MASKABLE: Final = (
     "<style>body {{ margin: 0; background: #0c6b5c }}"
     " svg {{ display: block; width: 60%; padding: 20% }}</style>{svg}"
 )
-"""Whatever shape a launcher cuts, the middle 80 % are seen (W3C, Web App Manifest, "maskable")."""
+"""An icon of which a launcher may cut off all but the middle 80 % (W3C, Web App Manifest,
+"maskable")."""
 _ICONS: Final = {
     "icon-192.png": (192, _PLAIN),
     "icon-512.png": (512, _PLAIN),
