@@ -242,6 +242,20 @@ async def test_settings_are_shown_and_replaced(device: Device) -> None:
     assert response.json()["error"].startswith("unmanaged must be")
 
 
+async def test_settings_are_replaced_if_they_are_still_the_same(device: Device) -> None:
+    url = "http://device/ops/settings"
+    first = await device.client.get(url)
+    body = first.json() | {"check_interval_s": 99}
+    assert (await device.client.post("http://device/ops/stop", json={})).is_success
+    saved = await device.client.put(url, json=body, headers={"if-match": first.headers["etag"]})
+    assert saved.status_code == 200, "a stop changes none of these fields"
+    late = await device.client.put(url, json=body, headers={"if-match": first.headers["etag"]})
+    assert late.status_code == 412
+    assert late.json() == {"error": "the settings have been changed since they were read"}
+    now = await device.client.get(url)
+    assert (now.json(), now.headers["etag"]) == (body, saved.headers["etag"])
+
+
 async def test_stop_start_and_open_are_operations_with_confirmation(device: Device) -> None:
     await rule(device, "10.0.0.1", "DIRECT")
     refused = await device.client.post(f"{OPS}/stop")

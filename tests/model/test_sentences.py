@@ -1216,6 +1216,7 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         {"thing": "rule", "name": "10.0.0.5"},
         "the rule 10.0.0.5 has been changed since it was read",
     ),
+    "settings-changed": ({}, "the settings have been changed since they were read"),
     "whitelist-changed": ({}, "the whitelist has been changed since it was read"),
     "device-changed": (
         {"mac": "02:00:5e:00:53:01"},

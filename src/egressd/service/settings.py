@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 import msgspec
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import Outcome
-from egressd.model.faults import Fault
+from egressd.model.faults import Fault, fault
 from egressd.model.nouns import GROUP_STRATEGIES, Settings
 from egressd.service import checks
 from egressd.service.ledger import Ledger, Proposal
+from egressd.service.versions import demand, tag_of
 
 CHECK_INTERVAL_S: Final = (5, 3600)
 """Seconds between health checks: the fewest and the most."""
@@ -28,10 +29,18 @@ class DeviceSettings:
         """Return the settings in force."""
         return self._ledger.state.settings
 
-    async def put(self, settings: Settings) -> Outcome[Settings]:
-        """Replace all settings except the stopped and opened states. Raises Invalid."""
+    @property
+    def tag(self) -> str:
+        """The tag of the settings' version, to which a stop or start makes no difference."""
+        return tag_of(_saved(self.get()))
+
+    async def put(self, settings: Settings, tags: Collection[str] = ()) -> Outcome[Settings]:
+        """Replace all settings except the stopped and opened states. `tags`: see `versions.demand`.
+        Raises Invalid, Outdated.
+        """
 
         def build(state: DesiredState) -> Proposal[Settings]:
+            demand(_saved(state.settings), tags, fault("", "settings-changed"))
             checks.refuse(_problems(state, settings))
             kept = state.settings
             wanted = msgspec.structs.replace(settings, stopped=kept.stopped, opened=kept.opened)
@@ -57,6 +66,10 @@ class DeviceSettings:
             return Proposal([Edit("settings", 0, settings)], settings)
 
         return await self._ledger.change(build)
+
+
+def _saved(settings: Settings) -> Settings:
+    return msgspec.structs.replace(settings, stopped=False, opened=False)
 
 
 def _problems(state: DesiredState, settings: Settings) -> Iterator[Fault]:

@@ -3,11 +3,14 @@
 import { rebased } from "./edits.ts";
 import { faultText, feedback } from "./feedback.svelte.ts";
 import { Form } from "./form.svelte.ts";
-import { Refused, call } from "./http.ts";
+import { Refused, request } from "./http.ts";
 import { t } from "./language.svelte.ts";
 import { live } from "./live.svelte.ts";
 import type { Said } from "./types.ts";
 import { unsaved } from "./unsaved.svelte.ts";
+
+/** Times that a change is made anew because another one came between. */
+const TRIES = 10;
 
 /** A draft of plain values by field. It is created in a component and ends with it. */
 export class Draft<T extends object> {
@@ -21,6 +24,8 @@ export class Draft<T extends object> {
   #path: string;
   #fields: readonly (keyof T & string)[];
   #saved = $state.raw<T | null>(null);
+  /** The tag of the version in `#saved`. */
+  #tag = "";
   #asked = 0;
   #answered = 0;
 
@@ -47,10 +52,12 @@ export class Draft<T extends object> {
   async load(): Promise<void> {
     const asked = ++this.#asked;
     try {
-      const found = await call<T>("GET", this.#path);
+      const answer = await request("GET", this.#path);
+      const found = (await answer.json()) as T;
       // A later request may have been answered before this one.
       if (asked < this.#answered) return;
       this.#answered = asked;
+      this.#tag = answer.headers.get("etag") ?? "";
       this.isOvertaken ||= this.#fields.some((field) => this.#isTakenBack(field, found));
       const typed = this.#typed();
       this.values = typed && this.#saved ? rebased<T>(this.#saved, typed, found) : { ...found };
@@ -68,14 +75,16 @@ export class Draft<T extends object> {
     await this.form.send(async () => {
       // The operator has seen the warnings that were shown until now.
       this.isOvertaken = false;
-      // The event stream may be down or late.
-      await this.load();
-      if (this.problem || this.isOvertaken) {
-        this.form.tellAside(this.problem || t("edit.overtaken"));
-        return;
+      let sent: T | null = null;
+      for (let tries = 1; sent === null; tries += 1) {
+        // The event stream may be down or late.
+        await this.load();
+        if (this.problem || this.isOvertaken) {
+          this.form.tellAside(this.problem || t("edit.overtaken"));
+          return;
+        }
+        sent = await this.#put(tries === TRIES);
       }
-      const sent = this.#typed();
-      feedback.show(await call<Said>("PUT", this.#path, sent));
       this.#saved = sent;
       this.isOvertaken = false;
       await this.load();
@@ -85,6 +94,19 @@ export class Draft<T extends object> {
   /** Discard the typed values. */
   undo(): void {
     this.values = this.#saved && { ...this.#saved };
+  }
+
+  /** Save the values, and return them; null if another version is there, unless `isLast`. */
+  async #put(isLast: boolean): Promise<T | null> {
+    const sent = this.#typed();
+    const init = { body: JSON.stringify(sent), type: "application/json", ifMatch: this.#tag };
+    try {
+      feedback.show((await (await request("PUT", this.#path, init)).json()) as Said);
+      return sent;
+    } catch (error) {
+      if (!isLast && error instanceof Refused && error.status === 412) return null;
+      throw error;
+    }
   }
 
   #typed(): T | null {

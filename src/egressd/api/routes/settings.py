@@ -8,8 +8,10 @@ from starlette.responses import Response
 
 from egressd.api.dependencies import ServicesDep
 from egressd.api.endpoints import OPS_PREFIX
+from egressd.api.lists import tags_of
 from egressd.api.routers import Router
 from egressd.api.wire.answers import Said, reply
+from egressd.api.wire.objects import IfMatch
 from egressd.api.wire.operations import Confirmation, Nothing, SettingsAnswer, SettingsReplace
 from egressd.api.wire.outcomes import done
 from egressd.model.nouns import Settings
@@ -34,8 +36,9 @@ router: Final = Router("Operations", OPS_PREFIX)
     scope="read",
 )
 async def show_settings(services: ServicesDep) -> Response:
+    """The ETag is that of these fields: to stop or start the device makes no difference to it."""
     saved = services.settings.get()
-    return reply(
+    response = reply(
         SettingsAnswer(
             unmanaged=saved.unmanaged,
             delay_url=saved.delay_url,
@@ -44,6 +47,8 @@ async def show_settings(services: ServicesDep) -> Response:
             sniff_domains=saved.sniff_domains,
         )
     )
+    response.headers["etag"] = services.settings.tag
+    return response
 
 
 @router.put(
@@ -53,10 +58,15 @@ async def show_settings(services: ServicesDep) -> Response:
     answer=Said,
     example={"msg": "settings saved"},
     scope="write",
+    is_conditional=True,
 )
-async def replace_settings(body: SettingsReplace, services: ServicesDep) -> Response:
-    outcome = await services.settings.put(body.settings())
-    return reply(Said(msg=done(say("settings-saved"), outcome.notes)))
+async def replace_settings(
+    body: SettingsReplace, services: ServicesDep, if_match: IfMatch = ""
+) -> Response:
+    outcome = await services.settings.put(body.settings(), tags_of(if_match))
+    response = reply(Said(msg=done(say("settings-saved"), outcome.notes)))
+    response.headers["etag"] = services.settings.tag
+    return response
 
 
 @router.post(
