@@ -36,6 +36,10 @@ WINGS: dict[str, tuple[set[str], str]] = {
         {"system", "kernel"},
         "addresses and flows move regardless of rules, nodes and lines",
     ),
+    "alerts": (
+        {"system", "engine"},
+        "a message is sent regardless of clients: by the marks of its channel's target",
+    ),
     "ports": ({"engine"}, "it has the types of netd's parts, of the engine's the data too"),
     "dataplane": (
         {"kernel", "engine", "ports"},
@@ -86,6 +90,7 @@ CONFINED = {
     "sqlalchemy": ("store", "the store alone knows how things are stored"),
     "alembic": ("store", "the store alone knows how things are stored"),
     "fastapi": ("api", "the use cases know nothing of HTTP"),
+    "apprise": ("netd/alerts", "it talks to strangers: only its own process has it"),
     "uvicorn": ("api", "the use cases know nothing of HTTP"),
 }
 """Third-party package -> the only place that may import it, and the reason."""

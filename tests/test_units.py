@@ -49,7 +49,7 @@ def test_systemd_reports_no_problem(installed: Path) -> None:
     ("name", "limit"),
     [
         ("egressd-api", 2.0),
-        ("egressd-netd", 4.7),
+        ("egressd-netd", 4.8),
         ("egressd-block", 3.5),
         ("egressd-timed-backup", 4.0),
     ],

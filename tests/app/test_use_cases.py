@@ -21,9 +21,11 @@ from egressd.license.grants import Mode
 from egressd.license.licensing import LicenseSettings, Licensing
 from egressd.model.errors import Failed
 from egressd.model.exits import EXIT_URL
+from egressd.service.alert_book import Kept
 from egressd.service.exits import ExitPolicy
 from egressd.service.route_explanation import Question
 from egressd.service.servers import ServerSurroundings
+from egressd.store.alert_file import AlertFile
 from egressd.store.console import ConsoleStore
 from egressd.store.database import Database
 from egressd.store.device_file import DeviceFile
@@ -70,6 +72,9 @@ class Device:
             history=HistoryStore(folder),
             exit_policy=ExitPolicy(url=EXIT_URL, interval_s=0),
             exit_record=ExitFile(folder),
+            alert_record=AlertFile(folder, Kept),
+            alert_problems=tuple,
+            host="gw1",
             device_record=DeviceFile(folder),
             vendors=IeeeVendors([]),
             leases=LeaseFiles([]),

@@ -253,6 +253,12 @@ def good() -> dict[str, messages.RequestBody]:
         messages.Probe(name="b", path=KernelPath(mark=MARK_DIRECT, resolver=RESOLVER)),
     )
     made["measure"] = messages.MeasureDelay(probes=probes, url="http://site.test/", timeout_ms=1000)
+    made["alert"] = messages.SendAlert(
+        paths=tuple(probe.path for probe in probes),
+        url="json://user:alert-secret@site.test/x",
+        title="gw1: one",
+        body="one\ntwo",
+    )
     made["locate"] = messages.Locate("10.0.0.1")
     made["halt"] = messages.Halt("why")
     made["renew_lease"] = messages.RenewLease(1000)

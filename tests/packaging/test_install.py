@@ -177,7 +177,7 @@ def as_a_checkout(box: Machine, repository: Path) -> None:
     box.run("cp", f"{CHECKOUT}/.venv/guard/guard.nft", f"{CHECKOUT}/packaging/")
     program = f"{CHECKOUT}/.venv/bin/egressd"
     box.run("sed", "-i", f"1s#.*#\\#!{CHECKOUT}/.venv/bin/python#", program)
-    for user in ("egressd", "egressd-engine"):
+    for user in ("egressd", "egressd-engine", "egressd-alerts"):
         box.run("useradd", "--system", "--user-group", "--no-create-home", user)
     for unit in (*UNITS, "egressd-guard.service"):
         text = (ROOT / "packaging/systemd" / unit).read_text().replace("@ROOT@", CHECKOUT)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from egressd.model.desired import DesiredState, Edit, load
+from egressd.model.desired import ROW_TABLES, DesiredState, Edit, load
 from egressd.model.device import Resolvers
 from egressd.model.nouns import Rule, Settings, Whitelist
 from egressd.model.plan import Egress
@@ -63,8 +63,7 @@ def test_indexes_after_edits_equal_those_of_a_state_loaded_whole(change: list[An
     for verb, positional, keyword in change:
         getattr(author, verb)(*positional, **keyword)
     tables = {
-        name: dict(getattr(author.state, name))
-        for name in ("nodes", "rules", "lines", "services", "numbers", "last_ids")
+        name: dict(getattr(author.state, name)) for name in (*ROW_TABLES, "numbers", "last_ids")
     }
     tables["whitelist"] = {0: author.state.whitelist}
     tables["settings"] = {0: author.state.settings}

@@ -10,7 +10,16 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
+from egressd.model.nouns import (
+    AlertChannel,
+    AlertPolicy,
+    Line,
+    Node,
+    ProxyService,
+    Rule,
+    Settings,
+    Whitelist,
+)
 from egressd.model.undo import LoggedChange, reversals, summary
 from egressd.model.wording import together
 from egressd.store import schema
@@ -63,6 +72,10 @@ SERVICE = ProxyService(
     username="u",
     password="proxy-password",
 )
+CHANNEL = AlertChannel(
+    id=5, name="phone", url="ntfys://example.com/channel-secret", via="Group_asia", is_enabled=False
+)
+POLICY = AlertPolicy(on=("wan.down",), for_s=5, quiet="23:00-07:00", channels=(5,))
 EVERYTHING = [
     Edit("numbers", "Group_asia", 1),
     Edit("numbers", "Interface:eth1", 1),
@@ -70,8 +83,9 @@ EVERYTHING = [
     Edit("rules", 1, RULE),
     Edit("lines", 3, LINE),
     Edit("services", 2, SERVICE),
+    Edit("alert_channels", 5, CHANNEL),
     Edit("whitelist", 0, Whitelist(domains="example.com", ips="192.0.2.1", node="Group_asia")),
-    Edit("settings", 0, Settings(unmanaged="DIRECT", check_interval_s=60, stopped=True)),
+    Edit("settings", 0, Settings(unmanaged="DIRECT", stopped=True, alerts=POLICY)),
 ]
 
 

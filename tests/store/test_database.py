@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from egressd.model.desired import DesiredState, Edit
+from egressd.model.desired import ROW_TABLES, DesiredState, Edit
 from egressd.model.errors import Failed
 from egressd.model.nouns import Rule
 from egressd.store import schema
@@ -101,7 +101,7 @@ async def test_restore_replaces_the_state_as_a_new_revision(
         await database.restore(await database.read_backup(tmp_path / "backup"))
         restored = await database.load()
     assert restored.revision == 3
-    for table in ("nodes", "rules", "lines", "services", "whitelist", "settings", "numbers"):
+    for table in (*ROW_TABLES, "whitelist", "settings", "numbers"):
         assert getattr(restored, table) == getattr(saved, table)
     assert restored.next_id("rules") == 1020
 
@@ -112,7 +112,7 @@ async def test_an_older_database_is_backed_up_before_its_upgrade(
     async with opened(tmp_path / "data") as database:
         await write(database, rules(3), 1)
         with closing(sqlite3.connect(database.path)) as older, older:
-            for table in schema.PRIVATE:
+            for table in (*schema.PRIVATE, schema.alert_channels):
                 older.execute(f"DROP TABLE {table.name}")
             older.execute("ALTER TABLE rules DROP COLUMN bound_mac")
             older.execute("UPDATE alembic_version SET version_num = '0001'")

@@ -35,6 +35,7 @@ SEALED = (
     ("password", "lines", "lines"),
     ("secret", "lines", "lines"),
     ("password", "proxy_services", "services"),
+    ("url", "alert_channels", "alert_channels"),
 )
 """Column, table and place of each secret that `tests.store.rig.EVERYTHING` has."""
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import tempfile
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -47,6 +48,9 @@ from egressd.model.timelines import Part, Recording, StateChange, TimelineWrite
 from egressd.model.tokens import Need
 from egressd.model.trial import ChangeTrial
 from egressd.model.undo import LoggedChange, PastChange, Reversal
+from egressd.model.wording import Sentence
+from egressd.service.alert_checks import inner_problems
+from egressd.service.alerts import Alerts
 from egressd.service.bindings import Bindings
 from egressd.service.devices import Devices
 from egressd.service.exits import ExitPolicy, Exits
@@ -67,6 +71,7 @@ from tests.support.use_cases import (
     Bench,
     KnownLeases,
     KnownVendors,
+    MemoryAlerts,
     MemoryChanges,
     MemoryDevices,
     MemoryExits,
@@ -157,6 +162,19 @@ class Device:
             record=MemoryExits(),
             notify=self.notices.append,
         )
+        self.own_problems: tuple[Sentence, ...] = ()
+        self.alerts = Alerts(
+            bench.ledger,
+            bench.netd,
+            lambda: RESOLVERS,
+            record=MemoryAlerts(),
+            clock=lambda: SECOND,
+            problems=lambda: self.own_problems,
+            inner=lambda url: inner_problems(url, bench.around),
+            host="gw1",
+            now=lambda: self.now,
+            local=lambda at: datetime.fromtimestamp(at, UTC),
+        )
         self.history = self._new_history()
         self.members: list[MemberState] = []
         self.devices = Devices(
@@ -206,6 +224,7 @@ class Device:
                 machine_check=MachineCheck(bench.netd, self._own_findings),
                 history=self.history,
                 exits=self.exits,
+                alerts=self.alerts,
                 devices=self.devices,
                 tokens=self.tokens,
                 members=lambda: self.members,

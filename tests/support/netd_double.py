@@ -10,7 +10,7 @@ import msgspec
 
 from egressd.model.errors import Failed
 from egressd.model.findings import MachineFinding
-from egressd.model.instances import NodePath
+from egressd.model.instances import KernelPath, NodePath
 from egressd.model.messages import (
     Delay,
     LineStatus,
@@ -20,6 +20,7 @@ from egressd.model.messages import (
     Status,
 )
 from egressd.model.plan import Change, Plan, difference
+from egressd.model.wording import NONE, Sentence
 
 
 class NetdDouble:
@@ -45,6 +46,9 @@ class NetdDouble:
         self.tried: list[NodePath] = []
         self.members: dict[str, str] = {}
         self.counted: dict[int, RuleCount] = {}
+        self.alerts: list[tuple[tuple[NodePath | KernelPath, ...], str, str, str]] = []
+        self.alert_problem: Callable[[str], Sentence] = lambda _: NONE
+        """Returns why a message to a URL is not sent."""
         self.lacking: tuple[MachineFinding, ...] = ()
         self.epoch = 0
         """The epoch that it gives the whitelists of whole plans, if not the plans' own."""
@@ -86,6 +90,13 @@ class NetdDouble:
     async def check_system(self) -> Sequence[MachineFinding]:
         self.reach()
         return self.lacking
+
+    async def send_alert(
+        self, paths: Sequence[NodePath | KernelPath], url: str, title: str, body: str
+    ) -> Sentence:
+        self.reach()
+        self.alerts.append((tuple(paths), url, title, body))
+        return self.alert_problem(url)
 
     async def locate(self, client: str) -> Located:
         self.reach()

@@ -12,7 +12,7 @@ from msgspec import structs
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.device import LocalZone, Resolvers
 from egressd.model.names import INTERFACE_PREFIX, parse_target
-from egressd.model.nouns import Node, ProxyService, Rule, Settings, Whitelist
+from egressd.model.nouns import AlertChannel, Node, ProxyService, Rule, Settings, Whitelist
 
 RESOLVERS = Resolvers(
     device=("192.0.2.53",), domestic=("192.0.2.54",), outbound=("192.0.2.55",), home=("192.0.2.56",)
@@ -108,6 +108,14 @@ class Author:
         )
         self.put("services", key, row)
 
+    def put_channel(self, key: int, via: str, *, is_enabled: bool) -> None:
+        if parse_target(via).kind in ("group", "interface"):
+            self.number(via)
+        row = AlertChannel(
+            id=key, name=f"c{key}", url="json://example.com", via=via, is_enabled=is_enabled
+        )
+        self.put("alert_channels", key, row)
+
 
 keys = st.integers(1, 4)
 steps: st.SearchStrategy[Any] = st.one_of(
@@ -135,8 +143,13 @@ steps: st.SearchStrategy[Any] = st.one_of(
     ),
     st.tuples(
         st.just("drop"),
-        st.tuples(st.sampled_from(("rules", "nodes", "services")), keys),
+        st.tuples(st.sampled_from(("rules", "nodes", "services", "alert_channels")), keys),
         st.just({}),
+    ),
+    st.tuples(
+        st.just("put_channel"),
+        st.tuples(keys, st.sampled_from(TARGETS)),
+        st.fixed_dictionaries({"is_enabled": st.booleans()}),
     ),
     st.tuples(
         st.just("put_service"),

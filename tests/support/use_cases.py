@@ -26,6 +26,7 @@ from egressd.model.undo import LoggedChange, PastChange, Reversal
 from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
 from egressd.planner.probes import node_path
+from egressd.service.alert_book import Kept
 from egressd.service.backups import Backups
 from egressd.service.journal import Journal
 from egressd.service.ledger import Ledger
@@ -148,6 +149,21 @@ class MemoryChanges:
 
     async def changes(self, limit: int) -> list[ChangeRecord]:
         return self.records[::-1][:limit]
+
+
+class MemoryAlerts:
+    """A record of alerts in memory."""
+
+    def __init__(self) -> None:
+        self.kept = Kept()
+        self.saved = 0
+
+    async def load(self) -> Kept:
+        return self.kept
+
+    async def save(self, kept: Kept) -> None:
+        self.kept = kept
+        self.saved += 1
 
 
 class MemoryExits:

@@ -21,6 +21,7 @@ from egressd.api.observe import Observe, RequestMetrics
 from egressd.api.problems import Problems
 from egressd.api.record import Record
 from egressd.api.routes import (
+    alerts,
     backups,
     changes,
     check,
@@ -64,6 +65,7 @@ ROUTERS: Final = (
     history.router,
     devices.router,
     exits.router,
+    alerts.router,
     members.router,
     settings.router,
     tokens.router,

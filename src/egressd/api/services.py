@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from egressd.model.site import MemberState
+from egressd.service.alerts import Alerts
 from egressd.service.backups import Backups
 from egressd.service.devices import Devices
 from egressd.service.exits import Exits
@@ -48,6 +49,7 @@ class Services:
     machine_check: MachineCheck
     history: History
     exits: Exits
+    alerts: Alerts
     devices: Devices
     tokens: Tokens
     members: Callable[[], Sequence[MemberState]]

@@ -64,7 +64,9 @@ from egressd.model.times import utc_text
 from egressd.netd.ipc.client import NetdClient
 from egressd.netd.system import privileges
 from egressd.planner.outbounds import engine
+from egressd.service.alert_book import Kept
 from egressd.service.exits import ExitPolicy
+from egressd.store.alert_file import AlertFile
 from egressd.store.api_token import ApiToken
 from egressd.store.connection import BadDatabase
 from egressd.store.console import ConsoleStore
@@ -194,6 +196,15 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         history=HistoryStore(settings.api_data),
         exit_policy=ExitPolicy(url=settings.exits.url, interval_s=settings.exits.check_interval_s),
         exit_record=ExitFile(settings.api_data),
+        alert_record=AlertFile(settings.api_data, Kept),
+        alert_problems=lambda: (
+            *console.problems(),
+            *store.problems(),
+            *(() if member is None else member.problems()),
+            *backups.problems(),
+            *machine_check.disk_problems(settings),
+        ),
+        host=socket.gethostname(),
         device_record=DeviceFile(settings.api_data),
         vendors=IeeeVendors(),
         leases=LeaseFiles(),
@@ -257,6 +268,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
             "device watch ended": _repeated(cases.services.devices.follow, "device watch"),
             "changes on trial ended": cases.services.trials.follow(),
             "exit checks ended": _repeated(cases.services.exits.follow, "exit checks"),
+            "alerts ended": _repeated(cases.services.alerts.follow, "alerts"),
             "common access ended": site.access_of(
                 settings,
                 accounts=console.accounts,

@@ -247,6 +247,12 @@ class Engine:
 
 
 @dataclass(frozen=True)
+class AlertsConfig:
+    user: str = field(default="egressd-alerts", metadata=reads(_line))
+    """The user that the processes run as which send alerts."""
+
+
+@dataclass(frozen=True)
 class LicenseConfig:
     mode: Mode = field(default="off", metadata=reads(toml.choice(*get_args(Mode))))
     public_keys: tuple[str, ...] = field(default=(), metadata=reads(toml.listed(toml.text)))
@@ -314,6 +320,7 @@ class Config:
     cluster: Cluster = field(default_factory=Cluster, metadata=reads(toml.table(Cluster)))
     pair: PairSection = field(default_factory=PairSection, metadata=reads(toml.table(PairSection)))
     exits: ExitChecks = field(default=ExitChecks(), metadata=reads(toml.table(ExitChecks)))
+    alerts: AlertsConfig = field(default=AlertsConfig(), metadata=reads(toml.table(AlertsConfig)))
 
     @property
     def api_data(self) -> Path:

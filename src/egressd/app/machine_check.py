@@ -13,6 +13,7 @@ from egressd.app import network, preflight
 from egressd.app.config import Config
 from egressd.model.errors import Failed
 from egressd.model.findings import MachineFinding
+from egressd.model.wording import Sentence
 from egressd.planner.topology import discover
 
 
@@ -29,8 +30,7 @@ def of_configuration(settings: Config, *, is_running: bool) -> tuple[MachineFind
         topology = discover(network.facts(), settings.roles)
         present = network.interface_names()
         named = (*settings.lan.interfaces, *settings.wan.interfaces)
-        folder = next(p for p in (settings.data.dir, *settings.data.dir.parents) if p.exists())
-        free = shutil.disk_usage(folder).free
+        free = _free_bytes(settings)
     except OSError as error:
         raise Failed("see this machine's interfaces and disk", str(error)) from error
     missing = [name for name in named if name not in present]
@@ -41,3 +41,17 @@ def of_configuration(settings: Config, *, is_running: bool) -> tuple[MachineFind
         *preflight.clock(time.time()),
         *preflight.disk(free, settings.data.dir),
     )
+
+
+def disk_problems(settings: Config) -> tuple[Sentence, ...]:
+    """Return a sentence if the data folder's file system is nearly full."""
+    try:
+        free = _free_bytes(settings)
+    except OSError:
+        return ()  # whatever is the matter with it, others say
+    return tuple(found.text for found in preflight.disk(free, settings.data.dir))
+
+
+def _free_bytes(settings: Config) -> int:
+    folder = next(p for p in (settings.data.dir, *settings.data.dir.parents) if p.exists())
+    return shutil.disk_usage(folder).free

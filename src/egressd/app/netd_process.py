@@ -32,6 +32,7 @@ from egressd.model.errors import EgressdError, Failed
 from egressd.model.messages import Event, News
 from egressd.model.pair import ROLES, PairRole
 from egressd.model.plan import Plan
+from egressd.netd.alerts.gates import Gates
 from egressd.netd.dataplane.instances import RunningInstances
 from egressd.netd.dataplane.kernel_state import KernelState
 from egressd.netd.dataplane.speed_limits import SpeedLimits
@@ -164,6 +165,7 @@ async def _serve(settings: config.Config) -> None:
         reconciler,
         partial(machine_check.of_system, settings, is_running=True),
         devices.look_soon,
+        send_alert=Gates(pool, partial(_user, settings.alerts.user)).send,
     )
     await reconciler.guard()
     readiness.announce("clients without a rule are blocked; the plan is not in force yet")
@@ -421,6 +423,12 @@ def _reserve_ports(settings: config.Config, uid: int) -> None:
     reserved.open()
     for port in settings.own_ports:
         reserved.hold(f"api:{port}", port)
+
+
+def _user(name: str) -> tuple[int, int]:
+    """Return user and group id. Raises Failed if there is no such user."""
+    found = accounts.account(name)
+    return found.pw_uid, found.pw_gid
 
 
 def _served_targets(plan: Plan) -> int:

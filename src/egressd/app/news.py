@@ -40,6 +40,7 @@ class News:
             beside = _for_programs(told)
             log.info(told.text, topic=told.topic, subject=told.subject, key=event.subject, **beside)
         self._hub.publish(told)
+        self._alert(told)
 
     def _count(self, event: Event) -> None:
         if event.topic == "healed" and event.subject in self.healed:
@@ -54,6 +55,7 @@ class News:
         try:
             self._cases().judge.take(seen)
             self._cases().services.history.look(seen)
+            self._cases().services.alerts.look(seen)
         except Exception:
             # A request reports the fault to its client; the connection to netd must go on.
             log.exception("cannot evaluate the status of the device")
@@ -66,6 +68,12 @@ class News:
             # No client's traffic depends on it; the connection to netd must go on.
             log.exception("cannot note what was seen of devices")
 
+    def _alert(self, event: Event) -> None:
+        try:
+            self._cases().services.alerts.take(event)
+        except Exception:
+            log.exception("cannot alert of an event")
+
     def notify(self, notice: Notice) -> None:
         """Log and publish a change of the judgement."""
         event = notice.event
@@ -73,6 +81,7 @@ class News:
         write = log.warning if notice.is_bad else log.info
         write(event.text, topic=event.topic, subject=event.subject, **beside)
         self._hub.publish(event)
+        self._alert(event)
 
 
 def _for_programs(event: Event) -> dict[str, object]:

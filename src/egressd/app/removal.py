@@ -35,7 +35,7 @@ UNITS: Final = (
     "egressd-guard.service",
 )
 """Units of ``script/install``, in the order in which they are stopped."""
-USERS: Final = ("egressd", "egressd-engine")
+USERS: Final = ("egressd", "egressd-engine", "egressd-alerts")
 """The users that ``script/setup`` makes."""
 _DATA: Final = ("api", "netd", "update", "update.json", "timed-backup.json")
 """Names in the data folder."""

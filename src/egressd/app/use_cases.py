@@ -24,6 +24,8 @@ from egressd.model.wording import Sentence
 from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
 from egressd.planner.probes import node_path
+from egressd.service.alert_checks import inner_problems
+from egressd.service.alerts import AlertRecord, Alerts
 from egressd.service.backups import Backups
 from egressd.service.bindings import Bindings
 from egressd.service.devices import Devices
@@ -94,6 +96,9 @@ class UseCases:
         vendors: VendorSource,
         leases: LeaseSource,
         tokens: TokenStore,
+        alert_record: AlertRecord,
+        alert_problems: Callable[[], Iterable[Sentence]],
+        host: str,
         change_took: Callable[[float], None],
         site: SitePort | None = None,
         members: Callable[[], Sequence[MemberState]] = tuple,
@@ -166,6 +171,17 @@ class UseCases:
             bindings=Bindings(ledger, clock, note=journal.note, is_standby=is_standby),
         )
 
+        alerts = Alerts(
+            ledger,
+            netd,
+            allowed,
+            record=alert_record,
+            clock=clock,
+            problems=alert_problems,
+            inner=lambda url: inner_problems(url, around()),
+            host=host,
+        )
+
         def quota() -> int:
             return licensing.grants().proxy_service_quota
 
@@ -220,6 +236,7 @@ class UseCases:
             members=members,
             exits=exits,
             tokens=Tokens(tokens, time.time),
+            alerts=alerts,
         )
 
     async def load(self) -> None:

@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "nodes": "egressd.cli.nodes:nodes",
     "lines": "egressd.cli.lines:lines",
     "exits": "egressd.cli.exits:exits",
+    "alerts": "egressd.cli.alerts:alerts",
     "devices": "egressd.cli.devices:devices",
     "whitelist": "egressd.cli.whitelist:whitelist",
     "proxies": "egressd.cli.proxies:proxies",

@@ -38,3 +38,5 @@ BACKUP_MAX: Final = 64 * 1024 * 1024
 
 LATEST_EVENTS_MAX: Final = 500
 """Events that a device keeps in memory, the latest ones."""
+ALERT_URL_MAX: Final = 2000
+"""Characters of the URL that a channel of alerts has."""

@@ -14,7 +14,7 @@ import msgspec
 from immutables import Map
 
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, TargetName
-from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
+from egressd.model.nouns import AlertChannel, Line, Node, ProxyService, Rule, Settings, Whitelist
 from egressd.model.skeleton import skeleton
 
 K = TypeVar("K")
@@ -25,9 +25,9 @@ class Edit(msgspec.Struct, frozen=True):
     """One row of the state that a change puts (``after`` set) or removes (``after`` None).
 
     ``table`` is the `DesiredState` field it belongs to: ``nodes``, ``rules``, ``lines``,
-    ``services``, ``numbers`` (key: the name), or ``whitelist``, ``settings`` (key 0); and
-    ``last_ids``, for `load`, a restore and the count of whitelists: every other edit raises it
-    automatically.
+    ``services``, ``alert_channels``, ``numbers`` (key: the name), or ``whitelist``, ``settings``
+    (key 0); and ``last_ids``, for `load`, a restore and the count of whitelists: every other edit
+    raises it automatically.
     """
 
     table: str
@@ -48,6 +48,7 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     rules: Map[int, Rule] = Map()
     lines: Map[int, Line] = Map()
     services: Map[int, ProxyService] = Map()
+    alert_channels: Map[int, AlertChannel] = Map()
     numbers: Map[str, int] = Map()
     whitelist: Whitelist = Whitelist()
     settings: Settings = Settings()
@@ -59,6 +60,7 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     rule_by_ip: Map[str, int] = Map()
     line_by_name: Map[str, int] = Map()
     service_by_name: Map[str, int] = Map()
+    alert_channel_by_name: Map[str, int] = Map()
     group_sizes: Map[str, int] = Map()
     """Group name -> the number of nodes in it."""
     nodes_like: Map[str, Map[str, None]] = Map()
@@ -81,6 +83,8 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
                     _edit_named(draft, "lines", "line_by_name", edit)
                 case "services":
                     _edit_named(draft, "services", "service_by_name", edit)
+                case "alert_channels":
+                    _edit_named(draft, "alert_channels", "alert_channel_by_name", edit)
                 case "numbers":
                     draft["numbers"] = _put(draft["numbers"], edit.key, edit.after)
                 case "whitelist" | "settings":
@@ -175,7 +179,7 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
 
 WHITELIST: Final = "whitelist"
 """The key of the count of whitelists in `DesiredState.last_ids`."""
-ROW_TABLES = ("nodes", "rules", "lines", "services")
+ROW_TABLES = ("nodes", "rules", "lines", "services", "alert_channels")
 """The tables of `DesiredState` that map ids to rows."""
 
 

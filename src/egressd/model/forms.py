@@ -11,7 +11,7 @@ from typing import Annotated, Final, TypeAlias
 
 from msgspec import Meta
 
-from egressd.model.bounds import CREDENTIAL_MAX, HOST_MAX, TEXT_MAX, URL_MAX
+from egressd.model.bounds import ALERT_URL_MAX, CREDENTIAL_MAX, HOST_MAX, TEXT_MAX, URL_MAX
 from egressd.model.names import CONTROL
 
 LINE: Final = rf"\A[^{CONTROL}]*\Z"
@@ -51,6 +51,10 @@ HostOrNone: TypeAlias = Annotated[str, Meta(max_length=HOST_MAX, pattern=rf"\A(?
 """A domain name, an IP address, or an empty text for none."""
 Url: TypeAlias = Annotated[str, Meta(max_length=URL_MAX, pattern=r"\A(?:https?://[!-~]+)?\Z")]
 """An HTTP URL, or an empty text for none."""
+AlertUrl: TypeAlias = Annotated[
+    str, Meta(max_length=ALERT_URL_MAX, pattern=r"\A[a-z0-9]{1,20}://[!-~]+\Z")
+]
+"""A URL of a service that alerts are sent by."""
 
 Port: TypeAlias = Annotated[int, Meta(ge=1, le=65535)]
 Mark: TypeAlias = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from egressd.model.bounds import DELAY_TIMEOUT_MAX_MS
 from egressd.model.findings import MachineFinding
-from egressd.model.forms import Address, Number, Text, Url
+from egressd.model.forms import Address, AlertUrl, Number, Text, Url
 from egressd.model.instances import KernelPath, NodePath
 from egressd.model.pair import PairRole
 from egressd.model.plan import Change, Plan
@@ -24,6 +24,10 @@ PROBES_MAX: Final = 1 << 14
 """Nodes that one request measures."""
 TRIES_MAX: Final = 16
 """Nodes that one request tries."""
+WAYS_MAX: Final = 4
+"""Paths of one message: nodes of a group, of which the first that leads there is taken."""
+ALERT_BODY_MAX: Final = 8000
+"""Characters of a message."""
 PAGE_MAX: Final = 4096
 """Bytes of a page that are handed back."""
 MEASURED_EACH_S = 0.05
@@ -92,6 +96,21 @@ class MeasureDelay(_Asked, frozen=True, tag="measure_delay", kw_only=True):
     timeout_ms: Annotated[int, Meta(ge=1, le=DELAY_TIMEOUT_MAX_MS)]
 
 
+class SendAlert(_Asked, frozen=True, tag="send_alert", kw_only=True):
+    """Send a message to the service of `url`, by the first of `paths` that leads there. Answered
+    with `AlertEnded`.
+    """
+
+    paths: Annotated[tuple[NodePath | KernelPath, ...], Meta(min_length=1, max_length=WAYS_MAX)]
+    url: AlertUrl
+    title: Text
+    body: Annotated[str, Meta(max_length=ALERT_BODY_MAX)]
+
+    def __repr__(self) -> str:
+        """Return a text without the URL, which is a secret."""
+        return f"SendAlert(title={self.title!r})"
+
+
 class Locate(_Asked, frozen=True, tag="locate"):
     """Ask the kernel for the current path of a client. Answered with `Located`."""
 
@@ -122,6 +141,7 @@ RequestBody: TypeAlias = (
     | GetStatus
     | Try
     | MeasureDelay
+    | SendAlert
     | Locate
     | GetCounters
     | CheckSystem
@@ -177,6 +197,12 @@ class Delays(msgspec.Struct, frozen=True, tag="delays"):
     """Results by probe name."""
 
     results: dict[str, Delay]
+
+
+class AlertEnded(msgspec.Struct, frozen=True, tag="alert_ended"):
+    """The end of a message; `problem` is the reason why it was not sent, empty if it was."""
+
+    problem: Sentence = NONE
 
 
 class Located(msgspec.Struct, frozen=True, tag="located"):
@@ -350,7 +376,9 @@ class StatusNews(msgspec.Struct, frozen=True, tag="status_news"):
     status: Status
 
 
-ReplyBody: TypeAlias = Done | Refused | Trial | Delays | Located | Counters | SystemChecked | Status
+ReplyBody: TypeAlias = (
+    Done | Refused | Trial | Delays | AlertEnded | Located | Counters | SystemChecked | Status
+)
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, tag="reply"):

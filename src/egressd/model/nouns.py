@@ -11,6 +11,8 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from egressd.model.alerts import DEFAULT_ALERTS
+
 GroupStrategy = Literal["urltest", "fallback", "sticky"]
 GROUP_STRATEGIES: Final[tuple[GroupStrategy, ...]] = get_args(GroupStrategy)
 
@@ -127,6 +129,33 @@ class Whitelist(msgspec.Struct, frozen=True, kw_only=True):
     node: str = "DIRECT"
 
 
+class AlertChannel(_Secretive, frozen=True, kw_only=True):
+    """A service that alerts are sent to, and the target that they leave by."""
+
+    SECRET = ("url",)
+
+    id: int
+    name: str
+    url: str
+    """A URL of Apprise's."""
+    via: str = "DIRECT"
+    is_enabled: bool = True
+    created_at: str = ""
+
+
+class AlertPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """The events that are alerted, when, and by which channels."""
+
+    on: tuple[str, ...] = DEFAULT_ALERTS
+    """Names of `egressd.model.alerts.ALERTS`."""
+    for_s: int = 60
+    """Seconds that a state lasts before it is alerted."""
+    quiet: str = ""
+    """Hours of local time in which alerts wait, ``23:00-07:00``; empty for none."""
+    channels: tuple[int, ...] = ()
+    """Ids of the channels; none for all."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The device's own settings, beyond the v1 API."""
 
@@ -143,3 +172,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     opened: bool = False
     """True if an operator opened the device: no rule applies, and every client goes out directly.
     ``stopped`` takes precedence."""
+    alerts: AlertPolicy = AlertPolicy()

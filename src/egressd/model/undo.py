@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.nouns import Line, Node, ProxyService
+from egressd.model.nouns import AlertChannel, Line, Node, ProxyService
 from egressd.model.wording import Coded, Coding, Sentence, say
 
 CHANGES_KEPT: Final = 1000
@@ -34,6 +34,7 @@ _THINGS: Final = {
     "rules": "rule",
     "lines": "VPN line",
     "services": "proxy service",
+    "alert_channels": "alert channel",
 }
 SECRETS: Final[Mapping[str, Sequence[str]]] = {
     "nodes": Node.SECRET,
@@ -42,6 +43,7 @@ SECRETS: Final[Mapping[str, Sequence[str]]] = {
     "services": ProxyService.SECRET,
     "whitelist": (),
     "settings": (),
+    "alert_channels": AlertChannel.SECRET,
 }
 """Table -> the fields of its rows that are never shown. Of a table that is not here none is."""
 _SINGLE: Final = {"whitelist": "the-whitelist", "settings": "the-settings"}
@@ -119,6 +121,8 @@ def _trace_of(value: Any) -> Any:
     match value:
         case tuple():
             return list(value)
+        case dict():
+            return {name: _trace_of(each) for name, each in value.items()}
         case str() if len(value) > TRACED_MAX:
             return _short(value)
         case _:
@@ -214,6 +218,7 @@ def _taken(state: DesiredState, edits: Sequence[Edit]) -> Iterator[Obstacle]:
         "rules": ("ip", state.rule_by_ip),
         "lines": ("name", state.line_by_name),
         "services": ("name", state.service_by_name),
+        "alert_channels": ("name", state.alert_channel_by_name),
     }
     for (table, key), row in put.items():
         if table not in indexes or row is None:

@@ -40,6 +40,7 @@ from egressd.planner.registry import (
     sniffer_mark,
 )
 from egressd.planner.targets import (
+    alert_targets,
     dial_path,
     dial_paths,
     interfaces_of,
@@ -343,8 +344,10 @@ def _listed(state: DesiredState) -> Listed | None:
 
 
 def egresses(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:
-    """Return the interfaces that rules, nodes in use, proxy services and lines send traffic to."""
-    names = interfaces_of(state, used_targets(state))
+    """Return the interfaces that rules, nodes in use, proxy services, lines and alerts send traffic
+    to.
+    """
+    names = interfaces_of(state, {*used_targets(state), *alert_targets(state)})
     names.update(s.outbound_interface for s in state.services.values() if s.is_enabled)
     names.update(line.interface for line in lines(state).values() if line.interface != AUTO)
     result = {}

@@ -65,6 +65,11 @@ def used_targets(state: DesiredState) -> set[str]:
     return {*_named_targets(state), state.settings.unmanaged}
 
 
+def alert_targets(state: DesiredState) -> set[str]:
+    """Return the targets that alerts are sent by, as the API writes them."""
+    return {channel.via for channel in state.alert_channels.values() if channel.is_enabled}
+
+
 def serves(state: DesiredState, node: Node) -> bool:
     """True if rules or the whitelist send traffic to `node`, by itself or as one of its group."""
     return is_ruled(state, node.name) or (

@@ -14,7 +14,7 @@ from egressd.model.desired import ROW_TABLES, DesiredState, Edit, prefix_of
 from egressd.model.errors import Invalid
 from egressd.model.faults import fault
 from egressd.model.names import AUTO, GROUP_PREFIX, INTERFACE_PREFIX
-from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
+from egressd.model.nouns import AlertChannel, Line, Node, ProxyService, Rule, Settings, Whitelist
 from egressd.planner.nodes import settings_of
 from egressd.planner.registry import ENGINE_NUMBER_MAX, PLANNED_EGRESS_MAX
 
@@ -57,7 +57,12 @@ def _numbers(state: DesiredState, rows: Iterable[object]) -> list[Edit]:
 def _names(row: object) -> Iterator[str]:
     """Yield the groups and interfaces that a row names, with their prefixes."""
     match row:
-        case Rule(target_node=target) | Whitelist(node=target) | Settings(unmanaged=target):
+        case (
+            Rule(target_node=target)
+            | Whitelist(node=target)
+            | Settings(unmanaged=target)
+            | AlertChannel(via=target)
+        ):
             if target.startswith((GROUP_PREFIX, INTERFACE_PREFIX)):
                 yield target
         case Node(group=group):

@@ -23,7 +23,7 @@ from egressd.model.history import (
     Sums,
     TrafficSlot,
 )
-from egressd.model.instances import NodePath
+from egressd.model.instances import KernelPath, NodePath
 from egressd.model.messages import Delay, LineStatus, Located, Probe, RuleCount, Status
 from egressd.model.plan import Change, Plan
 from egressd.model.site import LogEntry, SiteReading, StatePoint
@@ -261,6 +261,14 @@ class Netd(Protocol):
 
     async def delays(self, probes: Sequence[Probe], url: str, timeout_ms: int) -> dict[str, Delay]:
         """Measure each probe."""
+        ...
+
+    async def send_alert(
+        self, paths: Sequence[NodePath | KernelPath], url: str, title: str, body: str
+    ) -> Sentence:
+        """Send a message to a service by the first path that leads there, and by nothing else.
+        Return the reason why it was not sent; empty if it was.
+        """
         ...
 
     async def locate(self, client: str) -> Located:

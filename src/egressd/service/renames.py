@@ -65,5 +65,8 @@ def _rename_target(state: DesiredState, old: str, new: str, now: str) -> Iterato
         if rule.target_node == old:
             moved = msgspec.structs.replace(rule, target_node=new, updated_at=now)
             yield Edit("rules", rule.id, moved)
+    for channel in state.alert_channels.values():
+        if channel.via == old:
+            yield Edit("alert_channels", channel.id, msgspec.structs.replace(channel, via=new))
     if state.settings.unmanaged == old:
         yield Edit("settings", 0, msgspec.structs.replace(state.settings, unmanaged=new))

@@ -17,11 +17,20 @@ from egressd.model.desired import ROW_TABLES, WHITELIST, DesiredState, highest_i
 from egressd.model.errors import Invalid
 from egressd.model.faults import Fault, fault
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, NODE_NAME_MAX, parse_target
-from egressd.model.nouns import Node, ProxyService, Rule
+from egressd.model.nouns import AlertChannel, Node, ProxyService, Rule
 from egressd.model.times import is_utc_text
 from egressd.model.wording import Sentence, as_sentence, say
 from egressd.planner.registry import ENGINE_NUMBER_MAX, PLANNED_EGRESS_MAX
-from egressd.service import checks, lines, node_problems, proxy_services, rules, settings, whitelist
+from egressd.service import (
+    alert_checks,
+    checks,
+    lines,
+    node_problems,
+    proxy_services,
+    rules,
+    settings,
+    whitelist,
+)
 from egressd.service.dial_chains import circles
 from egressd.service.looks import Looks
 from egressd.service.number_allocation import unnumbered
@@ -32,6 +41,7 @@ _HIGHEST: Final = {
     "rules": ID_MAX,
     "lines": ID_MAX,
     "services": 10**10 - 1,  # netd takes keys of ten digits
+    "alert_channels": ID_MAX,
     GROUP_PREFIX: ENGINE_NUMBER_MAX,
     INTERFACE_PREFIX: PLANNED_EGRESS_MAX,
     WHITELIST: ID_MAX,
@@ -45,6 +55,7 @@ _THINGS: Final = {
     "rules": "rule",
     "lines": "VPN line",
     "services": "proxy service",
+    "alert_channels": "alert channel",
 }
 
 
@@ -110,11 +121,16 @@ class RestoreChecks:
             yield from proxy_services.field_problems(service, self._own_ports)
             yield from _time("created_at", service.created_at)
 
+        def check_channel(channel: AlertChannel) -> Iterator[Fault]:
+            yield from alert_checks.stored_problems(channel)
+            yield from _time("created_at", channel.created_at)
+
         return {
             "nodes": check_node,
             "rules": _rule_problems,
             "lines": lines.stored_problems,
             "services": check_service,
+            "alert_channels": check_channel,
         }
 
     def _port_problems(self, wanted: DesiredState, state: DesiredState) -> Iterator[Sentence]:
@@ -161,6 +177,7 @@ def _shared_problems(wanted: DesiredState) -> Iterator[Sentence]:
         "rules": (rule.ip for rule in wanted.rules.values()),
         "lines": (line.name for line in wanted.lines.values()),
         "services": (service.name for service in wanted.services.values()),
+        "alert_channels": (channel.name for channel in wanted.alert_channels.values()),
     }
     for table, values in names.items():
         field = "ip" if table == "rules" else "name"
@@ -180,6 +197,7 @@ def name_problems(wanted: DesiredState, state: DesiredState) -> Iterator[Sentenc
         "group": (wanted.group_sizes, state.group_sizes),
         "line": (wanted.line_by_name, state.line_by_name),
         "proxy service": (wanted.service_by_name, state.service_by_name),
+        "alert channel": (wanted.alert_channel_by_name, state.alert_channel_by_name),
     }
     for kind, (names, known) in kinds.items():
         fresh = sorted(n for n in names if n not in known and len(n) <= NODE_NAME_MAX)
@@ -201,7 +219,10 @@ def _single_problems(wanted: DesiredState) -> Iterator[Sentence]:
     problems += checks.stored_target("node", listed.node)
     yield from (say("of-whitelist", problem=each.sentence) for each in problems)
     target_problems = checks.stored_target("unmanaged", wanted.settings.unmanaged)
-    for problem in settings.field_problems(wanted.settings, target_problems):
+    for problem in (
+        *settings.field_problems(wanted.settings, target_problems),
+        *alert_checks.policy_problems(wanted.settings.alerts),
+    ):
         yield say("of-settings", problem=problem.sentence)
 
 

@@ -10,7 +10,7 @@ import msgspec
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import Outcome
 from egressd.model.faults import Fault, fault
-from egressd.model.nouns import GROUP_STRATEGIES, Settings
+from egressd.model.nouns import GROUP_STRATEGIES, AlertPolicy, Settings
 from egressd.service import checks
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.versions import demand, tag_of
@@ -31,19 +31,23 @@ class DeviceSettings:
 
     @property
     def tag(self) -> str:
-        """The tag of the settings' version, to which a stop or start makes no difference."""
+        """The tag of the settings' version, to which neither a stop or start nor the alerts make a
+        difference.
+        """
         return tag_of(_saved(self.get()))
 
     async def put(self, settings: Settings, tags: Collection[str] = ()) -> Outcome[Settings]:
-        """Replace all settings except the stopped and opened states. `tags`: see `versions.demand`.
-        Raises Invalid, Outdated.
+        """Replace all but the alerts' policy and the stopped and opened states. `tags`: see
+        `versions.demand`. Raises Invalid, Outdated.
         """
 
         def build(state: DesiredState) -> Proposal[Settings]:
             demand(_saved(state.settings), tags, fault("", "settings-changed"))
             checks.refuse(_problems(state, settings))
             kept = state.settings
-            wanted = msgspec.structs.replace(settings, stopped=kept.stopped, opened=kept.opened)
+            wanted = msgspec.structs.replace(
+                settings, stopped=kept.stopped, opened=kept.opened, alerts=kept.alerts
+            )
             return Proposal([Edit("settings", 0, wanted)], wanted)
 
         return await self._ledger.change(build)
@@ -69,7 +73,7 @@ class DeviceSettings:
 
 
 def _saved(settings: Settings) -> Settings:
-    return msgspec.structs.replace(settings, stopped=False, opened=False)
+    return msgspec.structs.replace(settings, stopped=False, opened=False, alerts=AlertPolicy())
 
 
 def _problems(state: DesiredState, settings: Settings) -> Iterator[Fault]:

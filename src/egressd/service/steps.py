@@ -27,6 +27,7 @@ _THINGS: Final = {
     "rules": "rules",
     "lines": "VPN lines",
     "services": "proxy services",
+    "alert_channels": "alert channels",
 }
 
 

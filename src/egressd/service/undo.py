@@ -34,7 +34,9 @@ from egressd.service.ledger import Ledger, Proposal
 from egressd.service.ports import ChangeLog
 from egressd.service.restored import RestoreChecks, name_problems
 
-Kind = Literal["node", "rule", "line", "proxy_service", "whitelist", "settings", "other"]
+Kind = Literal[
+    "node", "rule", "line", "proxy_service", "alert_channel", "whitelist", "settings", "other"
+]
 Shown = str | int | bool | list[str] | None
 
 _ALL: Final = 2 * CHANGES_KEPT + 64
@@ -47,6 +49,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "rules": "rule",
     "lines": "line",
     "services": "proxy_service",
+    "alert_channels": "alert_channel",
     "whitelist": "whitelist",
     "settings": "settings",
 }
@@ -336,7 +339,7 @@ def _object(each: Reversal) -> ChangedObject:
 
 def _fields(each: Reversal) -> Iterator[ChangedField]:
     secret = SECRETS.get(each.table)
-    before, after = traced(each.before) or {}, each.after or {}
+    before, after = _flat(traced(each.before) or {}), _flat(each.after or {})
     for name in {**before, **after}:
         if name != "id" and before.get(name) != after.get(name):
             is_secret = secret is None or name in secret
@@ -347,6 +350,17 @@ def _fields(each: Reversal) -> Iterator[ChangedField]:
             )
 
 
+def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields, those of a field with fields as ``alerts.on``."""
+    flat: dict[str, Any] = {}
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}.{inner}": each for inner, each in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
 def _shown(value: Any, *, is_secret: bool) -> Shown:
     """Return a value of a trace as it is shown."""
     if value is None:
@@ -354,7 +368,9 @@ def _shown(value: Any, *, is_secret: bool) -> Shown:
     if is_secret:
         return _HIDDEN if value else ""
     if isinstance(value, list) and value and isinstance(value[0], int):
-        return f"{value[2]}…"  # of a long text
+        if len(value) == 3 and isinstance(value[1], str):
+            return f"{value[2]}…"  # of a long text
+        return [str(each) for each in value]
     if isinstance(value, str) and len(value) > SHOWN_MAX:
         return f"{value[:SHOWN_MAX]}…"
     shown: Shown = value

@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from egressd.model.desired import Edit
-from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
+from egressd.model.nouns import AlertChannel, Line, Node, ProxyService, Rule, Settings, Whitelist
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """The newest format that this egressd reads, and the one that it writes."""
 
 _AFTER: Final[dict[str, Any]] = {
@@ -22,6 +22,7 @@ _AFTER: Final[dict[str, Any]] = {
     "rules": Rule,
     "lines": Line,
     "services": ProxyService,
+    "alert_channels": AlertChannel,
     "whitelist": Whitelist,
     "settings": Settings,
     "numbers": int,
@@ -41,7 +42,9 @@ def pack(edits: Sequence[Edit]) -> bytes:
 
 
 def unpack(content: bytes) -> list[Edit]:
-    """Return the edits in bytes of the format `FORMAT`. Raises ValueError for others."""
+    """Return the edits in bytes of a format up to `FORMAT`: an earlier one has fewer tables. Raises
+    ValueError for others.
+    """
     edits: list[Edit] = []
     for table, key, after in _decoder.decode(content):
         edits.append(Edit(table, key, row_of(table, after)))

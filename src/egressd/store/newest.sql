@@ -152,4 +152,15 @@ CREATE TABLE trial (
 	CONSTRAINT pk_trial PRIMARY KEY (id),
 	CONSTRAINT ck_trial_one_row CHECK (id = 0)
 );
-INSERT INTO alembic_version (version_num) VALUES ('0007');
+CREATE TABLE alert_channels (
+	id INTEGER NOT NULL,
+	name TEXT NOT NULL,
+	url TEXT NOT NULL,
+	via TEXT NOT NULL,
+	is_enabled BOOLEAN NOT NULL,
+	created_at TEXT NOT NULL,
+	CONSTRAINT pk_alert_channels PRIMARY KEY (id),
+	CONSTRAINT ck_alert_channels_switch CHECK (is_enabled IN (0, 1)),
+	CONSTRAINT uq_alert_channels_name UNIQUE (name)
+);
+INSERT INTO alembic_version (version_num) VALUES ('0008');

@@ -12,7 +12,7 @@ from sqlalchemy import Column, Connection, Table, bindparam, delete, insert, sel
 from egressd.model import desired
 from egressd.model.desired import DesiredState, Edit, highest_ids
 from egressd.model.errors import WriteConflict
-from egressd.model.nouns import Line, Node, ProxyService, Rule, Settings, Whitelist
+from egressd.model.nouns import AlertChannel, Line, Node, ProxyService, Rule, Settings, Whitelist
 from egressd.store import schema
 from egressd.store.sealing import Seal
 
@@ -21,6 +21,7 @@ _ROWS: dict[str, tuple[Table, type[msgspec.Struct]]] = {
     "rules": (schema.rules, Rule),
     "lines": (schema.lines, Line),
     "services": (schema.proxy_services, ProxyService),
+    "alert_channels": (schema.alert_channels, AlertChannel),
     "whitelist": (schema.whitelist, Whitelist),
 }
 """`DesiredState` field -> table, and the noun of its rows. Columns are named as fields."""
@@ -38,6 +39,7 @@ SECRETS: Final = {
     "nodes": ("config_json",),
     "lines": ("password", "secret"),
     "services": ("password",),
+    "alert_channels": ("url",),
 }
 """`DesiredState` field -> the columns of its table that hold secrets."""
 
@@ -159,7 +161,7 @@ def write_edits(
         _replace(connection, name, rows, seal)
     if (after := last.get(("settings", 0))) is not None:
         connection.execute(delete(schema.settings))
-        values = msgspec.structs.asdict(after)
+        values = msgspec.to_builtins(after)
         connection.execute(
             insert(schema.settings), [{"name": n, "value": v} for n, v in values.items()]
         )

@@ -109,6 +109,17 @@ proxy_services = Table(
     _text("created_at"),
 )
 
+alert_channels = Table(
+    "alert_channels",
+    metadata,
+    _id(),
+    _text("name", unique=True),
+    _text("url"),
+    _text("via"),
+    _switch(),
+    _text("created_at"),
+)
+
 whitelist = Table(
     "whitelist",
     metadata,

@@ -15,6 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from egressd.model.alert_urls import plugin_of
+from egressd.model.errors import Invalid
 from egressd.model.messages import (
     Delay,
     Event,
@@ -27,7 +29,7 @@ from egressd.model.messages import (
     StatusNews,
 )
 from egressd.model.plan import Change, Plan, difference
-from egressd.model.wording import Sentence, decoded
+from egressd.model.wording import NONE, Sentence, decoded
 from egressd.netd.engine.protocol import ProbeDocument
 from egressd.netd.ipc.allowance import CONNECTIONS_MAX, Share
 from egressd.netd.ipc.server import Server
@@ -85,6 +87,14 @@ class Machine(UnexpectedReconciler):
     ) -> dict[str, Delay]:
         await self.record("measured", probes, url, timeout_ms)
         return {}
+
+    async def send_alert(
+        self, probes: Sequence[ProbeDocument], url: str, title: str, body: str
+    ) -> Sentence:
+        if plugin_of(url) is None:
+            raise Invalid("url: it must be one of a service")
+        await self.record("alerted", probes, url, title, body)
+        return NONE
 
     async def locate(self, client: str) -> Located:
         await self.record("located", client)
@@ -165,7 +175,7 @@ async def attacked(folder: Path) -> AsyncIterator[tuple[Connect, Machine, Server
     """Yield netd's own server, socket and decoder, and a function that connects to them."""
     machine = Machine()
     file = folder / "netd.sock"
-    server = Server(file, os.getuid(), machine)
+    server = Server(file, os.getuid(), machine, send_alert=machine.send_alert)
     await server.open()
     made: list[Attacker] = []
 
@@ -342,6 +352,17 @@ HOSTILE: dict[str, tuple[object, str]] = {
         changed("measure", probes=[{**at(GOOD["measure"], ("probes", 0)), "read_max": 4096}] * 300),
         "probes",
     ),
+    "an alert to a file": (changed("alert", url="file:///etc/shadow"), "url"),
+    "an alert of this machine": (changed("alert", url="syslog://x"), "url"),
+    "an alert to no service": (changed("alert", url="json://a b"), "url"),
+    "an alert by no path": (changed("alert", paths=[]), "paths"),
+    "an alert by many paths": (
+        changed("alert", paths=at(GOOD["alert"], ("paths",)) * 3),
+        "paths",
+    ),
+    "an alert by a mark that loops": (changed("alert", "paths", 0, mark=0x1000_0001), "paths[0]"),
+    "an alert without an end": (changed("alert", body="x" * 10_000), "body"),
+    "a title of several lines": (changed("alert", title="x\ny"), "title"),
     "too many to try": (changed("try", paths=at(GOOD["try"], ("paths",)) * 17), "paths"),
     "a plan of another version": (changed("plan", "plan", version=1), "version"),
     "what there is not": ({"type": "shell", "command": "reboot"}, "type"),

@@ -13,6 +13,51 @@ export interface components {
             ip: string;
             last_seen: string;
         };
+        AlertChannelCreate: {
+            /** @default true */
+            is_enabled: boolean;
+            name: string;
+            url: string;
+            /** @default DIRECT */
+            via: string;
+        };
+        AlertChannelRow: {
+            created_at: string;
+            id: number;
+            is_enabled: boolean;
+            name: string;
+            service: string;
+            via: string;
+            waiting: number;
+        };
+        AlertChannelRows: {
+            data: components["schemas"]["AlertChannelRow"][];
+        };
+        AlertChannelUpdate: {
+            is_enabled?: boolean | null;
+            name?: string | null;
+            url?: string | null;
+            via?: string | null;
+        };
+        AlertPolicyAnswer: {
+            channels: number[];
+            for_s: number;
+            names: string[];
+            on: string[];
+            quiet: string;
+        };
+        AlertPolicyReplace: {
+            channels: number[];
+            for_s: number;
+            on: ("node.failing" | "line.down" | "wan.down" | "device.new" | "device.impostor" | "exit.changed" | "exit.shared" | "service.healed" | "service.restarted" | "login.failed" | "disk.low" | "backup.old" | "member.lost")[];
+            quiet: string;
+        };
+        AlertTested: {
+            is_sent: boolean;
+            reason: string;
+            /** @default null */
+            reason_coded: components["schemas"]["Coded"] | null;
+        };
         Blocked: {
             cause: string;
             clients: number;
@@ -55,7 +100,7 @@ export interface components {
             fields: components["schemas"]["ChangedField"][];
             id: number | null;
             /** @enum {unknown} */
-            kind: "line" | "node" | "other" | "proxy_service" | "rule" | "settings" | "whitelist";
+            kind: "alert_channel" | "line" | "node" | "other" | "proxy_service" | "rule" | "settings" | "whitelist";
             name: string;
         };
         Changes: {
@@ -936,6 +981,20 @@ export interface components {
             id: string;
             msg: string;
         };
+        SentAlert: {
+            alerts: number;
+            at: string;
+            channel: number;
+            /** @enum {unknown} */
+            outcome: "dropped" | "failed" | "sent";
+            reason: string;
+            /** @default null */
+            reason_coded: components["schemas"]["Coded"] | null;
+            title: string;
+        };
+        SentAlerts: {
+            data: components["schemas"]["SentAlert"][];
+        };
         SettingsAnswer: {
             check_interval_s: number;
             delay_url: string;
@@ -1148,6 +1207,13 @@ export interface components {
     pathItems: never;
 }
 export type AddressSeen = components['schemas']['AddressSeen'];
+export type AlertChannelCreate = components['schemas']['AlertChannelCreate'];
+export type AlertChannelRow = components['schemas']['AlertChannelRow'];
+export type AlertChannelRows = components['schemas']['AlertChannelRows'];
+export type AlertChannelUpdate = components['schemas']['AlertChannelUpdate'];
+export type AlertPolicyAnswer = components['schemas']['AlertPolicyAnswer'];
+export type AlertPolicyReplace = components['schemas']['AlertPolicyReplace'];
+export type AlertTested = components['schemas']['AlertTested'];
 export type Blocked = components['schemas']['Blocked'];
 export type ChangeAnswer = components['schemas']['ChangeAnswer'];
 export type ChangedField = components['schemas']['ChangedField'];
@@ -1263,6 +1329,8 @@ export type SaidId = components['schemas']['SaidId'];
 export type SaidMac = components['schemas']['SaidMac'];
 export type SaidOfTrial = components['schemas']['SaidOfTrial'];
 export type SaidTokenId = components['schemas']['SaidTokenId'];
+export type SentAlert = components['schemas']['SentAlert'];
+export type SentAlerts = components['schemas']['SentAlerts'];
 export type SettingsAnswer = components['schemas']['SettingsAnswer'];
 export type SettingsReplace = components['schemas']['SettingsReplace'];
 export type StatusBatch = components['schemas']['StatusBatch'];

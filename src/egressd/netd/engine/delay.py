@@ -12,22 +12,19 @@ is alone, so one bad configuration costs the others nothing.
 from __future__ import annotations
 
 import asyncio
-import os
-import secrets
-import socket
 import ssl
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from typing import Final
 
 from egressd.model.messages import Delay
 from egressd.model.wording import as_sentence, say
-from egressd.netd.engine import batch, instances, reasons
+from egressd.netd.engine import batch, reasons
 from egressd.netd.engine.batch import BatchPart
-from egressd.netd.engine.fetch import FetchFailure, Progress, Proxy, fetch
+from egressd.netd.engine.fetch import FetchFailure, Progress, fetch
 from egressd.netd.engine.instances import Refusal
 from egressd.netd.engine.protocol import Measure, Measured, ProbeDocument
+from egressd.netd.engine.serving import Serving
 from egressd.netd.engine.urls import Url, parse_url
 
 _BATCH: Final = 250
@@ -42,9 +39,6 @@ _BEGINNING_S: Final = 0.05
 """Seconds after which a probe makes room for the next. Probes begin 16 at a time; each makes room
 when it ends, or after 50 ms, when its costly part is over. More would lengthen each other's delays,
 and waiting for the end of dead ones would take minutes."""
-
-_PORT_TRIES: Final = 10
-"""Attempts to start the probes' instance, each with other ports."""
 
 _LOG_S: Final = 0.1
 """Seconds until the log is read. The engine reports a failure first and logs it then, in time to be
@@ -68,49 +62,6 @@ class Measurer:
         return Measured({probe.name: found[number] for number, probe in enumerate(order.probes)})
 
 
-class _Serving:
-    """An instance that serves a batch of probes, by number. Making and stopping it block."""
-
-    def __init__(self, parts: Mapping[int, BatchPart]) -> None:
-        """Start the instance. Raises Refusal."""
-        self._password = secrets.token_hex(16)
-        self._instance = ExitStack()
-        self._log = os.memfd_create("engine-log")
-        try:
-            self._port = self._start(parts)
-        except BaseException:
-            os.close(self._log)
-            raise
-
-    def _start(self, parts: Mapping[int, BatchPart]) -> int:
-        """Listen on a free port; return it. The engine does not report the port it chose, so it
-        gets one that is free now, and another one if another program took that one first.
-        """
-        for tries_left in reversed(range(_PORT_TRIES)):
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                port: int = free.getsockname()[1]
-            document = batch.document(parts, port, self._password, f"/proc/self/fd/{self._log}")
-            try:
-                self._instance.enter_context(instances.running(document))
-            except Refusal as refusal:
-                if not (refusal.port_taken and tries_left):
-                    raise
-            else:
-                break
-        return port
-
-    def proxy(self, number: int) -> Proxy:
-        """Return the proxy that leads through the probe with that number."""
-        return Proxy(self._port, batch.user(number), self._password)
-
-    def stop(self) -> dict[int, str]:
-        """Stop the instance. Return the first error in its log for each probe that failed."""
-        with os.fdopen(self._log, "rb") as log:
-            self._instance.close()
-            log.seek(0)
-            return batch.errors(log.read().decode(errors="replace"))
-
-
 class _Measurement:
     """One measurement of many probes. Results are kept by the probes' numbers."""
 
@@ -121,7 +72,7 @@ class _Measurement:
         self._results: dict[int, Delay] = {}
         self._unexplained: set[int] = set()
         """Numbers of probes whose failure the engine's log may explain better."""
-        self._serving: dict[int, _Serving] = {}
+        self._serving: dict[int, Serving] = {}
         self._in_flight = asyncio.Semaphore(_IN_FLIGHT)
         self._beginning = asyncio.Semaphore(_BEGINNING)
 
@@ -156,7 +107,7 @@ class _Measurement:
     async def _serve(self, parts: dict[int, BatchPart]) -> None:
         """Start an instance for `parts`; halve them while the engine refuses."""
         try:
-            serving = await asyncio.to_thread(_Serving, parts)
+            serving = await asyncio.to_thread(Serving, parts)
         except Refusal as refusal:
             if len(parts) == 1:
                 self._results |= {number: Delay(delay=-1, error=refusal.reason) for number in parts}

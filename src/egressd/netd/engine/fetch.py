@@ -58,7 +58,7 @@ async def fetch(
     except OSError as error:
         raise FetchFailure(say("engine-deaf", reason=str(error))) from error
     try:
-        await _socks_connect(reader, writer, proxy, url)
+        await socks_connect(reader, writer, proxy, url.host, url.port)
         if url.is_https:
             progress.stage = say("stage-tls")
             await writer.start_tls(
@@ -80,16 +80,16 @@ async def fetch(
         writer.transport.abort()
 
 
-async def _socks_connect(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, proxy: Proxy, url: Url
+async def socks_connect(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, proxy: Proxy, host: str, port: int
 ) -> None:
     """Connect by RFC 1928 and 1929. The engine answers once the node is connected, or has
-    failed.
+    failed. Raises FetchFailure, and OSError or IncompleteReadError if the engine goes away.
     """
     user, password = proxy.user.encode(), proxy.password.encode()
     login = b"\x01" + bytes([len(user)]) + user + bytes([len(password)]) + password
     # All messages at once: the engine is known to support this method and accept this user.
-    writer.write(b"\x05\x01\x02" + login + b"\x05\x01\x00" + _address(url))
+    writer.write(b"\x05\x01\x02" + login + b"\x05\x01\x00" + _address(host, port))
     method = await reader.readexactly(2)
     status = await reader.readexactly(2)
     if method != b"\x05\x02" or status[1] != 0:
@@ -107,15 +107,15 @@ async def _socks_connect(
     await reader.readexactly(rest + 2)
 
 
-def _address(url: Url) -> bytes:
+def _address(host: str, port: int) -> bytes:
     """Return the request's address: a name goes to the node as a name."""
-    port = struct.pack(">H", url.port)
+    number = struct.pack(">H", port)
     try:
-        address = ip_address(url.host)
+        address = ip_address(host)
     except ValueError:
-        name = url.host.encode("ascii")
-        return b"\x03" + bytes([len(name)]) + name + port
-    return (b"\x01" if address.version == 4 else b"\x04") + address.packed + port
+        name = host.encode("ascii")
+        return b"\x03" + bytes([len(name)]) + name + number
+    return (b"\x01" if address.version == 4 else b"\x04") + address.packed + number
 
 
 async def _exchange(

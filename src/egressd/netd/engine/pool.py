@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -36,7 +36,7 @@ from egressd.netd.engine.protocol import (
 from egressd.netd.engine.quarantine import Quarantine, Quarantined
 from egressd.netd.engine.rule_sets import RuleSets
 from egressd.netd.engine.slot import Running, Slot
-from egressd.netd.engine.trial import Trials
+from egressd.netd.engine.trial import OpenedWays, Trials
 from egressd.netd.engine.urls import parse_url
 from egressd.netd.engine.workers import Workers
 from egressd.netd.kernel import udp_ports
@@ -339,3 +339,7 @@ class Pool:
         except ValueError as error:
             raise Invalid(str(error)) from error
         return await self._trials.delays(probes, url, timeout_ms)
+
+    def ways(self, probes: Sequence[ProbeDocument]) -> AbstractAsyncContextManager[OpenedWays]:
+        """Return a context with a SOCKS5 listener for each probe: see `Trials.ways`."""
+        return self._trials.ways(probes)

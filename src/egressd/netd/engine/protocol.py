@@ -80,7 +80,21 @@ class Measure(msgspec.Struct, frozen=True, tag="measure", kw_only=True):
     timeout_ms: int
 
 
-QuestionBody: TypeAlias = Ping | List | AwaitTrouble | Start | Stop | WorkerTry | Measure
+class OpenWays(msgspec.Struct, frozen=True, tag="open_ways"):
+    """Start an instance for each probe (trial workers only). Answered with `WaysOpened`."""
+
+    probes: tuple[ProbeDocument, ...]
+
+
+class CloseWay(msgspec.Struct, frozen=True, tag="close_way"):
+    """Stop the instance of the way with that number. Answered with `WayClosed`."""
+
+    number: int
+
+
+QuestionBody: TypeAlias = (
+    Ping | List | AwaitTrouble | Start | Stop | WorkerTry | Measure | OpenWays | CloseWay
+)
 
 
 class WorkerQuestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +153,37 @@ class Measured(msgspec.Struct, frozen=True, tag="measured"):
     delays: dict[str, Delay]
 
 
-AnswerBody: TypeAlias = WorkerDone | InstanceList | Trouble | Started | WorkerRefusal | Measured
+class Way(msgspec.Struct, frozen=True, kw_only=True):
+    """A SOCKS5 listener on 127.0.0.1 whose connections leave by one probe's outbound."""
+
+    number: int
+    port: int
+    user: str
+    password: str
+
+
+class WaysOpened(msgspec.Struct, frozen=True, tag="ways_opened"):
+    """The ways of the probes, in their order."""
+
+    ways: tuple[Way, ...]
+
+
+class WayClosed(msgspec.Struct, frozen=True, tag="way_closed"):
+    """The way is closed. ``error`` is the engine's first one; empty if there was none."""
+
+    error: str
+
+
+AnswerBody: TypeAlias = (
+    WorkerDone
+    | InstanceList
+    | Trouble
+    | Started
+    | WorkerRefusal
+    | Measured
+    | WaysOpened
+    | WayClosed
+)
 
 
 class WorkerAnswer(msgspec.Struct, frozen=True, kw_only=True):

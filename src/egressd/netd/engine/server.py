@@ -23,21 +23,25 @@ from egressd.netd.engine.protocol import (
     VERSION,
     AnswerBody,
     AwaitTrouble,
+    CloseWay,
     InstanceList,
     List,
     Measure,
     Measured,
+    OpenWays,
     QuestionBody,
     Start,
     Started,
     Stop,
     Trouble,
+    WayClosed,
     WorkerAnswer,
     WorkerDone,
     WorkerQuestion,
     WorkerRefusal,
     WorkerTry,
 )
+from egressd.netd.engine.serving import Ways
 from egressd.netd.system import framing
 from egressd.netd.system.processes import peer_of
 
@@ -64,6 +68,7 @@ class WorkerServer:
         self._instances = Instances()
         self._troubles = OutboundErrors()
         self._filters = FilterAttacher()
+        self._ways = Ways()
         self._executor = ThreadPoolExecutor(STARTS_AT_ONCE, "engine")
         self._decoder = msgspec.msgpack.Decoder(WorkerQuestion)
         self._answering: set[asyncio.Task[None]] = set()
@@ -142,6 +147,12 @@ class WorkerServer:
                         reason=as_sentence("delays are measured in a trial worker")
                     )
                 return await self._measure(body)
+            case OpenWays(probes):
+                if self._measure is None:
+                    return WorkerRefusal(reason=as_sentence("ways are opened in a trial worker"))
+                return await self._ways.open(probes)
+            case CloseWay(number):
+                return WayClosed(await self._ways.close(number))
         return WorkerDone()
 
     async def _in_thread(self, function: Callable[[A], R], argument: A) -> R:

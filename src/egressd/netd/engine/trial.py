@@ -22,10 +22,15 @@ from egressd.netd.engine.listeners import Listeners
 from egressd.netd.engine.process import Lost, WorkerProcess
 from egressd.netd.engine.protocol import (
     AnswerBody,
+    CloseWay,
     Measure,
     Measured,
+    OpenWays,
     ProbeDocument,
     QuestionBody,
+    Way,
+    WayClosed,
+    WaysOpened,
     WorkerRefusal,
     WorkerTry,
 )
@@ -40,6 +45,15 @@ _TRY_S: Final = 20.0
 
 class Crashed(Exception):
     """The engine crashed on a configuration, twice; the text says how."""
+
+
+class OpenedWays:
+    """Listeners, and what the engine said about each once they are closed."""
+
+    def __init__(self, ways: tuple[Way, ...]) -> None:
+        self.ways = ways
+        self.errors: tuple[str, ...] = ()
+        """The engine's first error of each way, in their order; empty texts for none."""
 
 
 class TrialWorker(Protocol):
@@ -138,6 +152,19 @@ class Trials:
             error = say("engine-crashed", reason=str(lost))
             return results | {probe.name: Delay(delay=-1, error=error) for probe in sound}
 
+    @asynccontextmanager
+    async def ways(self, probes: Sequence[ProbeDocument]) -> AsyncIterator[OpenedWays]:
+        """Yield a SOCKS5 listener for each probe, whose connections leave by the probe alone.
+
+        Raises Failed if the engine refuses one, or no trial worker is available.
+        """
+        async with self._use() as worker:
+            opened = OpenedWays(await _open_ways(worker, tuple(probes)))
+            try:
+                yield opened
+            finally:
+                opened.errors = await _close_ways(worker, opened.ways)
+
     async def close(self) -> None:
         """End the worker, and wait until it is gone."""
         if self._idle is not None:
@@ -218,3 +245,32 @@ async def _try(worker: TrialWorker, config: str) -> Sentence:
         await worker.kill()
         raise Lost(f"it did not start within {_TRY_S:.0f} s") from None
     return answer.reason if isinstance(answer, WorkerRefusal) else NONE
+
+
+async def _open_ways(worker: TrialWorker, probes: tuple[ProbeDocument, ...]) -> tuple[Way, ...]:
+    try:
+        async with asyncio.timeout(_TRY_S):
+            answer = await worker.ask(OpenWays(probes))
+    except TimeoutError:
+        await worker.kill()
+        raise Failed("open a way", "the engine hangs") from None
+    except Lost as lost:
+        raise Failed("open a way", str(say("engine-crashed", reason=str(lost)))) from lost
+    if isinstance(answer, WaysOpened):
+        return answer.ways
+    assert isinstance(answer, WorkerRefusal)
+    raise Failed("open a way", answer.reason)
+
+
+async def _close_ways(worker: TrialWorker, ways: Sequence[Way]) -> tuple[str, ...]:
+    errors = []
+    try:
+        async with asyncio.timeout(_TRY_S):
+            for way in ways:
+                answer = await worker.ask(CloseWay(way.number))
+                errors.append(answer.error if isinstance(answer, WayClosed) else "")
+    except TimeoutError:
+        await worker.kill()
+    except Lost:
+        pass  # they have ended with it
+    return tuple(errors)

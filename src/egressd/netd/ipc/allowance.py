@@ -21,6 +21,8 @@ _BYTES_MAX: Final = REQUEST_MAX
 _BYTES_MIN: Final = _BYTES_MAX // 128
 """Bytes that a request counts for at least, so that no more than 128 are in progress."""
 
+_ALERTS_MAX: Final = 4
+
 
 class Share:
     """An amount that is lent in parts, in the order of the requests."""
@@ -67,6 +69,8 @@ class Allowance:
         """Checks of the system, each of which reads the list of all kernel modules."""
         self.probes = Share(PROBES_MAX)
         """Nodes that are being measured."""
+        self.alerts = Share(_ALERTS_MAX)
+        """Messages that are being sent."""
 
 
 def weight(length: int) -> int:

@@ -15,10 +15,11 @@ import structlog
 from egressd.model.bounds import TEXT_MAX
 from egressd.model.errors import EgressdError, Failed
 from egressd.model.findings import MachineFinding
-from egressd.model.instances import NodePath
+from egressd.model.instances import KernelPath, NodePath
 from egressd.model.messages import (
     MEASURED_EACH_S,
     REQUEST_MAX,
+    AlertEnded,
     ApplyChange,
     CheckSystem,
     Counters,
@@ -43,6 +44,7 @@ from egressd.model.messages import (
     Request,
     RequestBody,
     RuleCount,
+    SendAlert,
     SetPlan,
     Status,
     StatusNews,
@@ -151,6 +153,15 @@ class NetdClient:
         more_s = timeout_ms / 1000 + len(probes) * MEASURED_EACH_S
         answer = await self._ask(request, Delays, more_s=more_s)
         return answer.results
+
+    async def send_alert(
+        self, paths: Sequence[NodePath | KernelPath], url: str, title: str, body: str
+    ) -> Sentence:
+        """Send a message by the first path that leads there. Return the reason why it was not sent;
+        empty if it was. Raises Failed.
+        """
+        request = SendAlert(paths=tuple(paths), url=url, title=title, body=body)
+        return (await self._ask(request, AlertEnded)).problem
 
     async def locate(self, client: str) -> Located:
         """Return the place that the kernel sends `client` to. Raises Failed."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from egressd.model.findings import MachineFinding
 from egressd.model.forms import Number
 from egressd.model.messages import (
     REQUEST_MAX,
+    AlertEnded,
     ApplyChange,
     CheckSystem,
     Counters,
@@ -43,6 +44,7 @@ from egressd.model.messages import (
     Reply,
     ReplyBody,
     RequestBody,
+    SendAlert,
     SetPlan,
     SystemChecked,
     Trial,
@@ -51,6 +53,7 @@ from egressd.model.messages import (
     WatchDevices,
 )
 from egressd.model.names import one_line
+from egressd.model.wording import Sentence
 from egressd.netd.engine.protocol import ProbeDocument
 from egressd.netd.ipc.allowance import CONNECTIONS_MAX, Allowance, weight
 from egressd.netd.ports import ReconcilerPort
@@ -73,6 +76,14 @@ _SHOWN: Final = 200
 """Characters of a fault, and of its place, that an error repeats."""
 
 
+SendsAlerts = Callable[[Sequence[ProbeDocument], str, str, str], Awaitable[Sentence]]
+"""A function that sends a message: see `egressd.netd.alerts.gates.Gates.send`."""
+
+
+async def _send_none(*_: object) -> Sentence:
+    raise Failed("send the alert", "this netd sends none")
+
+
 class Server:
     """Answers the api on a Unix socket that only its user and root can open.
 
@@ -87,6 +98,8 @@ class Server:
         reconciler: ReconcilerPort,
         check_system: Callable[[], tuple[MachineFinding, ...]] = tuple,
         devices_watched: Callable[[], None] = lambda: None,
+        *,
+        send_alert: SendsAlerts = _send_none,
     ) -> None:
         """`check_system` reads files for what kernel and system lack; it runs in a thread.
         `devices_watched` is called for each connection that begins to watch devices.
@@ -96,6 +109,7 @@ class Server:
         self._reconciler = reconciler
         self._check_system = check_system
         self._devices_watched = devices_watched
+        self._send_alert = send_alert
         self._watchers: set[asyncio.StreamWriter] = set()
         self._device_watchers: set[asyncio.StreamWriter] = set()
         self._planner: asyncio.StreamWriter | None = None
@@ -239,13 +253,8 @@ class Server:
                 return Done()
             case GetStatus():
                 return await reconciler.status()
-            case Try(paths=paths):
-                validation.check_paths((f"paths[{n}]", path) for n, path in enumerate(paths))
-                configs = [probe_document(path) for path in paths]
-                return Trial(tuple(await reconciler.try_configs(configs)))
-            case MeasureDelay():
-                async with allowance.probes.lent(len(body.probes)):
-                    return Delays(await self._measure(body))
+            case Try() | MeasureDelay() | SendAlert():
+                return await self._by_paths(body, allowance)
             case Locate(client=client):
                 return await reconciler.locate(client)
             case GetCounters():
@@ -272,6 +281,30 @@ class Server:
             case Halt(reason=reason):
                 await self._reconciler.halt(reason)
         return Done()
+
+    async def _by_paths(
+        self, body: Try | MeasureDelay | SendAlert, allowance: Allowance
+    ) -> ReplyBody:
+        """Do what goes by paths that the request has, and concerns no client."""
+        match body:
+            case Try(paths=paths):
+                validation.check_paths((f"paths[{n}]", path) for n, path in enumerate(paths))
+                configs = [probe_document(path) for path in paths]
+                return Trial(tuple(await self._reconciler.try_configs(configs)))
+            case MeasureDelay():
+                async with allowance.probes.lent(len(body.probes)):
+                    return Delays(await self._measure(body))
+            case SendAlert():
+                async with allowance.alerts.lent(1):
+                    return AlertEnded(await self._send(body))
+
+    async def _send(self, asked: SendAlert) -> Sentence:
+        paths = asked.paths
+        validation.check_paths((f"paths[{n}]", path) for n, path in enumerate(paths))
+        probes = [
+            ProbeDocument(name=str(n), config=probe_document(path)) for n, path in enumerate(paths)
+        ]
+        return await self._send_alert(probes, asked.url, asked.title, asked.body)
 
     async def _measure(self, asked: MeasureDelay) -> dict[str, Delay]:
         if sum(probe.read_max for probe in asked.probes) > _PAGES_MAX:

@@ -1,0 +1,169 @@
+"""The URLs that alerts are sent to: services that act by the network alone, and no host of a LAN.
+
+A name may lead anywhere. The kernel decides what the engine's sockets reach, and those of a target
+that it routes reach no LAN and not this machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv4Network, ip_address
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl, unquote
+
+from egressd.model.wording import Value
+
+PLUGINS: Final[Mapping[str, str]] = {
+    "apprise": "apprise_api:NotifyAppriseAPI",
+    "apprises": "apprise_api:NotifyAppriseAPI",
+    "bark": "bark:NotifyBark",
+    "barks": "bark:NotifyBark",
+    "dingtalk": "dingtalk:NotifyDingTalk",
+    "discord": "discord:NotifyDiscord",
+    "feishu": "feishu:NotifyFeishu",
+    "form": "custom_form:NotifyForm",
+    "forms": "custom_form:NotifyForm",
+    "gchat": "google_chat:NotifyGoogleChat",
+    "gotify": "gotify:NotifyGotify",
+    "gotifys": "gotify:NotifyGotify",
+    "ifttt": "ifttt:NotifyIFTTT",
+    "json": "custom_json:NotifyJSON",
+    "jsons": "custom_json:NotifyJSON",
+    "lark": "lark:NotifyLark",
+    "line": "line:NotifyLine",
+    "mailgun": "mailgun:NotifyMailgun",
+    "mailto": "email.base:NotifyEmail",
+    "mailtos": "email.base:NotifyEmail",
+    "mmost": "mattermost:NotifyMattermost",
+    "mmosts": "mattermost:NotifyMattermost",
+    "ntfy": "ntfy:NotifyNtfy",
+    "ntfys": "ntfy:NotifyNtfy",
+    "opsgenie": "opsgenie:NotifyOpsgenie",
+    "pagerduty": "pagerduty:NotifyPagerDuty",
+    "pbul": "pushbullet:NotifyPushBullet",
+    "pover": "pushover:NotifyPushover",
+    "pushdeer": "pushdeer:NotifyPushDeer",
+    "pushdeers": "pushdeer:NotifyPushDeer",
+    "pushplus": "pushplus:NotifyPushplus",
+    "rocket": "rocketchat:NotifyRocketChat",
+    "rockets": "rocketchat:NotifyRocketChat",
+    "schan": "serverchan:NotifyServerChan",
+    "sendgrid": "sendgrid:NotifySendGrid",
+    "signal": "signal_api:NotifySignalAPI",
+    "signals": "signal_api:NotifySignalAPI",
+    "slack": "slack:NotifySlack",
+    "tgram": "telegram:NotifyTelegram",
+    "twilio": "twilio:NotifyTwilio",
+    "wecombot": "wecombot:NotifyWeComBot",
+    "workflows": "workflows:NotifyWorkflows",
+    "wxpusher": "wxpusher:NotifyWxPusher",
+    "xml": "custom_xml:NotifyXML",
+    "xmls": "custom_xml:NotifyXML",
+    "zulip": "zulip:NotifyZulip",
+}
+"""Scheme of a URL -> the module and the class of Apprise's plugin for it."""
+
+_FILES: Final = frozenset({"attach", "attachment", "pgpkey", "pgp", "template"})
+"""Parameters that name files, which would be this machine's."""
+_URL: Final = re.compile(r"(?P<scheme>[a-z0-9]+)://(?P<rest>[!-~]+)")
+_WITH_HOST: Final = frozenset(
+    name
+    for name in PLUGINS
+    if f"{name}s" in PLUGINS or (name.endswith("s") and name[:-1] in PLUGINS)
+)
+"""Schemes of services that an operator may run: the URL names the host."""
+_NUMBER: Final = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
+_INNER: Final = tuple(
+    IPv4Network(network)
+    for network in (
+        "0.0.0.0/8",
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.168.0.0/16",
+        "224.0.0.0/3",
+    )
+)
+"""This machine, private and shared networks, links, and what is no host's (RFC 6890)."""
+
+
+class UnfitUrl(NamedTuple):
+    """The code and the values of a fault."""
+
+    code: str
+    values: Mapping[str, Value] = {}
+
+
+def plugin_of(url: str) -> str | None:
+    """Return the plugin for a URL; None if its service is none that alerts are sent by."""
+    found = _URL.fullmatch(url)
+    return None if found is None else PLUGINS.get(found["scheme"])
+
+
+def why_not_url(url: str) -> UnfitUrl | None:
+    """Return the reason why no alert is sent to `url`; None if one may be."""
+    found = _URL.fullmatch(url)
+    if found is None:
+        return UnfitUrl("alert-url-form")
+    if found["scheme"] not in PLUGINS:
+        return UnfitUrl("alert-url-scheme", {"schemes": tuple(PLUGINS)})
+    query = found["rest"].partition("?")[2]
+    values = parse_qsl(query, keep_blank_values=True)
+    for name, value in values:
+        if name.lower().lstrip("+-:") in _FILES:
+            return UnfitUrl("alert-url-file", {"name": name[:20]})
+        # A parameter that has the form of an address is one: that of a mail server, for example.
+        if _is_address(host := _host_of(value)) and (reason := why_not_host(host)):
+            return reason
+    # The first part of all other services is a token.
+    return why_not_host(host_of(url)) if found["scheme"] in _WITH_HOST else None
+
+
+def host_of(url: str) -> str:
+    """Return the host that a URL names; empty if its service has a host of its own."""
+    found = _URL.fullmatch(url)
+    if found is None or found["scheme"] not in _WITH_HOST:
+        return ""
+    path = re.split(r"[/?]", found["rest"], maxsplit=1)[0]
+    return _host_of(path.rpartition("@")[2])
+
+
+def why_not_host(host: str) -> UnfitUrl | None:
+    """Return the reason why no alert goes to a host, a name or an address; None if one may."""
+    name = host.lower().rstrip(".")
+    if not name:
+        return UnfitUrl("alert-host-none")
+    if name == "localhost" or name.endswith(".localhost"):
+        return UnfitUrl("alert-host-inner", {"host": host[:60]})
+    if ":" in name:
+        return UnfitUrl("alert-host-ipv6", {"host": host[:60]})
+    if not _NUMBER.fullmatch(name.rpartition(".")[2]):
+        return None
+    try:
+        address = IPv4Address(name)
+    except ValueError:
+        # Programs read it as an address of another form, as 127.1 or 2130706433.
+        return UnfitUrl("alert-host-form", {"host": host[:60]})
+    if any(address in network for network in _INNER):
+        return UnfitUrl("alert-host-inner", {"host": host[:60]})
+    return None
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return host.lower() == "localhost"
+    return True
+
+
+def _host_of(authority: str) -> str:
+    """Return the host of a text like ``host:443`` or ``[::1]:443``."""
+    text = unquote(authority)
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text if text.count(":") > 1 else text.partition(":")[0]

@@ -1,0 +1,161 @@
+"""The gate and its sender: one message, by the ways that they are given and by nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from egressd.model.alert_urls import plugin_of
+from egressd.netd.alerts import sandbox
+from egressd.netd.alerts.gates import _through_gate
+from egressd.netd.alerts.order import GateOrder, SenderOrder, SendOutcome
+from egressd.netd.engine.protocol import Way
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+NOBODY: Final = 65534
+OK: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class Proxy:
+    """A SOCKS5 server that answers for every host itself: with `answer`, or never if it is None."""
+
+    def __init__(self, answer: bytes | None, *, refuses: bool = False) -> None:
+        self.answer = answer
+        self.refuses = refuses
+        self.asked: list[tuple[str, int]] = []
+        self.received = b""
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(3)
+        for _ in range(2):  # the version, the user; then the password
+            await reader.readexactly((await reader.readexactly(2 if not _ else 1))[-1])
+        head = await reader.readexactly(4)
+        size = (await reader.readexactly(1))[0] if head[3] == 3 else 4
+        host = await reader.readexactly(size)
+        port = int.from_bytes(await reader.readexactly(2))
+        name = host.decode() if head[3] == 3 else socket.inet_ntoa(host)
+        self.asked.append((name, port))
+        status = 5 if self.refuses else 0
+        writer.write(b"\x05\x02\x01\x00\x05" + bytes([status]) + b"\x00\x01" + bytes(6))
+        while not self.refuses and (data := await reader.read(65536)):
+            self.received += data
+            if self.answer is not None and b"\r\n\r\n" in self.received:
+                writer.write(self.answer)
+                await writer.drain()
+                break
+        writer.close()
+
+
+@asynccontextmanager
+async def listening(*proxies: Proxy) -> AsyncIterator[tuple[Way, ...]]:
+    ways, servers = [], []
+    for number, proxy in enumerate(proxies):
+        server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+        proxy.port = server.sockets[0].getsockname()[1]
+        ways.append(Way(number=number, port=proxy.port, user="u", password="p"))
+        servers.append(server)
+    try:
+        yield tuple(ways)
+    finally:
+        for server in servers:
+            server.close()
+
+
+async def sent_by(url: str, *proxies: Proxy) -> SendOutcome:
+    plugin = plugin_of(url)
+    assert plugin is not None
+    message = SenderOrder(plugin=plugin, url=url, title="gw1: one", body="line one\nline two")
+    async with listening(*proxies) as ways:
+        order = GateOrder(message=message, ways=ways, uid=NOBODY, gid=NOBODY)
+        return await _through_gate(order)
+
+
+async def test_a_message_and_its_name_leave_by_the_way(namespaces: None) -> None:
+    proxy = Proxy(OK)
+    outcome = await sent_by("json://hook.example.com:8080/path", proxy)
+    assert outcome == SendOutcome(is_sent=True)
+    assert proxy.asked == [("hook.example.com", 8080)]
+    assert proxy.received.startswith(b"POST /path HTTP/1.1\r\n")
+    assert b"line one\\nline two" in proxy.received
+
+
+async def test_a_way_that_refuses_is_followed_by_the_next(namespaces: None) -> None:
+    dead, living = Proxy(OK, refuses=True), Proxy(OK)
+    assert (await sent_by("json://hook.example.com/x", dead, living)).is_sent
+    assert dead.asked == living.asked == [("hook.example.com", 80)]
+
+
+async def test_without_a_way_that_leads_there_nothing_is_sent(namespaces: None) -> None:
+    dead = Proxy(OK, refuses=True)
+    outcome = await sent_by("json://hook.example.com/x", dead)
+    assert not outcome.is_sent
+    assert "refused" in outcome.reason
+
+
+@pytest.mark.parametrize("where", ["http://10.0.0.1/x", "http://127.0.0.1:8787/x"])
+async def test_a_redirect_into_a_lan_leads_nowhere(namespaces: None, where: str) -> None:
+    away = f"HTTP/1.1 307 Away\r\nLocation: {where}\r\nContent-Length: 0\r\n\r\n"
+    proxy = Proxy(away.encode())
+    outcome = await sent_by("json://hook.example.com/x", proxy)
+    assert not outcome.is_sent
+    assert outcome.reason.code == "alert-refused-host"
+    assert proxy.asked == [("hook.example.com", 80)]
+
+
+async def test_a_service_that_never_answers_is_given_up(namespaces: None) -> None:
+    outcome = await asyncio.wait_for(sent_by("json://hook.example.com/x", Proxy(None)), 50)
+    assert not outcome.is_sent
+    assert outcome.reason
+
+
+async def test_the_reason_has_no_part_of_the_url(namespaces: None) -> None:
+    proxy = Proxy(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")
+    outcome = await sent_by("json://user:passw0rd@hook.example.com/secret-path", proxy)
+    assert not outcome.is_sent
+    assert outcome.reason
+    for secret in ("passw0rd", "secret-path"):
+        assert secret not in outcome.reason
+
+
+def in_sandbox(look: Callable[[], str]) -> str:
+    """Return the answer of a process in the sandbox."""
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        try:
+            sandbox.isolate()
+            os.write(writing, look().encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        found = answer.read()
+    os.wait()
+    return found
+
+
+def connect() -> str:
+    with socket.socket() as outward:
+        return str(outward.connect_ex(("192.0.2.1", 80)))
+
+
+def test_no_address_is_reached_from_the_sandbox(namespaces: None) -> None:
+    assert in_sandbox(connect) == str(errno.ENETUNREACH)
+
+
+def test_no_interface_but_the_loopback_is_in_the_sandbox(namespaces: None) -> None:
+    assert in_sandbox(lambda: " ".join(name for _, name in socket.if_nameindex())) == "lo"
+
+
+def test_no_socket_of_another_program_is_in_the_sandbox(namespaces: None) -> None:
+    assert in_sandbox(lambda: str(len([*Path("/run").iterdir()]))) == "0"
+    assert [*Path("/run").iterdir()]
