@@ -41,6 +41,10 @@ export interface Said {
 export type Rule = api.RuleRow;
 export type ScopedToken = api.TokenRow;
 export type NewToken = api.TokenCreated & Said;
+export type AlertChannel = api.AlertChannelRow;
+export type AlertPolicy = api.AlertPolicyAnswer;
+export type AlertTested = api.AlertTested;
+export type SentAlert = api.SentAlert;
 export type Device = api.DeviceSeen;
 export type Node = api.NodeRow;
 export type LineType = "l2tp" | "pptp";

@@ -54,6 +54,8 @@ function kindOf(kind: Changed["kind"]): string {
       return t("undo.line");
     case "proxy_service":
       return t("undo.service");
+    case "alert_channel":
+      return t("undo.channel");
     case "whitelist":
       return t("page.whitelist");
     case "settings":
