@@ -46,6 +46,27 @@ test("every word of a filter must stand somewhere in the row", () => {
   assert.deepEqual(ids(filter.apply(ROWS, "gamma")), []);
 });
 
+test("a phrase stands in a row as whole words", () => {
+  const notes = ["desk 3", "Desk 3, left", "desk 30", "a desk 3b", "desk and 3", "3.5 (x)"];
+  const rows = notes.map((note, id) => ({ id, ip: "", note }));
+  const filter = new Filter<Row>((row) => row.note);
+  assert.deepEqual(ids(filter.apply(rows, '"desk 3"')), [0, 1]);
+  assert.deepEqual(ids(filter.apply(rows, "desk 3")), [0, 1, 2, 3, 4, 5].slice(0, 5));
+  assert.deepEqual(ids(filter.apply(rows, '"3.5 (x)"')), [5]);
+  assert.deepEqual(ids(filter.apply(rows, '"desk 3" left')), [1]);
+  assert.equal(filter.apply(rows, '"').length, rows.length);
+});
+
+test("each field of a row is a term: a part of it, or all of it in quotes", () => {
+  const filter = new Filter<Row>((row) => row.note);
+  assert.deepEqual(ids(filter.apply(ROWS, "ip:10.0.0")), [1, 2]);
+  assert.deepEqual(ids(filter.apply(ROWS, "NOTE:ALPHA")), [2, 3]);
+  assert.deepEqual(ids(filter.apply(ROWS, 'note:"alpha 9"')), [3]);
+  assert.deepEqual(ids(filter.apply(ROWS, 'note:"alpha"')), []);
+  assert.deepEqual(ids(filter.apply(ROWS, "id:1")), [1]);
+  assert.deepEqual(filter.apply([], "note:x"), []);
+});
+
 test("a term of a filter is exact, and may hold anything in its quotes", () => {
   const notes = ["hk", "hk-2", "HK", 'the "hk" one', "hk: x"];
   const rows = notes.map((note, at) => ({ id: at, ip: `10.0.0.${at}`, note }));

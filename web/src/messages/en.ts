@@ -149,8 +149,9 @@ export const en = {
   "rules.deleteOne": "Delete the rule of {ip}",
   "rules.deleteWarning": "Their clients then follow the next wider rule. Without one, the setting “Clients without a rule” applies.",
   "rules.exportLost": "The file does not contain the limits and the MAC of {n} rule. | The file does not contain the limits and MACs of {n} rules.",
+  "table.named": "{names} and {n} more",
   "rules.filterHint":
-    'Words that a rule must contain. Also target:"name" (exact), is:off (disabled), is:blocked',
+    'Words, or "a phrase", that a rule must contain. Also ip:, comment: and other fields, target:"name" (exact), is:off (disabled), is:blocked',
   "rules.import": "Import rules",
   "rules.none": "There is no rule yet. A rule sets the exit of a client's traffic. Add a rule or import a list.",
   "rules.setTarget": "Set the exit",

@@ -150,8 +150,9 @@ export const zh: Record<Key, string> = {
   "rules.deleteOne": "删除 {ip} 的规则",
   "rules.deleteWarning": "此后，这些客户端改用范围更大的规则；没有这样的规则时，按“没有规则的客户端”的设置处理。",
   "rules.exportLost": "文件不包含 {n} 条规则的限速和 MAC。",
+  "table.named": "{names} 等，另有 {n} 项",
   "rules.filterHint":
-    '规则中须包含的文字。还可用 target:"名称"（完全一致）、is:off（已停用）、is:blocked（被阻断）',
+    '规则中须包含的文字或 "短语"。还可用 ip:、comment: 等字段，target:"名称"（完全一致）、is:off（已停用）、is:blocked（被阻断）',
   "rules.import": "导入规则",
   "rules.none": "还没有规则。规则决定客户端流量的出口。请添加规则或导入列表。",
   "rules.setTarget": "修改出口",

@@ -12,6 +12,18 @@ export interface Acts<Row> {
   export: (rows: readonly Row[]) => void;
 }
 
+/** Rows that a question names. */
+const NAMED_MAX = 10;
+
+/** The names of the first rows, or their addresses, and of how many others. */
+export function named(rows: readonly object[]): { names: string; n: number } {
+  const names = rows.slice(0, NAMED_MAX).map((row) => {
+    const { name, ip } = row as { name?: string; ip?: string };
+    return name ?? ip ?? "";
+  });
+  return { names: names.join(", "), n: rows.length - names.length };
+}
+
 /** Labels of a row's buttons; each contains the row's name. */
 export interface Labels {
   edit: string;

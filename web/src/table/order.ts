@@ -40,17 +40,29 @@ export function ordered<Row>(
 /** Tests of rows by the lower-case name of a filter term: true if the row matches `name:value`. */
 export type Terms<Row> = Record<string, (row: Row, value: string) => boolean>;
 
-/** Matches `name:value`, `name:"a value"` with inner quotes doubled, or a word. */
-const PARTS = /(\w+):(?:"((?:[^"]|"")*)"?|(\S*))|\S+/g;
+/** Matches `name:value`, `name:"a value"` or `"a phrase"`, with inner quotes doubled; or a word. */
+const PARTS = /(\w+):(?:"((?:[^"]|"")*)"?|(\S*))|"((?:[^"]|"")*)"?|\S+/g;
 
 /** Format a filter term as an operator types it. */
 export function termText(name: string, value: string): string {
   return /^[^\s"]+$/.test(value) ? `${name}:${value}` : `${name}:"${value.replaceAll('"', '""')}"`;
 }
 
+/** A pattern of whole words: `desk 3` is not in "desk 30". */
+function phrase(text: string): RegExp {
+  const escaped = text.trim().replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
+  return new RegExp(`(?<![\\p{L}\\p{N}])${escaped}(?![\\p{L}\\p{N}])`, "iu");
+}
+
+/** True if a field of a row contains the value; if it was quoted, or is a number, is the value. */
+function isIn(field: unknown, value: string, isWhole: boolean): boolean {
+  const [held, wanted] = [String(field).toLowerCase(), value.toLowerCase()];
+  return isWhole || typeof field === "number" ? held === wanted : held.includes(wanted);
+}
+
 /**
- * A filter over rows. A row matches if its text contains every typed word and every typed term is
- * true of it.
+ * A filter over rows. A row matches if its text contains every typed word and phrase, and every
+ * typed term is true of it: one of `terms`, or the name of one of its fields.
  */
 export class Filter<Row extends object> {
   #textOf: (row: Row) => string;
@@ -65,12 +77,20 @@ export class Filter<Row extends object> {
   apply(rows: readonly Row[], typed: string): readonly Row[] {
     const words: string[] = [];
     const asked: ((row: Row) => boolean)[] = [];
-    for (const [part, typedName = "", quoted, plain = ""] of typed.matchAll(PARTS)) {
+    const fields: object = rows[0] ?? {};
+    for (const [part, typedName = "", quoted, plain = "", words_] of typed.matchAll(PARTS)) {
       const name = typedName.toLowerCase();
       const term = Object.hasOwn(this.#terms, name) ? this.#terms[name] : undefined;
-      const value = quoted?.replaceAll('""', '"') ?? plain;
-      if (!term) words.push(...part.toLowerCase().split(/\s+/));
-      else if (value) asked.push((row) => term(row, value));
+      const value = (quoted ?? words_)?.replaceAll('""', '"') ?? plain;
+      if (words_ !== undefined) {
+        const sought = phrase(value);
+        if (value.trim()) asked.push((row) => sought.test(this.#lowered(row)));
+      } else if (term) {
+        if (value) asked.push((row) => term(row, value));
+      } else if (Object.hasOwn(fields, name)) {
+        const isWhole = quoted !== undefined;
+        if (value) asked.push((row) => isIn(row[name as keyof Row], value, isWhole));
+      } else words.push(...part.toLowerCase().split(/\s+/));
     }
     if (words.length + asked.length === 0) return rows;
     return rows.filter((row) => {
