@@ -90,6 +90,10 @@ async def seeded(device: Device) -> None:
         more = {"username": "office", "password": f"seed-{number}"}
         await device.answer("POST", "/proxy-services", service | more)
     await device.answer("POST", "/rules", {"ip": "10.0.0.5", "target_node": "Group_hk"})
+    # No answer shows it again, whatever the scope.
+    channel = {"name": "phone", "url": "ntfys://ntfy.example.org/seed-alert", "via": "DIRECT"}
+    made = await device.client.post("http://device/ops/alerts/channels", json=channel)
+    assert made.is_success, made.text
 
 
 async def answers(device: Device, token: str) -> dict[str, str]:
