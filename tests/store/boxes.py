@@ -24,20 +24,41 @@ from tests.store.rig import EVERYTHING
 from tests.support import postgres
 from tests.support.netns import Namespace
 
-RUN = "from egressd.cli import main; main()"
+CLIENT = Path(__file__).with_name("command_client.py")
+ROOT = Path(__file__).resolve().parents[2]
 MACHINE = 'mount --bind "$1" /etc/machine-id; shift; exec "$@"'
 WAIT_S = 60.0
 _NUMBERS = itertools.count(1)
 
 
+@contextmanager
+def command_server(folder: Path) -> Iterator[Path]:
+    """Yield the socket of a server of ``egressd`` commands, which runs until the block ends."""
+    path = folder / "commands"
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.store.command_server", str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    ) as serving:
+        assert serving.stdout is not None
+        assert serving.stdout.readline() == "serving\n"
+        yield path
+        assert serving.stdin is not None
+        serving.stdin.close()
+
+
 class Box:
     """A box: its folders, and its command line."""
 
-    def __init__(self, folder: Path, network: Namespace, number: int) -> None:
+    def __init__(self, folder: Path, network: Namespace, commands: Path, number: int) -> None:
+        """`commands` is the socket of a server of commands."""
         folder.mkdir()
         self.folder = folder
         self.file = folder / "egressd.toml"
         self._network = network
+        self._commands = commands
         self._machine = folder / "machine-id"
         self._machine.write_text(f"{number:032x}\n")
         self.configure()
@@ -76,9 +97,10 @@ class Box:
             MACHINE,
             "sh",
         ]
-        command = [sys.executable, "-c", RUN, "cluster", *arguments, "--config", str(self.file)]
+        client = [sys.executable, "-IS", str(CLIENT), str(self._commands)]
+        command = ["cluster", *arguments, "--config", str(self.file)]
         return subprocess.Popen(
-            [*entered, str(self._machine), *command],
+            [*entered, str(self._machine), *client, *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -113,11 +135,14 @@ class Box:
 class Rig:
     """PostgreSQL, a box that has made a site there, and one that has not."""
 
-    def __init__(self, server: postgres.Server, folder: Path, network: Namespace) -> None:
+    def __init__(
+        self, server: postgres.Server, folder: Path, network: Namespace, commands: Path
+    ) -> None:
         self.server = server
         self.folder = folder
         self.network = network
-        self.a = Box(folder / "a", network, next(_NUMBERS))
+        self._commands = commands
+        self.a = Box(folder / "a", network, commands, next(_NUMBERS))
 
     def init(self) -> str:
         """Make the site, which has everything."""
@@ -137,7 +162,8 @@ class Rig:
 
     def box(self, name: str = "b") -> Box:
         """Return a box that has not joined."""
-        made = Box(self.folder / f"box{next(_NUMBERS)}", self.network, next(_NUMBERS))
+        number = next(_NUMBERS)
+        made = Box(self.folder / f"box{number}", self.network, self._commands, number)
         made.configure(f'[cluster]\nmember = "{name}"\n')
         return made
 

@@ -15,7 +15,7 @@ import pytest
 
 from egressd.model.desired import DesiredState
 from egressd.store.database import Database
-from tests.store.boxes import Rig
+from tests.store.boxes import Rig, command_server
 from tests.store.rig import SERVER, CrashServer, EditsOf, OpenDatabase, Site
 from tests.support import postgres
 from tests.support.needs import Need
@@ -104,11 +104,13 @@ def site(need: Need, request: pytest.FixtureRequest) -> Site:
 
 @pytest.fixture(scope="module")
 def made_rig(namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    folder = tmp_path_factory.mktemp("rig")
     with (
         Namespace() as namespace,
         postgres.server(namespace.path, "listen_addresses=127.0.0.1") as server,
+        command_server(folder) as commands,
     ):
-        made = Rig(server, tmp_path_factory.mktemp("rig"), namespace)
+        made = Rig(server, folder, namespace, commands)
         made.init()
         yield made
 
