@@ -162,6 +162,16 @@ async def test_a_change_is_stored_with_its_inverse(open_store: Open) -> None:
     assert [each.revision for each in await other.past_changes(1)] == [2]
 
 
+async def test_a_change_is_found_with_all_that_undoes_it(open_store: Open) -> None:
+    store = await open_store()
+    for revision, undoes in ((1, None), (2, None), (3, 1), (4, 2), (5, 3), (6, 1)):
+        await log_many(store, revision, 1, undoes=undoes)
+    for revision, wanted in ((1, [1, 3, 6, 5]), (2, [2, 4]), (5, [5]), (7, [])):
+        found = await store.changes_about(revision)
+        assert [each.revision for each in found[:1]] == wanted[:1]
+        assert sorted(each.revision for each in found) == sorted(wanted)
+
+
 async def test_a_rolled_back_change_is_not_in_the_log(open_store: Open) -> None:
     store = await open_store()
     edits = rules(1)

@@ -464,6 +464,13 @@ class MemoryStore:
             for revision, each in sorted(self._log.items(), reverse=True)
         ][:number]
 
+    async def changes_about(self, revision: int) -> list[PastChange]:
+        found = [each for each in await self.past_changes(1000) if each.revision == revision]
+        for each in found:
+            undoing = [it for it in await self.past_changes(1000) if it.undoes == each.revision]
+            found += undoing
+        return found
+
     async def trial(self) -> ChangeTrial | None:
         return self._trial and self._trial[0]
 

@@ -90,6 +90,9 @@ class StoreDouble:
     async def past_changes(self, number: int) -> Sequence[PastChange]:
         return await self.real.past_changes(number)
 
+    async def changes_about(self, revision: int) -> Sequence[PastChange]:
+        return await self.real.changes_about(revision)
+
     async def inverse(self, revision: int) -> Sequence[Reversal] | None:
         return await self.real.inverse(revision)
 

@@ -72,6 +72,12 @@ class ChangeLog(Protocol):
         """Return the latest changes, the last one first."""
         ...
 
+    async def changes_about(self, revision: int) -> Sequence[PastChange]:
+        """Return a change, those that undo it, those that undo these, and so on; none if there is
+        no such change.
+        """
+        ...
+
     async def inverse(self, revision: int) -> Sequence[Reversal] | None:
         """Return the inverse of a change; None if there is none."""
         ...

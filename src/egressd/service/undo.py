@@ -226,11 +226,10 @@ class Undo:
         return Proposal(edits, value, undoes=revision)
 
     async def _find(self, revision: int) -> tuple[PastChange, dict[int, int]]:
-        past = await self._log.past_changes(_ALL)
-        for each in past:
-            if each.revision == revision:
-                return each, undone_by(past)
-        raise Missing(fault("revision", "no-such-change", revision=revision))
+        past = await self._log.changes_about(revision)
+        if not past:
+            raise Missing(fault("revision", "no-such-change", revision=revision))
+        return past[0], undone_by(past)
 
     async def _told(self, revision: int, obstacles: Sequence[Obstacle]) -> list[Fault]:
         """Return what stands in the way, with the changes that are why."""

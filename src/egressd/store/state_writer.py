@@ -93,6 +93,12 @@ class StateWriter(ABC):
             self._apart, lambda connection: undo_log.read_latest(connection, number)
         )
 
+    async def changes_about(self, revision: int) -> list[PastChange]:
+        """Return a stored change, those that undo it, and so on; none if there is no such one."""
+        return await asyncio.to_thread(
+            self._apart, lambda connection: undo_log.read_about(connection, revision)
+        )
+
     async def inverse(self, revision: int) -> list[Reversal] | None:
         """Return the inverse of a stored change; None if there is none."""
         return await asyncio.to_thread(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, bindparam, insert, select, text
+from sqlalchemy import Connection, Select, bindparam, insert, select, text
 
 from egressd.model.undo import (
     CHANGES_KEPT,
@@ -39,6 +39,8 @@ _PLAIN, _ZLIB = b"\0", b"\1"
 _INSERT: Final = insert(undo_log)
 _SHOWN: Final = [column for column in undo_log.c if column.name != "inverse"]
 _LATEST: Final = select(*_SHOWN).order_by(undo_log.c.revision.desc()).limit(bindparam("number"))
+_ONE: Final = select(*_SHOWN).where(undo_log.c.revision == bindparam("number"))
+_UNDOING: Final = select(*_SHOWN).where(undo_log.c.undoes == bindparam("number"))
 _FORGET: Final = [
     text(
         f"DELETE FROM undo_log WHERE undoes {kind} AND revision <= (SELECT revision FROM undo_log"  # noqa: S608 - ours
@@ -122,6 +124,20 @@ def write_logged(
 
 def read_latest(connection: Connection, number: int) -> list[PastChange]:
     """Return the latest changes, the last one first."""
+    return _read(connection, _LATEST, number)
+
+
+def read_about(connection: Connection, revision: int) -> list[PastChange]:
+    """Return a change, those that undo it, those that undo these, and so on; none if there is no
+    such change.
+    """
+    found = _read(connection, _ONE, revision)
+    for each in found:  # which grows meanwhile
+        found += _read(connection, _UNDOING, each.revision)
+    return found
+
+
+def _read(connection: Connection, query: Select[Any], number: int) -> list[PastChange]:
     return [
         PastChange(
             revision=row["revision"],
@@ -133,7 +149,7 @@ def read_latest(connection: Connection, number: int) -> list[PastChange]:
             undoes=row["undoes"],
             has_inverse=row["size"] > 0,
         )
-        for row in connection.execute(_LATEST, {"number": number}).mappings()
+        for row in connection.execute(query, {"number": number}).mappings()
     ]
 
 
@@ -157,4 +173,5 @@ def rehearse(connection: Connection, change: LoggedChange) -> None:
     write_logged(connection, change, _TRIM_EVERY)
     connection.execute(_EMPTY, {"room": _ROOM})
     read_latest(connection, 1)
+    read_about(connection, _TRIM_EVERY)
     read_inverse(connection, _TRIM_EVERY)

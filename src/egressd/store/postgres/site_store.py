@@ -234,6 +234,12 @@ class SiteStore:
         """Return the latest changes of the site, the last one first."""
         return await self._site.past_changes(number)
 
+    async def changes_about(self, revision: int) -> list[PastChange]:
+        """Return a change of the site, those that undo it, and so on; none if there is no such
+        one.
+        """
+        return await self._site.changes_about(revision)
+
     async def inverse(self, revision: int) -> list[Reversal] | None:
         """Return the inverse of a change of the site; None if there is none."""
         return await self._site.inverse(revision)
