@@ -193,6 +193,7 @@ def test_gre_of_pptp_lines_may_be_fragmented(namespace: Namespace, far: Namespac
     namespace.shell(f"nft -f - <<'END'\n{TABLE}\nEND")
     with raw(namespace, OWN) as own, raw(far, SERVER) as there:
         flags = {}
+        there.settimeout(20)
         for packet in (PPTP, GRE):
             own.sendto(packet, (SERVER, 0))
             flags[packet] = there.recv(100)[6]
