@@ -14,7 +14,7 @@ from egressd_lab import netns
 from egressd_lab.lab import Lab
 from egressd_lab.packets import new_token
 from egressd_lab.spec import RESOLVERS, WEB_SERVERS, LabSpec
-from tests.support.device import SERVER, clear, send
+from tests.support.device import SERVER, clear, eventually, send
 from tests.support.nodes.served import NAME, PASSWORD
 from tests.support.programs import argv_of
 
@@ -123,6 +123,7 @@ def test_a_node_is_dialled_by_its_interface(lab: Lab) -> None:
         assert not lab.client(1).http(WEB, timeout=2).ok
     finally:
         lab.wan(1).restore()
+    eventually(lambda: lab.client(1).http(WEB, timeout=2).ok)
     assert "msg" in batch(lab, "socks5", interface_name="", dialer_proxy="")
 
 
