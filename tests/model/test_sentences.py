@@ -1372,8 +1372,6 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         {"host": "203.0.113.1"},
         "x must not lead to this device or into a LAN (203.0.113.1)",
     ),
-    "alert-tested": ({"name": "a"}, "a message was sent by a"),
-    "alert-untested": ({"name": "a", "reason": "b"}, "nothing was sent by a: b"),
     "alert-policy-saved": ({}, "alerts saved"),
     "alert-no-channel": ({"id": 9}, "x must name channels that there are: 9 is none"),
 }

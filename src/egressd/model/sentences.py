@@ -989,8 +989,6 @@ SENTENCES: Final[Mapping[str, str]] = {
     "alert-test": "This message was sent by the target {via}.",
     "alert-line-online": "the line {name} is online again",
     "alert-url-own": "{field} must not lead to this device or into a LAN ({host})",
-    "alert-tested": "a message was sent by {name}",
-    "alert-untested": "nothing was sent by {name}: {reason}",
     "alert-policy-saved": "alerts saved",
     "alert-no-channel": "{field} must name channels that there are: {id} is none",
 }

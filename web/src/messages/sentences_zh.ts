@@ -742,8 +742,6 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   "alert-test": "本消息经目标 {via} 发出。",
   "alert-line-online": "线路 {name} 已恢复",
   "alert-url-own": "{field} 不得指向本设备或局域网（{host}）",
-  "alert-tested": "已通过 {name} 发送一条消息",
-  "alert-untested": "未能通过 {name} 发送：{reason}",
   "alert-policy-saved": "通知设置已保存",
   "alert-no-channel": "{field} 只能包含已有的渠道：{id} 不存在",
 };
