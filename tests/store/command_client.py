@@ -2,7 +2,8 @@
 
     python -IS command_client.py SOCKET WORD…
 
-It is to whoever starts it as the command itself would be: streams, SIGINT and the exit status.
+It is to the process that starts it as the command itself would be: streams, SIGINT and the exit
+status.
 """
 
 from __future__ import annotations
