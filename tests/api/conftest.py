@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from egressd.model.desired import DesiredState
-from tests.support.api_device import Device, start_device
+from tests.support.api_device import BEGUN_AT, Device, start_device
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +31,7 @@ async def device() -> AsyncIterator[Device]:
         _shared.append(await start_device())
     device = _shared[0]
     await device.become(DesiredState())
+    device.now = BEGUN_AT
     yield device
     await device.bench.ledger.close()
 

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from unittest.mock import patch
 from urllib.parse import unquote
 
@@ -123,6 +123,10 @@ class SessionDouble:
         return self.name in self._device.sessions
 
 
+BEGUN_AT: Final = 1_763_679_520.0
+"""The Unix time of a device when a test begins."""
+
+
 class Device:
     """A device that serves its API. Requests carry the token by default."""
 
@@ -151,7 +155,7 @@ class Device:
             lambda: NOW,
             timed_backups=lambda: self.timed_backups,
         )
-        self.now = 1_763_679_520.0
+        self.now = BEGUN_AT
         self.hub = EventHub(lambda: self.now)
         self.exits = Exits(
             bench.ledger,
