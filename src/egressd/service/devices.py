@@ -7,7 +7,6 @@ What an operator sets is stored before it is answered.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
@@ -19,7 +18,7 @@ from msgspec.structs import replace
 from egressd.formats.dhcp import read_request
 from egressd.model.bounds import COMMENT_MAX
 from egressd.model.devices import DEVICE_NAME_MAX, DEVICES_MAX, LanDevice, is_random_mac
-from egressd.model.errors import Failed, Invalid, Missing, Outdated
+from egressd.model.errors import Failed, Invalid, Missing
 from egressd.model.faults import fault
 from egressd.model.messages import DeviceNews, Impostor, TriedDestination
 from egressd.model.wording import Sentence, as_sentence, say
@@ -32,6 +31,7 @@ from egressd.service.device_views import DeviceSeen, DevicesFound, shown, tried_
 from egressd.service.judge import Notice
 from egressd.service.ledger import Ledger
 from egressd.service.ports import DeviceRecord, LeaseSource, VendorSource
+from egressd.service.versions import demand, tag_of
 
 T = TypeVar("T")
 
@@ -58,6 +58,15 @@ class DeviceEdit(NamedTuple):
     name: str | None = None
     comment: str | None = None
     is_bound: bool | None = None
+
+
+class _Set(msgspec.Struct, frozen=True, array_like=True):
+    """The part of a device that an operator has set: its entity tag is made of that."""
+
+    mac: str
+    name: str
+    comment: str
+    is_bound: bool
 
 
 class Devices:
@@ -203,10 +212,7 @@ class Devices:
 
     def tag(self, mac: str) -> str:
         """Return the entity tag of what an operator has set of a device. Raises Missing."""
-        device = self._existing(mac)
-        is_bound = self._bindings.rule_of(mac) is not None
-        content = msgspec.json.encode([device.mac, device.name, device.comment, is_bound])
-        return f'"{hashlib.blake2b(content, digest_size=9).hexdigest()}"'
+        return tag_of(self._set_of(self._existing(mac)))
 
     # --- Changes. ------------------------------------------------------------------------
 
@@ -289,9 +295,12 @@ class Devices:
     def _current(self, mac: str, tags: Collection[str]) -> LanDevice:
         """Return a device that is still the one with one of `tags`, if there are any."""
         device = self._existing(mac)
-        if tags and self.tag(mac) not in tags:
-            raise Outdated(fault("", "device-changed", mac=mac))
+        demand(self._set_of(device), tags, fault("", "device-changed", mac=mac))
         return device
+
+    def _set_of(self, device: LanDevice) -> _Set:
+        is_bound = self._bindings.rule_of(device.mac) is not None
+        return _Set(device.mac, device.name, device.comment, is_bound)
 
     async def _open(self) -> None:
         """Read the stored devices, if that is not done yet."""

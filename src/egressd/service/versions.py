@@ -18,8 +18,12 @@ def tag_of(stored: msgspec.Struct) -> str:
     """Return the entity tag of an object as it is stored (RFC 9110, 8.8.3). It is another one after
     each change, and the same at all members of a site.
     """
-    encoded = msgspec.json.encode(stored)
-    return f'"{hashlib.blake2b(encoded, digest_size=12).hexdigest()}"'
+    return entity_tag(msgspec.json.encode(stored))
+
+
+def entity_tag(content: bytes) -> str:
+    """Return the entity tag of content, in its quotes."""
+    return f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
 
 
 def demand(stored: msgspec.Struct, tags: Collection[str], outdated: Fault) -> None:
