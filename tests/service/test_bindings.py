@@ -79,6 +79,18 @@ async def test_a_rule_follows_its_device_with_its_id_and_limits(lan: Lan) -> Non
     await lan.bench.agree()
 
 
+async def test_a_rule_follows_a_device_that_is_not_reported_yet(lan: Lan) -> None:
+    clara = "02:00:5e:00:53:03"
+    await lan.bench.rules.create(rule("10.0.0.7", "DIRECT"))
+    lan.sees(clara, "10.0.0.7")
+    await lan.devices.edit(clara, BIND)
+    lan.at += 1
+    lan.sees(clara, "10.0.0.9")
+    await lan.turn()
+    assert owner(lan, "10.0.0.9") == clara
+    assert lan.events() == [("new", clara)]
+
+
 async def test_a_rule_follows_its_device_back_once_it_is_there(lan: Lan) -> None:
     await lan.devices.edit(ANNA, BIND)
     lan.sees(ANNA, "10.0.0.9")

@@ -58,7 +58,7 @@ class DeviceTable:
         self.fresh: dict[str, None] = {}
         """Devices that are new since the caller cleared this."""
         self.moved: list[Moved] = []
-        """Moves since the caller cleared this."""
+        """Moves since the caller cleared this, those of new devices too."""
 
     def take(self, devices: Iterable[LanDevice]) -> None:
         """Put stored devices in."""
@@ -181,8 +181,7 @@ class DeviceTable:
         before = next((each for each in device.addresses if each.last_seen), None)
         recent = [each for each in others if at - each.last_seen <= RECENT_S]
         is_back = mine is not None and at - mine.last_seen <= RECENT_S
-        is_one = len(recent) <= 1 and device.mac not in self.fresh
-        if before is not None and before.ip != ip and not is_back and is_one:
+        if before is not None and before.ip != ip and not is_back and len(recent) <= 1:
             self.moved.append(Moved(device.mac, before.ip, ip))
 
     def _release(self, mac: str, addresses: Iterable[DeviceAddress]) -> None:

@@ -153,13 +153,15 @@ class Devices:
             for lease in await self._leases.read():
                 self._table.lease(lease, int(self._now()))
         await self._find_vendors()
-        fresh, moved = [*self._table.fresh], [*self._table.moved]
+        fresh, moved = {**self._table.fresh}, [*self._table.moved]
         self._table.fresh.clear()
         self._table.moved.clear()
         new = [self._table.by_mac[mac] for mac in fresh if mac in self._table.by_mac]
         for notice in (
             *device_events.new([self._named(device) for device in new]),
-            *device_events.moved((move, self._label(move.mac)) for move in moved),
+            *device_events.moved(
+                (move, self._label(move.mac)) for move in moved if move.mac not in fresh
+            ),
         ):
             self._notify(notice)
         await self._let_rules_follow(moved)
