@@ -1,5 +1,22 @@
 /** What is loaded when it is first shown, as one script: with two, a third would have what all three
  * share, and would be needed at the start. */
 
-export { default as Api } from "./Api.svelte";
-export { default as Settings } from "./Settings.svelte";
+import Api from "./Api.svelte";
+import Devices from "./Devices.svelte";
+import History from "./History.svelte";
+import Proxies from "./Proxies.svelte";
+import Settings from "./Settings.svelte";
+import Whitelist from "./Whitelist.svelte";
+import Why from "./Why.svelte";
+
+export const LATER = {
+  devices: Devices,
+  whitelist: Whitelist,
+  proxies: Proxies,
+  history: History,
+  why: Why,
+  settings: Settings,
+  api: Api,
+};
+
+export type LaterPage = keyof typeof LATER;
