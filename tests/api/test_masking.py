@@ -10,6 +10,7 @@ import pytest
 
 from egressd.formats.masking import MASK, masked_config
 from tests.api.scopes import document_of, endpoints, token_of
+from tests.support.nodes.configs import SSH_HOST_KEY, SSH_KEY
 
 if TYPE_CHECKING:
     from tests.support.api_device import Device
@@ -55,11 +56,23 @@ NODES: list[tuple[str, dict[str, Any]]] = [
     ("hysteria2", {"password": "seed-10", "obfs": "salamander", "obfs-password": "seed-11"}),
     ("tuic", {"uuid": UUIDS[2], "password": "seed-12"}),
     ("anytls", {"password": "seed-13"}),
+    (
+        "ssh",
+        {
+            "username": "seed-user-2",
+            "password": "seed-21",
+            "private-key": list(SSH_KEY),
+            "private-key-passphrase": "seed-22",
+            "host-key": [SSH_HOST_KEY],
+        },
+    ),
     ("socks5", {"password": "seed-14", "username": "u", "notes": {"their": {"token": "seed-15"}}}),
 ]
 SECRETS = [
-    *(f"seed-{n}" for n in range(1, 21)),
+    *(f"seed-{n}" for n in range(1, 23)),
     "seed-user-1",
+    "seed-user-2",
+    SSH_KEY[1],
     *UUIDS[:3],
     KEY,
 ]

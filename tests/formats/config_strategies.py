@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from egressd.formats.rows import trimmed
 from egressd.model.names import has_control_characters
+from tests.support.nodes.configs import SSH_HOST_KEY, SSH_KEY
 
 UUID = "b831381d-6324-4d53-ad4f-8cda48b30811"
 REALITY = {"public-key": "jNXHt1yRo0vDuchQlIP6Z0ZvjT3KtzVI-T4E7RoLJS0", "short-id": "0123abcd"}
@@ -163,4 +164,16 @@ CONFIGS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
         },
     ),
     "anytls": objects({**SERVERS, "password": texts}, {**UDP, **TLS, "reality-opts": REALITIES}),
+    "ssh": merged(
+        objects(
+            SERVERS,
+            {
+                "username": texts,
+                "password": texts,
+                "host-key": st.lists(st.just(SSH_HOST_KEY), min_size=1, max_size=2),
+                "host-key-algorithms": st.just(["ssh-ed25519", "ssh-rsa"]),
+            },
+        ),
+        st.just({}) | objects({"private-key": st.just(list(SSH_KEY))}, {}),
+    ),
 }

@@ -188,6 +188,21 @@ def anytls(link: str) -> dict[str, Any]:
     return given({key: value for key, value in found.items() if key != "tls"})
 
 
+def ssh(link: str) -> dict[str, Any]:
+    """Return a node as Hiddify reads it (https://github.com/hiddify/ray2sing)."""
+    url, query = parts_of(link)
+    found = server_of(url) | {
+        "username": unquote(url.username or ""),
+        "password": unquote(url.password or ""),
+        "host-key": query["hk"].split(",") if "hk" in query else None,
+    }
+    if "pk" in query:
+        lines = [query["pk"][at : at + 64] for at in range(0, len(query["pk"]), 64)]
+        begin, end = (f"-----{word} OPENSSH PRIVATE KEY-----" for word in ("BEGIN", "END"))
+        found["private-key"] = [begin, *lines, end]
+    return given(found)
+
+
 def socks5(link: str) -> dict[str, Any]:
     url, _ = parts_of(link)
     names = {"username": unquote(url.username or ""), "password": unquote(url.password or "")}
@@ -207,6 +222,7 @@ READERS = {
     "hysteria2": hysteria2,
     "tuic": tuic,
     "anytls": anytls,
+    "ssh": ssh,
     "socks5": socks5,
     "http": http,
 }

@@ -24,6 +24,7 @@ OURS = {
     "vmess": {"udp", "packet-encoding"},
     "hysteria2": {"udp", "hop-interval"},
     "tuic": {"udp", "udp-over-stream", "reduce-rtt"},
+    "ssh": {"udp", "host-key-algorithms"},
 }
 """Protocol -> the fields that only egressd's links can express; for other protocols
 only ``udp``.

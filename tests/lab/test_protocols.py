@@ -12,6 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 
 from egressd_lab import netns
 from egressd_lab.lab import Lab
@@ -30,6 +37,12 @@ WEB = f"http://{SERVER}/"
 PORT = 8443
 BLACK_HOLE = "198.19.255.1"
 """An address that packets to it are lost for."""
+STRANGER = (
+    Ed25519PrivateKey.generate()
+    .private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    .decode()
+)
+"""A private key that no SSH server lets in."""
 DELAY_MS = 1000
 SILENCE_S = 1.0
 """Seconds that a client waits for an answer that must not come."""
@@ -94,12 +107,13 @@ class Site:
 
 
 PLUGINS = ("ss-obfs-http", "ss-obfs-tls", "ss-websocket")
-NAMES = (*every(Path("certificate"), Path("key")), *PLUGINS)
+SSH = ("ssh", "ssh-key")
+NAMES = (*every(Path("certificate"), Path("key")), *PLUGINS, *SSH)
 
 
 @pytest.fixture(scope="module")
 def site(namespaces: None) -> Iterator[Site]:
-    with Lab(LabSpec(clients=1, nodes=PLUGINS)) as lab:
+    with Lab(LabSpec(clients=1, nodes=(*PLUGINS, *SSH))) as lab:
         certificate, key = lab.authority.certificate(NAME)
         served = every(certificate, key)
         inbounds = [
@@ -124,7 +138,11 @@ def site(namespaces: None) -> Iterator[Site]:
         )
         front.start()
         for node in lab.nodes.values():
-            served[node.name] = Served("ss", node.clash, {}, {"password": "wrong"}, udp=False)
+            wrong = {"private-key": STRANGER} if node.name == "ssh-key" else {"password": "wrong"}
+            reason = "wrong user name, password or private key" if node.name in SSH else ""
+            served[node.name] = Served(
+                node.protocol, node.clash, {}, wrong, udp=False, reason=reason
+            )
             addresses[node.name] = node.address
         lab.internet.run("ip", "route", "add", "blackhole", BLACK_HOLE)
         lab.start_egressd()
@@ -186,6 +204,15 @@ def test_a_plugins_server_serves_no_client_with_another_plugin_or_none(
         site.fault("other-plugin")
     site.put(name)
     assert site.lab.client(1).http(WEB).seen == site.addresses[name]
+
+
+def test_an_ssh_server_with_another_key_gets_neither_login_nor_traffic(site: Site) -> None:
+    other = Ed25519PrivateKey.generate().public_key()
+    key = other.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    site.put("ssh", **{"host-key": [key]})
+    assert site.fault("other-host-key") == "the server's key is none of host-key"
+    site.put("ssh")
+    assert site.lab.client(1).http(WEB).seen == site.addresses["ssh"]
 
 
 QUIC_CARRIERS = ("socks5", "ss 2022 aes-128", "vmess ws", "vless vision", "trojan tcp", "tuic")

@@ -21,6 +21,7 @@ from egressd.model.errors import Invalid
 from egressd.model.nouns import Node
 from egressd.model.outbounds import Outbound
 from egressd.planner.outbounds import build
+from tests.support.nodes.configs import SSH_HOST_KEY, SSH_KEY
 
 UUID = "b831381d-6324-4d53-ad4f-8cda48b30811"
 REALITY_KEY = "jNXHt1yRo0vDuchQlIP6Z0ZvjT3KtzVI-T4E7RoLJS0"
@@ -85,6 +86,10 @@ VALUES: dict[str, list[Any]] = {
     "idle-session-check-interval": [10],
     "idle-session-timeout": [20],
     "min-idle-session": [2],
+    "private-key": [list(SSH_KEY)],
+    "private-key-passphrase": ["p"],
+    "host-key": [[SSH_HOST_KEY]],
+    "host-key-algorithms": [["ssh-ed25519"]],
 }
 """Values for each field that differ from its default; values that it refuses are drawn in vain."""
 
@@ -174,7 +179,7 @@ def says_nothing(protocol: str, config: dict[str, Any], path: str, told: set[str
         case "sni" | "servername":
             return "sni" in config and "servername" in config
         case "udp":
-            return bool(value) is (protocol not in ("socks5", "http"))
+            return bool(value) is (protocol not in ("socks5", "http", "ssh"))
         case "tls" if value is True:
             return bool(config.get("network") == "h2")
         case "alpn":

@@ -24,6 +24,8 @@ from tests.support.nodes.configs import (
     H2,
     HTTP,
     REALITY,
+    SSH_HOST_KEY,
+    SSH_KEY,
     TLS,
     UPGRADE,
     UUID,
@@ -152,6 +154,25 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("tuic", {"token": "t"}, "config_json.token must not be given"),
     ("socks5", {"tls": True}, "config_json.tls must be false"),
     ("socks5", {"password": "p"}, "config_json.username must be given when password is"),
+    ("ssh", {"private-key": "/root/.ssh/id"}, "config_json.private-key must be a private key"),
+    ("ssh", {"private-key": list(SSH_KEY[1:])}, "config_json.private-key must be a private key"),
+    (
+        "ssh",
+        {"private-key": "\n".join(SSH_KEY).replace("b3", "b\x00")},
+        "config_json.private-key must not contain control characters",
+    ),
+    ("ssh", {"private-key-passphrase": "p"}, "config_json.private-key must be given when"),
+    ("ssh", {"host-key": ["ssh-rsa AAAA"]}, "config_json.host-key must be a list of keys"),
+    (
+        "ssh",
+        {"host-key": [SSH_HOST_KEY.replace("ssh-ed25519", "ssh-rsa", 1)]},
+        "config_json.host-key must be a list of keys",
+    ),
+    (
+        "ssh",
+        {"host-key-algorithms": ["rsa"]},
+        "config_json.host-key-algorithms must be a list of some of ssh-ed25519",
+    ),
 ]
 
 
@@ -178,6 +199,7 @@ def test_options_unusable_by_the_engine_are_refused_by_name(
         ("hysteria2", {}, True),
         ("tuic", {"uuid": UUID, "password": "p"}, True),
         ("anytls", {"password": "p", "udp": False}, False),
+        ("ssh", {"udp": True}, False),
     ],
 )
 def test_udp_is_carried_unless_disabled_or_unsupported(
@@ -185,7 +207,7 @@ def test_udp_is_carried_unless_disabled_or_unsupported(
 ) -> None:
     outbound = build(node(protocol, config))
     assert outbound.udp is udp
-    has_option = protocol not in ("http", "anytls")
+    has_option = protocol not in ("http", "anytls", "ssh")
     assert options_of(outbound).get("network") == ("tcp" if not udp and has_option else None)
 
 
@@ -255,6 +277,35 @@ def test_the_ech_query_has_the_sni_or_the_configured_name() -> None:
     assert name() == "b.example"
     assert name(**{"query-server-name": "c.example"}) == "c.example"
     assert name(enable=False) == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        list(SSH_KEY),
+        "\n".join(SSH_KEY),
+        "\r\n".join(SSH_KEY),
+        "\\n".join(SSH_KEY),
+        " ".join(SSH_KEY),
+        [SSH_KEY[0], "".join(SSH_KEY[1:-1]), SSH_KEY[-1]],
+    ],
+)
+def test_a_private_key_is_read_in_each_form_that_a_text_may_have(text: Any) -> None:
+    assert options("ssh", **{"private-key": text})["private_key"] == list(SSH_KEY)
+
+
+def test_an_encrypted_private_key_keeps_its_headers() -> None:
+    head = ["Proc-Type: 4,ENCRYPTED", "DEK-Info: AES-128-CBC,0123456789ABCDEF0123456789ABCDEF"]
+    key = [
+        "-----BEGIN RSA PRIVATE KEY-----",
+        *head,
+        "",
+        "AAAA" * 8,
+        "-----END RSA PRIVATE KEY-----",
+    ]
+    made = options("ssh", **{"private-key": "\n".join(key), "private-key-passphrase": "p"})
+    assert made["private_key"] == key
+    assert made["private_key_passphrase"] == "p"
 
 
 def test_rates_and_ranges_are_in_the_engines_units() -> None:

@@ -9,6 +9,8 @@
 | ``ss-obfs-http`` | ss-server, obfs-server | ss-server, `obfs` | within simple-obfs, TCP only |
 | ``ss-obfs-tls`` | ss-server, obfs-server | ss-server, `obfs` | within simple-obfs, TCP only |
 | ``ss-websocket`` | ss-server, ss-v2ray-plugin | v2ray | within WebSocket, TCP only |
+| ``ssh`` | sshd | the same | SSH with a password, TCP only |
+| ``ssh-key`` | sshd | the same | SSH with a key, TCP only |
 
 The choice does not depend on the release itself, but on whether Debian 12's program is installed.
 `obfs` is the lab's own, `egressd_lab.inside.obfs`. For all other protocols see
@@ -25,7 +27,7 @@ from typing import Any, Final
 
 import msgspec
 
-from egressd_lab import v2ray
+from egressd_lab import ssh, v2ray
 from egressd_lab.inside import obfs
 from egressd_lab.process import Program, is_installed
 from egressd_lab.spec import NODE_NETWORK, RESOLVERS
@@ -259,6 +261,27 @@ def _ss_by_v2ray(address: str, folder: Path) -> Recipe:
     return _by_v2ray("ss", folder, document, _WITHIN_WEBSOCKET)
 
 
+def _ssh(address: str, folder: Path) -> Recipe:
+    server = ssh.SshServer(address, folder, USER, _PASSWORD_HASH)
+    return _by_ssh(server, {**server.clash, "password": PASSWORD})
+
+
+def _ssh_key(address: str, folder: Path) -> Recipe:
+    server = ssh.SshServer(address, folder, USER)
+    return _by_ssh(server, {**server.clash, "private-key": server.private_key})
+
+
+def _by_ssh(server: ssh.SshServer, clash: dict[str, Any]) -> Recipe:
+    return Recipe(
+        protocol="ssh",
+        argv=server.argv,
+        starts=(ssh.PROGRAM,),
+        files=server.files,
+        etc=dict(server.etc),
+        clash=clash,
+    )
+
+
 def _if_installed(program: str, make: Make, *, otherwise: Make) -> Make:
     """Return `make` if the program is installed, else `otherwise`. The recipe's call decides."""
 
@@ -290,4 +313,6 @@ RECIPES: Final[Mapping[str, Make]] = {
         ),
         otherwise=_ss_by_v2ray,
     ),
+    "ssh": _ssh,
+    "ssh-key": _ssh_key,
 }

@@ -26,6 +26,7 @@ PACKAGES: Final[Mapping[str, str]] = {
     "obfs-server": "simple-obfs",
     "ss-v2ray-plugin": "shadowsocks-v2ray-plugin",
     "v2ray": "v2ray",
+    "/usr/sbin/sshd": "openssh-server",
     "xl2tpd": "xl2tpd",
     "pppd": "ppp",
 }

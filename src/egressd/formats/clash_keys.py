@@ -314,6 +314,13 @@ _OTHER_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "tuic": {"congestioncontrol": "congestion-controller"},
     "ss": {"obfshost": "obfs-host", "obfsuri": "obfs-uri"},
+    "ssh": {
+        "user": "username",
+        "privatekeypassword": "private-key-passphrase",
+        "passphrase": "private-key-passphrase",
+        "hostkeys": "host-key",
+        "hostkeyalgorithm": "host-key-algorithms",
+    },
 }
 """Folded key (behind the path of its object) -> the table's key for it."""
 
@@ -334,4 +341,5 @@ _MENDS: Final[Mapping[str, tuple[Callable[[Normal], None], ...]]] = {
     ),
     "tuic": (_tls_is_certain, _no_network, _version("5"), _ech_that_is_off),
     "anytls": (_tls_is_certain, _no_network, _empty_reality, _ech_that_is_off),
+    "ssh": (_no_tls, _no_network),
 }

@@ -16,6 +16,8 @@ from egressd.model.strict_json import NotStrict
 DEPTH_MAX = 8
 """Levels of nested objects and arrays, the outermost included."""
 INTEGER_DIGITS_MAX = 20
+MANY_LINES: Final = frozenset({"private-key"})
+"""Keys whose text may have line breaks: keys of SSH are files of many lines."""
 
 _REFUSED: Final = {
     "syntax": "json-syntax",
@@ -95,6 +97,8 @@ def unclean_places(value: Any, *path: Step) -> list[Fault]:
     if isinstance(value, dict):
         found: list[Fault] = []
         for key, item in value.items():
+            if key in MANY_LINES and isinstance(item, str):
+                item = "".join(item.splitlines())  # noqa: PLW2901
             if has_control_characters(key):
                 found.append(Fault(path, "control-characters-in-key"))
             else:

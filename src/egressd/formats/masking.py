@@ -54,6 +54,8 @@ _SHOWN: Final = frozenset(
         "idle-session-check-interval",
         "idle-session-timeout",
         "min-idle-session",
+        "host-key",
+        "host-key-algorithms",
         "interface-name",
         "dialer-proxy",
         "dns-profile",

@@ -24,7 +24,7 @@ NOT_NODES: Final = ("selector", "urltest", "direct", "block", "dns")
 Fields = dict[str, Any]
 
 _PROTOCOL_OF: Final = {"socks": "socks5", "shadowsocks": "ss"}
-_WITHOUT_LAYERS: Final = ("socks5", "ss")
+_WITHOUT_LAYERS: Final = ("socks5", "ss", "ssh")
 _NESTED: Final = ("tls", "transport", "utls", "reality", "ech", "obfs")
 _FIELD_OF: Final = {
     "port": "server_port",
@@ -37,6 +37,10 @@ _FIELD_OF: Final = {
     "ech-opts.config": "tls.ech.config",
     "grpc-opts.grpc-service-name": "transport.service_name",
     "hop-interval": "hop_interval",
+    "private-key": "private_key",
+    "private-key-passphrase": "private_key_passphrase",
+    "host-key": "host_key",
+    "host-key-algorithms": "host_key_algorithms",
     "network": "transport.type",
 }
 """Clash's field -> its path in an outbound."""
@@ -313,6 +317,12 @@ def _tuic(left: Fields, config: Fields) -> None:
     _read_tls(left, config, always=True)
 
 
+def _ssh(left: Fields, config: Fields) -> None:
+    names = {"user": "username", "password": "password", "private_key": "private-key"}
+    names |= {"private_key_passphrase": "private-key-passphrase", "host_key": "host-key"}
+    _move(left, config, {**names, "host_key_algorithms": "host-key-algorithms"})
+
+
 def _said(value: Any) -> str:
     return value.text if isinstance(value, Scalar) else str(value)
 
@@ -337,4 +347,5 @@ _READERS: Final[Mapping[str, Callable[[Fields, Fields], None]]] = {
     "hysteria2": _hysteria2,
     "tuic": _tuic,
     "anytls": _anytls,
+    "ssh": _ssh,
 }

@@ -59,6 +59,23 @@ Strategy = Literal["ipv4_only", "ipv6_only", "prefer_ipv4", "prefer_ipv6"]
 Uuid: TypeAlias = Annotated[
     str, Meta(max_length=36, pattern=r"\A[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 ]
+HostKeyAlgorithm = Literal[
+    "ssh-ed25519",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "rsa-sha2-512",
+    "rsa-sha2-256",
+    "ssh-rsa",
+]
+"""A signature algorithm of an SSH server's key."""
+KeyLine: TypeAlias = Annotated[str, Meta(max_length=128, pattern=r"\A[A-Za-z0-9+/=:, -]*\Z")]
+"""A line of a private key in PEM."""
+HostKey: TypeAlias = Annotated[
+    str, Meta(max_length=2048, pattern=r"\A[a-z0-9@.-]{1,64} [A-Za-z0-9+/]+={0,2}\Z")
+]
+"""The type of an SSH server's key, and the key in base64."""
+_KEY_LINES_MAX = 256
 _LIST_MAX = 64
 Texts: TypeAlias = Annotated[tuple[Text, ...], Meta(max_length=_LIST_MAX)]
 Headers: TypeAlias = Annotated[tuple[tuple[HeaderName, Text], ...], Meta(max_length=_LIST_MAX)]
@@ -275,6 +292,22 @@ class AnyTls(_Server, frozen=True, kw_only=True, tag="anytls"):
     tls: Tls
 
 
+class Ssh(_Server, frozen=True, kw_only=True, tag="ssh"):
+    """SSH, whose server opens the connections. It carries no UDP.
+
+    Without a ``username`` it is root. ``host_keys`` are the server's, as in known_hosts(5) without
+    names; with none, each server is believed.
+    """
+
+    udp: Literal[False] = False
+    username: Credential = ""
+    password: Text = ""
+    private_key: Annotated[tuple[KeyLine, ...], Meta(max_length=_KEY_LINES_MAX)] = ()
+    passphrase: Text = ""
+    host_keys: Annotated[tuple[HostKey, ...], Meta(max_length=_LIST_MAX)] = ()
+    host_key_algorithms: Annotated[tuple[HostKeyAlgorithm, ...], Meta(max_length=_LIST_MAX)] = ()
+
+
 Outbound: TypeAlias = (
-    Socks5 | HttpProxy | Shadowsocks | VMess | VLess | Trojan | Hysteria2 | Tuic | AnyTls
+    Socks5 | HttpProxy | Shadowsocks | VMess | VLess | Trojan | Hysteria2 | Tuic | AnyTls | Ssh
 )

@@ -23,6 +23,7 @@ from egressd.model.outbounds import (
     Reality,
     Shadowsocks,
     Socks5,
+    Ssh,
     Tls,
     Transport,
     Trojan,
@@ -42,8 +43,8 @@ def options_of(made: Outbound) -> Options:
     options["server"] = made.server
     if made.server_port:
         options["server_port"] = made.server_port
-    # HTTP and AnyTLS have no such option.
-    if not made.udp and not isinstance(made, HttpProxy | AnyTls):
+    # HTTP, AnyTLS and SSH have no such option.
+    if not made.udp and not isinstance(made, HttpProxy | AnyTls | Ssh):
         options["network"] = "tcp"
     return options
 
@@ -59,9 +60,11 @@ def ech_name(made: Outbound) -> str:
 
 
 def shares_a_connection(made: Outbound) -> bool:
-    """True if all clients of the node share one connection: over gRPC, and over HTTP/2, which the
-    engine's ``http`` uses within TLS.
+    """True if all clients of the node share one connection: by SSH, over gRPC, and over HTTP/2,
+    which the engine's ``http`` uses within TLS.
     """
+    if isinstance(made, Ssh):
+        return True
     match _transport_of(made):
         case Grpc():
             return True
@@ -72,7 +75,7 @@ def shares_a_connection(made: Outbound) -> bool:
 
 
 def _tls_of(made: Outbound) -> Tls | None:
-    return None if isinstance(made, Socks5 | Shadowsocks) else made.tls
+    return None if isinstance(made, Socks5 | Shadowsocks | Ssh) else made.tls
 
 
 def _transport_of(made: Outbound) -> Transport | None:
@@ -138,6 +141,8 @@ def _protocol(made: Outbound) -> Options:
             }
         case AnyTls():
             return _anytls(made)
+        case Ssh():
+            return _ssh(made)
 
 
 def _hysteria2(made: Hysteria2) -> Options:
@@ -163,6 +168,21 @@ def _anytls(made: AnyTls) -> Options:
         if seconds := getattr(made, f"{field}_s"):
             options[field] = f"{seconds}s"
     return options | _given(made, "min_idle_session")
+
+
+def _ssh(made: Ssh) -> Options:
+    options: Options = {"type": "ssh", **_given(made, "password")}
+    if made.username:
+        options["user"] = made.username
+    if made.private_key:
+        options["private_key"] = list(made.private_key)
+    if made.passphrase:
+        options["private_key_passphrase"] = made.passphrase
+    if made.host_keys:
+        options["host_key"] = list(made.host_keys)
+    if made.host_key_algorithms:
+        options["host_key_algorithms"] = list(made.host_key_algorithms)
+    return options
 
 
 def _given(made: object, *fields: str) -> Options:

@@ -24,6 +24,20 @@ H2 = {"network": "h2", "h2-opts": {"host": ["example.com"], "path": "/h"}}
 HTTP = {"network": "http", "http-opts": {"path": ["/a", "/b"], "headers": {"Host": ["a.example"]}}}
 
 
+SSH_KEY = (
+    "-----BEGIN OPENSSH PRIVATE KEY-----",
+    "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtz",
+    "c2gtZWQyNTUxOQAAACBthjNwW72BUJqwmvJIbD3ks27+h8NnKcO6ScwtqCA9yAAA",
+    "AJD2ARuf9gEbnwAAAAtzc2gtZWQyNTUxOQAAACBthjNwW72BUJqwmvJIbD3ks27+",
+    "h8NnKcO6ScwtqCA9yAAAAEDfn/1qlJ5lKAF0HqdePgoAmBO0jRMyv76ixmvCWVki",
+    "qG2GM3BbvYFQmrCa8khsPeSzbv6Hw2cpw7pJzC2oID3IAAAAB3Jvb3RAdm0BAgME",
+    "BQY=",
+    "-----END OPENSSH PRIVATE KEY-----",
+)
+"""A private key of OpenSSH, and the public key that belongs to it."""
+SSH_HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIG2GM3BbvYFQmrCa8khsPeSzbv6Hw2cpw7pJzC2oID3I"
+
+
 def key(size: int) -> str:
     return b64encode(bytes(range(size))).decode()
 
@@ -159,6 +173,17 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
             "idle-session-timeout": 60,
             "min-idle-session": 2,
             "reality-opts": REALITY,
+        },
+    ),
+    ("ssh", {}),
+    ("ssh", {"username": "u", "password": "p", "host-key": [SSH_HOST_KEY, SSH_HOST_KEY]}),
+    (
+        "ssh",
+        {
+            "username": "u",
+            "private-key": "\n".join(SSH_KEY),
+            "host-key": f"host.example {SSH_HOST_KEY} comment",
+            "host-key-algorithms": ["ssh-ed25519", "rsa-sha2-512"],
         },
     ),
 ]

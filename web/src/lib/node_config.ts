@@ -14,6 +14,7 @@ export const PROTOCOLS = [
   "hysteria2",
   "tuic",
   "anytls",
+  "ssh",
 ] as const;
 
 /** Fields that most nodes of a protocol have, besides `server` and `port`. */
@@ -27,6 +28,7 @@ export const USUAL_FIELDS: Record<string, readonly string[]> = {
   hysteria2: ["password", "sni"],
   tuic: ["uuid", "password", "sni"],
   anytls: ["password", "sni"],
+  ssh: ["username", "password"],
 };
 
 const read = new WeakMap<Node, Config>();

@@ -15,6 +15,7 @@ from egressd.formats.entries.entry import Entry
 from egressd.formats.entries.plain import HTTP, SOCKS5
 from egressd.formats.entries.quic import HYSTERIA2, TUIC
 from egressd.formats.entries.shadowsocks import SS
+from egressd.formats.entries.ssh import SSH
 from egressd.formats.entries.v2ray import TROJAN, VLESS, VMESS
 
 PROTOCOLS: Final[Mapping[str, Entry]] = {
@@ -27,5 +28,6 @@ PROTOCOLS: Final[Mapping[str, Entry]] = {
     "hysteria2": HYSTERIA2,
     "tuic": TUIC,
     "anytls": ANYTLS,
+    "ssh": SSH,
 }
 """The values that a node's ``protocol`` may have."""

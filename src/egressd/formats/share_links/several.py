@@ -10,7 +10,7 @@ from egressd.formats.rows import INVISIBLE, ROW_MAX, trimmed
 from egressd.formats.seller_rows import seller_rows
 
 _SCHEMES: Final = (
-    "vless|vmess|trojan|hysteria2|hy2|tuic|anytls|socks5h|socks5|socks|ss"
+    "vless|vmess|trojan|hysteria2|hy2|tuic|anytls|socks5h|socks5|socks|ssh|ss"
     "|ssr|hysteria|wireguard|socks4a|socks4|snell|juicity|mieru|trojan-go"
 )
 """The supported schemes, and others that programs write, each of which ends the link before it."""

@@ -17,7 +17,7 @@ from egressd.model.errors import Invalid
 from egressd.model.faults import fault
 from egressd.model.nouns import Node
 from egressd.model.outbounds import Outbound
-from egressd.planner.outbounds import anytls, plain, quic, shadowsocks, v2ray
+from egressd.planner.outbounds import anytls, plain, quic, shadowsocks, ssh, v2ray
 
 _BUILDERS: Final[Mapping[str, Callable[..., Outbound]]] = {
     "socks5": plain.socks5,
@@ -29,10 +29,13 @@ _BUILDERS: Final[Mapping[str, Callable[..., Outbound]]] = {
     "hysteria2": quic.hysteria2,
     "tuic": quic.tuic,
     "anytls": anytls.anytls,
+    "ssh": ssh.ssh,
 }
 
-_UDP_DEFAULT: Final = {"socks5": False, "http": False}
-"""Protocols that carry UDP only if the configuration says so. Plain HTTP proxies cannot."""
+_UDP_DEFAULT: Final = {"socks5": False}
+"""Protocols that carry UDP only if the configuration says so."""
+_WITHOUT_UDP: Final = ("http", "ssh")
+"""Protocols that cannot carry UDP."""
 _STRATEGIES: Final = {
     "ipv6": "ipv6_only",
     "dual": "prefer_ipv4",
@@ -55,7 +58,8 @@ def build(node: Node) -> Outbound:
     made = _BUILDERS[node.protocol](
         fields,
         server=fields["server"],
-        udp=node.protocol != "http" and fields.get("udp", _UDP_DEFAULT.get(node.protocol, True)),
+        udp=node.protocol not in _WITHOUT_UDP
+        and fields.get("udp", _UDP_DEFAULT.get(node.protocol, True)),
         strategy=_STRATEGIES.get(fields.get("ip-version", ""), "ipv4_only"),
         **port,
     )
