@@ -17,7 +17,10 @@ URL = "ntfys://ntfy.example.org/secret-topic"
 
 
 async def test_channels_are_added_tested_changed_and_removed(shell: Shell) -> None:
-    assert shell.say("alerts", "add", "phone", URL) == "alert channel phone created\n"
+    assert (
+        shell.say("alerts", "add", "phone", URL, "--via", "DIRECT")
+        == "alert channel phone created\n"
+    )
     assert shell.say("alerts", "list") == "1\tphone\tntfys\tDIRECT\tyes\t0\n"
     assert shell.say("alerts", "set", "1", "--disable", "--name", "mobile").endswith("saved\n")
     assert "mobile" in shell.say("alerts", "list")
@@ -25,7 +28,9 @@ async def test_channels_are_added_tested_changed_and_removed(shell: Shell) -> No
     shell.device.bench.netd.alert_problem = lambda _: as_sentence("refused")
     assert "refused" in shell.problem("alerts", "test", "1")
     assert "refused" in shell.say("alerts", "sent")
-    assert "must begin with one of" in shell.problem("alerts", "add", "x", "syslog://x")
+    assert "must begin with one of" in shell.problem(
+        "alerts", "add", "x", "syslog://x", "--via", "DIRECT"
+    )
     assert "secret" not in shell.say("alerts", "list", "--json")
     assert shell.say("alerts", "remove", "1") == "alert channel mobile deleted\n"
 

@@ -392,6 +392,18 @@ def test_nodes_are_added_measured_and_changed_together(served: Site) -> None:
         assert {n["group"] for n in served.lab.api.get("/nodes")["data"]} == {"moved"}
         expect(page.get_by_role("row").filter(has_text="fresh")).to_contain_text("wan2")
 
+        page.get_by_role("button", name="Change…").click()
+        dialog.get_by_label("Set the group").check()
+        dialog.get_by_role("button", name="Save").click()
+        question = page.get_by_role("dialog", name="Save what is left empty?")
+        expect(question).to_contain_text("nodes leave their groups")
+        question.get_by_role("button", name="Cancel").click()
+        expect(question).to_have_count(0)
+        assert {n["group"] for n in served.lab.api.get("/nodes")["data"]} == {"moved"}
+        dialog.get_by_label("Set the group").uncheck()
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+
 
 def test_cached_nodes_are_not_sent_again(served: Site) -> None:
     def is_list(answer: Response) -> bool:
@@ -834,6 +846,9 @@ def test_a_device_is_named_and_given_a_rule(tidy: Site) -> None:
         row.get_by_role("button", name="Add a rule for Anna's tablet").click()
         expect(form.get_by_label("Client")).to_have_value(client.address)
         expect(form.get_by_label("Comment")).to_have_value("Anna's tablet")
+        expect(form.get_by_label("Exit")).to_have_value("")
+        form.get_by_label("Exit").fill("DIRECT")
+        page.keyboard.press("Tab")
         screenshot(page, "device-rule")
         assert serious(page) == []
         form.get_by_role("button", name="Save").click()

@@ -99,7 +99,11 @@ def test_rows_are_imported_filtered_sorted_and_changed_together(site: Site, tmp_
         page.keyboard.press("Tab")
         dialog.get_by_label("Set the upload limit").check()
         dialog.get_by_label("Upload limit", exact=True).fill("2000")
+        dialog.get_by_label("Set the download limit").check()
         dialog.get_by_role("button", name="Save").click()
+        question = page.get_by_role("dialog", name="Save what is left empty?")
+        expect(question).to_contain_text("The download limits of 11 rules are removed.")
+        question.get_by_role("button", name="Save").click()
         expect(page.get_by_role("row").filter(has_text="seat-19")).to_contain_text("2 Mbit/s")
         changed = [r for r in site.lab.api.get("/rules")["data"] if r["target_node"] == "REJECT"]
         assert len(changed) == 11

@@ -69,6 +69,11 @@ def test_editing_another_row_opens_its_own_form(four: Site) -> None:
         form.get_by_label("Client").fill(ip(9))
         form.get_by_label("Comment").fill("four and one")
         form.get_by_role("button", name="Save").click()
+        # A new rule sends its client nowhere until its target is chosen.
+        expect(form.get_by_label("Exit")).to_have_attribute("aria-invalid", "true")
+        form.get_by_label("Exit").fill("DIRECT")
+        page.keyboard.press("Tab")
+        form.get_by_role("button", name="Save").click()
         expect(form).to_have_count(0)
     assert {host: rule["comment"] for host, rule in rules(four).items()} == {
         ip(1): "four 1",

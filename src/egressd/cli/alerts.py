@@ -34,7 +34,7 @@ def list_channels(remote: Remote, *, as_json: bool) -> None:
 @alerts.command()
 @click.argument("name")
 @click.argument("service", metavar="URL")
-@click.option("--via", default="DIRECT", show_default=True, help="The target it leaves by.")
+@click.option("--via", required=True, help="The target it leaves by.")
 @json_option
 @over_api
 def add(remote: Remote, *, name: str, service: str, via: str, as_json: bool) -> None:

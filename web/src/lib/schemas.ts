@@ -18,7 +18,6 @@ export interface components {
             is_enabled: boolean;
             name: string;
             url: string;
-            /** @default DIRECT */
             via: string;
         };
         AlertChannelRow: {

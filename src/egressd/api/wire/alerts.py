@@ -62,7 +62,7 @@ class AlertChannelCreate(Body):
 
     name: Name
     url: ServiceUrl
-    via: Via = "DIRECT"
+    via: Via
     is_enabled: bool = True
 
     def draft(self) -> ChannelDraft:
