@@ -52,6 +52,10 @@ def test_rules_are_added_edited_and_deleted(shell: Shell) -> None:
 
 def test_errors_of_the_device_are_printed(shell: Shell) -> None:
     assert "ip must be an IPv4 address" in shell.problem("rules", "add", "x", "DIRECT")
+    told = shell.problem("rules", "add", "10.0.0.1", "DIRECT", "--upload", "-1")
+    assert told.startswith("--upload must be a whole number")
+    told = shell.problem("alerts", "add", "x", "ntfys://ntfy.example.org/x", "--via", "nowhere")
+    assert told.startswith("--via must be")
     assert shell.problem("rules", "edit", "10.9.9.9") == "there is no rule for 10.9.9.9"
     assert shell.problem("nodes", "delete", "a", "b") == "there is no node a, b"
     assert shell.problem("lines", "enable", "l2tp_a") == "there is no line l2tp_a"

@@ -56,7 +56,7 @@ def test_settings_are_shown_and_changed_one_by_one(shell: Shell) -> None:
         "sniff_domains": False,
     }
     assert "at least one setting" in shell.problem("settings", "set")
-    assert "check_interval_s" in shell.problem("settings", "set", "--check-interval-s", "0")
+    assert "--check-interval-s" in shell.problem("settings", "set", "--check-interval-s", "0")
 
 
 def test_the_latest_events_are_printed_the_oldest_first(shell: Shell) -> None:

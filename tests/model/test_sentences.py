@@ -224,7 +224,7 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     ),
     "entry-port": ({"entry": "entry"}, "x: 'entry' must end with a port from 1 to 65535"),
     "entry-is-address": (
-        {"entry": "entry"},
+        {"entry": "entry", "other": "ips"},
         "x: 'entry' must be a domain name; addresses belong in ips",
     ),
     "entry-domain": (

@@ -356,7 +356,7 @@ def test_nodes_are_added_measured_and_changed_together(served: Site) -> None:
         form.get_by_label("port").fill("70000")
         form.get_by_role("button", name="Save").click()
         expect(form.get_by_label("port")).to_have_accessible_description(
-            "config_json.port must be a whole number from 1 to 65535"
+            "port must be a whole number from 1 to 65535"
         )
         form.get_by_label("port").fill(str(node.clash["port"]))
         form.get_by_label("username").fill(str(node.clash["username"]))

@@ -32,7 +32,7 @@ def test_an_edited_rule_moves_its_client(site: Site) -> None:
         form.get_by_role("button", name="Save").click()
         # The device's own texts, each at its field.
         expect(form.get_by_label("Client")).to_have_accessible_description(
-            "ip must be an IPv4 address or a CIDR without host bits"
+            "Client must be an IPv4 address or a CIDR without host bits"
         )
         assert form.get_by_label("Client").get_attribute("aria-invalid") == "true"
         screenshot(page, "rule-refused")
@@ -75,7 +75,7 @@ def test_rows_are_imported_filtered_sorted_and_changed_together(site: Site, tmp_
         expect(dialog.get_by_text("1 bad", exact=True)).to_be_visible()
         dialog.get_by_label("Bad rows only").check()
         expect(dialog.get_by_role("listitem")).to_have_count(1)
-        expect(dialog.get_by_role("listitem")).to_contain_text("target_node")
+        expect(dialog.get_by_role("listitem")).to_contain_text("Exit must be")
         screenshot(page, "rules-import")
         assert not [r for r in site.lab.api.get("/rules")["data"] if r["ip"] == "10.77.1.1"]
         dialog.get_by_role("button", name="Import 40 rows").click()

@@ -105,5 +105,5 @@ def test_reasons_changes_and_errors_are_shown_in_chinese(site: Site) -> None:
         form.get_by_label("出口").fill("nobody")
         form.get_by_role("button", name="保存").click()
         expect(form.get_by_label("客户端")).to_have_accessible_description(
-            re.compile("^ip 应为.IPv4 地址或没有主机位的 CIDR$")
+            re.compile("^客户端应为.IPv4 地址或没有主机位的 CIDR$")
         )

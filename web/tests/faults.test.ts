@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { asSentence, byField, fieldOf, type Fault } from "../src/lib/faults.ts";
+import { asSentence, byField, fieldOf, type Fault, withLabels } from "../src/lib/faults.ts";
 import { Sentences, type Coded } from "../src/lib/sentences.ts";
 import { sentencesZh, wordsZh } from "../src/messages/sentences_zh.ts";
 
@@ -68,6 +68,39 @@ test("a fault is shown by its code and values", () => {
   ] as const) {
     assert.equal(words.translated(asSentence(one)), text);
   }
+});
+
+test("a fault is shown with the labels of the fields that it speaks of", () => {
+  const labels: Record<string, string> = {
+    "config_json/dns-profile": "DNS",
+    config_json: "All fields",
+    dns_servers: "DNS servers",
+    ip: "客户端",
+    name: "Name",
+    node_dns_profile: "DNS",
+  };
+  const labelOf = (field: string): string | undefined => labels[field];
+  const english = (pointer: string, detail: string, values: Fault["values"] = {}): string =>
+    withLabels(asSentence({ pointer, code: "x", values, detail }, labelOf).text, labelOf);
+  for (const [shown, text] of [
+    [english("/name", "name must not be another's: a node name"), "Name must not be another's: a node name"],
+    [english("/dns_servers/1", "dns_servers[1] must be x"), "DNS servers 2 must be x"],
+    [english("/config_json/port", "config_json.port must be x"), "port must be x"],
+    [english("/config_json/ws-opts/path", "config_json.ws-opts.path is y"), "ws-opts.path is y"],
+    [english("/unknown", "unknown is not a field here"), "unknown is not a field here"],
+    [english("", "body must be JSON"), "body must be JSON"],
+    [
+      english("/config_json/dns-servers", "config_json.dns-servers: dns-profile is custom", {
+        profile: "dns-profile",
+      }),
+      "dns-servers: DNS is custom",
+    ],
+    [english("/name", "name: its node_dns_profile is x"), "Name: its DNS is x"],
+  ] as const) {
+    assert.equal(shown, text);
+  }
+  const ip = asSentence(fault("/ip", "ipv4-address"), labelOf);
+  assert.equal(words.translated(ip), "客户端 应为：IPv4 地址");
 });
 
 test("sentences within sentences, and several together, are in the other language", () => {

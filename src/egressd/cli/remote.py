@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit
 import click
 
 from egressd.app import local_socket
+from egressd.cli.refused import with_options
 from egressd.model.errors import EgressdError, Failed, Invalid
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class Remote:
             raise Failed(f"ask {self._where}", str(error) or type(error).__name__) from error
         error_text = answer.get("error") if isinstance(answer, dict) else None
         if status == 400:
-            raise Invalid(str(error_text))
+            raise Invalid(with_options(str(error_text)))
         if status not in (200, 201) or (error_text and "delay" not in answer):
             raise DeviceRefusal(str(error_text or f"it answered with status {status}"))
         return answer

@@ -52,8 +52,8 @@ def list_rules(remote: Remote, as_json: bool) -> None:
 @click.argument("target", shell_complete=targets)
 @click.option("--comment", default="")
 @click.option("--mac", default="")
-@click.option("--upload", default=0, help="Kbps; 0 is unlimited.")
-@click.option("--download", default=0, help="Kbps; 0 is unlimited.")
+@click.option("--upload", "upload_limit_kbps", default=0, help="Kbps; 0 is unlimited.")
+@click.option("--download", "download_limit_kbps", default=0, help="Kbps; 0 is unlimited.")
 @click.option("--disabled", is_flag=True)
 @json_option
 @over_api
@@ -64,10 +64,9 @@ def add(
     target: str,
     comment: str,
     mac: str,
-    upload: int,
-    download: int,
     disabled: bool,
     as_json: bool,
+    **limits: int,
 ) -> None:
     """Send the clients of IP (an address or a CIDR) to TARGET.
 
@@ -78,9 +77,8 @@ def add(
         "target_node": target,
         "comment": comment,
         "mac": mac,
-        "upload_limit_kbps": upload,
-        "download_limit_kbps": download,
         "is_enabled": not disabled,
+        **limits,
     }
     done(remote.send("POST", "/rules", body), as_json)
 

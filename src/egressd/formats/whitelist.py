@@ -111,7 +111,7 @@ def _suffix(text: str) -> str:
     except ValueError:
         pass
     else:
-        raise _Bad("entry-is-address")
+        raise _Bad("entry-is-address", other="ips")
     try:
         return parse_domain(name)
     except ValueError:

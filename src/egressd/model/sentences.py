@@ -221,7 +221,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "too-many-entries": "{field} must have at most {most} entries",
     "entry-scheme": "{field}: {entry!r} must begin with {schemes} or no scheme",
     "entry-port": "{field}: {entry!r} must end with a port from 1 to 65535",
-    "entry-is-address": "{field}: {entry!r} must be a domain name; addresses belong in ips",
+    "entry-is-address": "{field}: {entry!r} must be a domain name; addresses belong in {other}",
     "entry-domain": (
         "{field}: {entry!r} must be a domain name, alone or as <scheme>://<domain>:<port>"
     ),

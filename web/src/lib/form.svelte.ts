@@ -4,6 +4,7 @@ import { byField } from "./faults.ts";
 import { faultText, feedback } from "./feedback.svelte.ts";
 import { Overtaken, Refused } from "./http.ts";
 import { t, toldFaults } from "./language.svelte.ts";
+import type { Key } from "../messages/en.ts";
 import type { Identified, Resource } from "./resources.svelte.ts";
 import type { Said } from "./types.ts";
 
@@ -32,11 +33,14 @@ export class Form {
   problems = $derived.by(() => this.problemsAt(this.#fields));
 
   #fields: readonly string[];
+  #labels: Readonly<Record<string, Key>>;
   #failure = $state.raw<unknown>();
   #hasEnded = false;
 
-  constructor(fields: readonly string[]) {
+  /** `labels` are those of fields that have another one here than elsewhere. */
+  constructor(fields: readonly string[], labels: Readonly<Record<string, Key>> = {}) {
     this.#fields = fields;
+    this.#labels = labels;
   }
 
   /** It is not shown any more: what comes of it closes nothing, and a failure is told aside. */
@@ -57,7 +61,7 @@ export class Form {
     if (!(failure instanceof Refused) || failure.faults.length === 0)
       return { "": faultText(failure) };
     const found = Object.entries(byField(failure.faults, fields));
-    return Object.fromEntries(found.map(([field, faults]) => [field, toldFaults(faults)]));
+    return Object.fromEntries(found.map(([field, faults]) => [field, toldFaults(faults, this.#labels)]));
   }
 
   /** Show no problems any more. */

@@ -1,7 +1,8 @@
 /** The page's language: message catalogues, numbers and times. */
 
 import { en, type Key } from "../messages/en.ts";
-import { asSentence, type Fault } from "./faults.ts";
+import { asSentence, type Fault, withLabels } from "./faults.ts";
+import { LABELS } from "./labels.ts";
 import { Sentences, type Coded } from "./sentences.ts";
 
 export type Language = "en" | "zh-CN";
@@ -66,9 +67,25 @@ export function saidAll(several: readonly Coded[]): string {
   return several.map(said).join(language === "en" ? "; " : "；");
 }
 
-/** Return faults in the page's language, joined to one text. */
-export function toldFaults(faults: readonly Fault[]): string {
-  return saidAll(faults.map(asSentence));
+/** Return faults in the page's language, joined to one text, with the labels of their fields. */
+export function toldFaults(
+  faults: readonly Fault[],
+  labels: Readonly<Record<string, Key>> = {},
+): string {
+  const used = new Set<string>();
+  const labelOf = (field: string): string | undefined => {
+    const key = labels[field] ?? LABELS[field];
+    // Without a remark in brackets.
+    const label = key && t(key).replace(/ *[(（].*/, "");
+    if (label) used.add(label);
+    return label;
+  };
+  let text = withLabels(saidAll(faults.map((fault) => asSentence(fault, labelOf))), labelOf);
+  // Chinese sets a space between its own words and names of fields, which are Latin, only.
+  for (const label of used)
+    if (/\p{sc=Han}$/u.test(label))
+      text = text.replace(new RegExp(`(${label}) (?=\\p{sc=Han})`, "gu"), "$1");
+  return text;
 }
 
 const numbers: Record<Language, Intl.NumberFormat> = {

@@ -146,7 +146,7 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   "too-many-entries": "{field} 最多 {most} 条",
   "entry-scheme": "{field}：{entry} 必须以 {schemes} 开头，或不带协议",
   "entry-port": "{field}：{entry} 必须以 1 到 65535 的端口结尾",
-  "entry-is-address": "{field}：{entry} 应为域名；地址请填入 ips",
+  "entry-is-address": "{field}：{entry} 应为域名；地址请填入 {other}",
   "entry-domain": "{field}：{entry} 应为域名，或 <scheme>://<domain>:<port>",
   "entry-ipv6": "{field}：{entry} 应为 IPv4：客户端的 IPv6 不经路由",
   "entry-network": "{field}：{entry} 应为 IPv4 地址或 CIDR",
