@@ -405,6 +405,51 @@ def test_nodes_are_added_measured_and_changed_together(served: Site) -> None:
         expect(dialog).to_have_count(0)
 
 
+def test_the_form_of_a_node_has_its_path_its_dns_and_its_udp(tidy: Site) -> None:
+    tidy.lab.api.post("/nodes", tidy.lab.nodes["ss"].draft() | {"name": "whole"})
+
+    def config() -> dict[str, Any]:
+        (node,) = [one for one in tidy.lab.api.get("/nodes")["data"] if one["name"] == "whole"]
+        found: dict[str, Any] = json.loads(node["config_json"])
+        return found
+
+    before = config()
+    with tidy.visit("#/nodes?q=whole") as page:
+        form = page.get_by_role("form", name="Edit whole")
+        save = form.get_by_role("button", name="Save")
+        page.get_by_role("button", name="Edit whole").click()
+        form.get_by_label("Reached through").select_option("Another node")
+        form.get_by_label("Node", exact=True).fill("nobody")
+        save.click()
+        expect(form.get_by_label("Node", exact=True)).to_have_accessible_description(
+            "Node must name a node; there is no node 'nobody'"
+        )
+        form.get_by_label("Reached through").select_option("An interface")
+        form.get_by_label("Interface", exact=True).fill("wan2")
+        form.get_by_label("DNS", exact=True).select_option("Own servers")
+        form.get_by_label("DNS servers").press_sequentially("1.1.1.1, 9.9.9.9")
+        form.get_by_label("UDP of clients").select_option("Refused")
+        assert serious(page) == []
+        save.click()
+        expect(form).to_have_count(0)
+        assert config() == before | {
+            "interface-name": "wan2",
+            "dns-profile": "custom",
+            "dns-servers": ["1.1.1.1", "9.9.9.9"],
+            "udp": False,
+        }
+
+        page.get_by_role("button", name="Edit whole").click()
+        expect(form.get_by_label("Interface", exact=True)).to_have_value("wan2")
+        form.get_by_label("Reached through").select_option("The default path")
+        form.get_by_label("DNS servers").fill("")
+        form.get_by_label("DNS", exact=True).select_option("Automatic")
+        form.get_by_label("UDP of clients").select_option("Carried by the node")
+        save.click()
+        expect(form).to_have_count(0)
+        assert config() == before
+
+
 def test_cached_nodes_are_not_sent_again(served: Site) -> None:
     def is_list(answer: Response) -> bool:
         return answer.url.endswith("/nodes") and answer.request.method == "GET"

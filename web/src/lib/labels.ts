@@ -13,6 +13,7 @@ export const LABELS: Readonly<Record<string, Key>> = {
   "config_json/dns-profile": "dns.profile",
   "config_json/dns-servers": "dns.servers",
   "config_json/interface-name": "kind.interface",
+  "config_json/udp": "node.udp",
   current: "password.current",
   delay_url: "settings.delayUrl",
   destination: "why.destination",
