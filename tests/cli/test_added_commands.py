@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,7 +45,7 @@ def names() -> list[str]:
 def test_a_checkout_has_the_lab() -> None:
     assert names() == [*COMMANDS, "lab"]
     shown = CliRunner().invoke(cli, ["--help"])
-    assert "\n  lab         A network in namespaces: " in shown.output
+    assert re.search("\n  lab +A network in namespaces: ", shown.output)
     shown = CliRunner().invoke(cli, ["lab", "--help"])
     assert shown.exit_code == 0
     assert "\n  demo " in shown.output

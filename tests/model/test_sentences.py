@@ -1271,6 +1271,15 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     ),
     "device-saved": ({"name": "a"}, "device a saved"),
     "device-forgotten": ({"mac": "02:00:5e:00:53:01"}, "device 02:00:5e:00:53:01 forgotten"),
+    "connections-closed": ({"n": 2, "client": "10.0.0.5"}, "2 connections of 10.0.0.5 closed"),
+    "connections-left": (
+        {"closed": say("connections-closed", n=2, client="10.0.0.5"), "n": 1},
+        "2 connections of 10.0.0.5 closed; 1 more is open",
+    ),
+    "no-such-connection": (
+        {"client": "10.0.0.5", "id": 7},
+        "10.0.0.5 has no connection 7 any more",
+    ),
     "device-new": (
         {"name": "a", "mac": "02:00:5e:00:53:01", "ip": "10.0.0.5"},
         "new device a (02:00:5e:00:53:01) at 10.0.0.5",

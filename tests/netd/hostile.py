@@ -260,6 +260,8 @@ def good() -> dict[str, messages.RequestBody]:
         body="one\ntwo",
     )
     made["locate"] = messages.Locate("10.0.0.1")
+    made["connections"] = messages.ListConnections("10.0.0.1")
+    made["close"] = messages.CloseConnections("10.0.0.1", 7)
     made["halt"] = messages.Halt("why")
     made["renew_lease"] = messages.RenewLease(1000)
     made["status"] = messages.GetStatus()

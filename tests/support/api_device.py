@@ -52,6 +52,7 @@ from egressd.model.wording import Sentence
 from egressd.service.alert_checks import inner_problems
 from egressd.service.alerts import Alerts
 from egressd.service.bindings import Bindings
+from egressd.service.connections import Connections
 from egressd.service.devices import Devices
 from egressd.service.exits import ExitPolicy, Exits
 from egressd.service.history import History
@@ -230,6 +231,7 @@ class Device:
                 exits=self.exits,
                 alerts=self.alerts,
                 devices=self.devices,
+                connections=Connections(self.bench.ledger, self.bench.netd),
                 tokens=self.tokens,
                 members=lambda: self.members,
             ),

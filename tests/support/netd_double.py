@@ -8,10 +8,13 @@ from typing import Any
 
 import msgspec
 
+from egressd.model.connections import TrackedConnection
 from egressd.model.errors import Failed
 from egressd.model.findings import MachineFinding
 from egressd.model.instances import KernelPath, NodePath
 from egressd.model.messages import (
+    ConnectionsClosed,
+    ConnectionsListed,
     Delay,
     LineStatus,
     Located,
@@ -50,6 +53,8 @@ class NetdDouble:
         self.alert_problem: Callable[[str], Sentence] = lambda _: NONE
         """Returns why a message to a URL is not sent."""
         self.lacking: tuple[MachineFinding, ...] = ()
+        self.flows: dict[str, list[TrackedConnection]] = {}
+        """Client -> its live connections, of which it lists and closes two at a time."""
         self.epoch = 0
         """The epoch that it gives the whitelists of whole plans, if not the plans' own."""
 
@@ -101,6 +106,18 @@ class NetdDouble:
     async def locate(self, client: str) -> Located:
         self.reach()
         return Located(self.plan.hosts.get(client, 0), self.members)
+
+    async def connections(self, client: str) -> ConnectionsListed:
+        self.reach()
+        found = self.flows.get(client, [])
+        return ConnectionsListed(len(found), tuple(found[:2]))
+
+    async def close_connections(self, client: str, wanted: int | None) -> ConnectionsClosed:
+        self.reach()
+        found = self.flows.get(client, [])
+        closed = [row for row in found if wanted in (None, row.id)][:2]
+        self.flows[client] = left = [row for row in found if row not in closed]
+        return ConnectionsClosed(len(closed), len(left) if wanted is None else 0)
 
     def return_after_restart(self) -> None:
         self.is_away = False

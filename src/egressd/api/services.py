@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from egressd.model.site import MemberState
 from egressd.service.alerts import Alerts
 from egressd.service.backups import Backups
+from egressd.service.connections import Connections
 from egressd.service.devices import Devices
 from egressd.service.exits import Exits
 from egressd.service.history import History
@@ -51,6 +52,7 @@ class Services:
     exits: Exits
     alerts: Alerts
     devices: Devices
+    connections: Connections
     tokens: Tokens
     members: Callable[[], Sequence[MemberState]]
     """Returns the members of the site; none on a box of its own."""

@@ -61,6 +61,7 @@ from egressd.netd.kernel.tc import ForeignShaping, Shaper
 from egressd.netd.lines.lines import DialledLines
 from egressd.netd.ports import EnginePort, KernelPort, LimitsPort, LinesPort, PairPort
 from egressd.netd.reconciler.applier import Applier
+from egressd.netd.reconciler.client_connections import ClientConnections
 from egressd.netd.reconciler.moved_clients import MovedClients
 from egressd.netd.reconciler.phase import Phase
 from egressd.netd.reconciler.plan_file import PlanFile
@@ -159,6 +160,7 @@ async def _serve(settings: config.Config) -> None:
     )
     _prepare_sysctls(settings)
     devices = LanDevices(lambda: kernel.facts, lambda: kernel.topology, publish)
+    connections = ClientConnections(lambda: kernel.topology, kernel.fast_path.carries)
     server = Server(
         settings.netd_socket,
         api.pw_uid,
@@ -166,6 +168,7 @@ async def _serve(settings: config.Config) -> None:
         partial(machine_check.of_system, settings, is_running=True),
         devices.look_soon,
         send_alert=Gates(pool, partial(_user, settings.alerts.user)).send,
+        connections=connections,
     )
     await reconciler.guard()
     readiness.announce("clients without a rule are blocked; the plan is not in force yet")
@@ -177,11 +180,11 @@ async def _serve(settings: config.Config) -> None:
         await reconciler.start()
         # Only now: the limits of connection tracking do not exist before rules need it.
         sysctl.make_room(sysctls.room(os.sysconf("SC_PHYS_PAGES")))
+        stack.callback(connections.close)
         await server.open()
         last_words.withdraw(settings)
         stack.push_async_callback(server.close)
-        lans = kernel.topology.lans
-        log.info("netd ready", revision=reconciler.plan.revision, lan=lans)
+        log.info("netd ready", revision=reconciler.plan.revision, lan=kernel.topology.lans)
         readiness.describe("the plan is in force")
         heap.trim()
         await _watch_machine(stack, reconciler, kernel, shaper, devices)

@@ -28,6 +28,7 @@ from egressd.service.alert_checks import inner_problems
 from egressd.service.alerts import AlertRecord, Alerts
 from egressd.service.backups import Backups
 from egressd.service.bindings import Bindings
+from egressd.service.connections import Connections
 from egressd.service.devices import Devices
 from egressd.service.exits import ExitPolicy, Exits
 from egressd.service.history import History
@@ -233,6 +234,7 @@ class UseCases:
             machine_check=MachineCheck(netd, own_findings),
             history=recorder,
             devices=devices,
+            connections=Connections(ledger, netd),
             members=members,
             exits=exits,
             tokens=Tokens(tokens, time.time),

@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "exits": "egressd.cli.exits:exits",
     "alerts": "egressd.cli.alerts:alerts",
     "devices": "egressd.cli.devices:devices",
+    "connections": "egressd.cli.connections:connections",
     "whitelist": "egressd.cli.whitelist:whitelist",
     "proxies": "egressd.cli.proxies:proxies",
     "settings": "egressd.cli.settings:settings",

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from egressd.model.bounds import DELAY_TIMEOUT_MAX_MS
+from egressd.model.connections import TrackedConnection
 from egressd.model.findings import MachineFinding
 from egressd.model.forms import Address, AlertUrl, Number, Text, Url
 from egressd.model.instances import KernelPath, NodePath
@@ -117,6 +118,21 @@ class Locate(_Asked, frozen=True, tag="locate"):
     client: Address
 
 
+class ListConnections(_Asked, frozen=True, tag="list_connections"):
+    """Ask for the live connections of a client. Answered with `ConnectionsListed`."""
+
+    client: Address
+
+
+class CloseConnections(_Asked, frozen=True, tag="close_connections"):
+    """Close a client's connection of that number, or all of them. Answered with
+    `ConnectionsClosed`.
+    """
+
+    client: Address
+    wanted: Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)] | None = None
+
+
 class GetCounters(_Asked, frozen=True, tag="get_counters"):
     """Ask for `Counters`."""
 
@@ -143,6 +159,8 @@ RequestBody: TypeAlias = (
     | MeasureDelay
     | SendAlert
     | Locate
+    | ListConnections
+    | CloseConnections
     | GetCounters
     | CheckSystem
     | Watch
@@ -211,6 +229,20 @@ class Located(msgspec.Struct, frozen=True, tag="located"):
     mark: int
     members: dict[str, str] = {}
     """Group key -> the instance that new flows of this client are sent to, if known."""
+
+
+class ConnectionsListed(msgspec.Struct, frozen=True, tag="connections_listed"):
+    """The live connections of a client: their number, and the first of them."""
+
+    total: int
+    first: tuple[TrackedConnection, ...]
+
+
+class ConnectionsClosed(msgspec.Struct, frozen=True, tag="connections_closed"):
+    """The number of connections that were closed, and of those that were too many for one call."""
+
+    closed: int
+    left: int
 
 
 class RuleCount(msgspec.Struct, frozen=True, array_like=True):
@@ -377,7 +409,17 @@ class StatusNews(msgspec.Struct, frozen=True, tag="status_news"):
 
 
 ReplyBody: TypeAlias = (
-    Done | Refused | Trial | Delays | AlertEnded | Located | Counters | SystemChecked | Status
+    Done
+    | Refused
+    | Trial
+    | Delays
+    | AlertEnded
+    | Located
+    | ConnectionsListed
+    | ConnectionsClosed
+    | Counters
+    | SystemChecked
+    | Status
 )
 
 

@@ -12,6 +12,8 @@ from typing import Protocol
 
 from egressd.model.facts import Facts
 from egressd.model.messages import (
+    ConnectionsClosed,
+    ConnectionsListed,
     Delay,
     LineNews,
     LineStatus,
@@ -291,6 +293,14 @@ class ReconcilerPort(Protocol):
 
     @property
     def status_news(self) -> StatusNews: ...
+
+
+class ConnectionsPort(Protocol):
+    """Lists and closes the connections of clients: `egressd.netd.reconciler.client_connections`."""
+
+    async def list(self, client: str) -> ConnectionsListed: ...
+
+    async def close_some(self, client: str, wanted: int | None) -> ConnectionsClosed: ...
 
 
 class Watcher(Protocol):

@@ -37,6 +37,8 @@ def wanted(topology: Topology, egresses: Iterable[str]) -> dict[str, str]:
     - ``ip_early_demux`` 0: the engine's sockets have clients' addresses. A packet that the kernel
       should forward is dropped (``ip_forward``) while the engine's end of an earlier connection
       with the same ports is in TIME_WAIT. It costs forwarding a look-up besides.
+    - ``nf_conntrack_acct`` and ``nf_conntrack_timestamp`` 1: each flow has its bytes and its age,
+      for the list of a client's connections. A flow takes 48 bytes more.
     - ``icmp_ratelimit`` 1 ms: the default of one error a second leaves clients whose UDP is refused
       waiting for a time-out (a browser that tries QUIC opens several flows at once).
     """
@@ -46,6 +48,8 @@ def wanted(topology: Topology, egresses: Iterable[str]) -> dict[str, str]:
         "net/ipv4/route/min_pmtu": "1280",
         "net/bridge/bridge-nf-call-iptables": "0",
         "net/bridge/bridge-nf-call-ip6tables": "0",
+        "net/netfilter/nf_conntrack_acct": "1",
+        "net/netfilter/nf_conntrack_timestamp": "1",
     }
     others = {n for n in topology.routable if is_line(n)} | {*egresses}.difference(topology.lans)
     for name in ("all", "default", *topology.wans, *sorted(others)):

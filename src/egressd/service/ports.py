@@ -24,7 +24,16 @@ from egressd.model.history import (
     TrafficSlot,
 )
 from egressd.model.instances import KernelPath, NodePath
-from egressd.model.messages import Delay, LineStatus, Located, Probe, RuleCount, Status
+from egressd.model.messages import (
+    ConnectionsClosed,
+    ConnectionsListed,
+    Delay,
+    LineStatus,
+    Located,
+    Probe,
+    RuleCount,
+    Status,
+)
 from egressd.model.plan import Change, Plan
 from egressd.model.site import LogEntry, SiteReading, StatePoint
 from egressd.model.timelines import Part, Recording, StateChange, TimelineWrite
@@ -279,6 +288,14 @@ class Netd(Protocol):
 
     async def locate(self, client: str) -> Located:
         """Return the current path of a client's address in the kernel's tables."""
+        ...
+
+    async def connections(self, client: str) -> ConnectionsListed:
+        """Return the live connections of a client's address."""
+        ...
+
+    async def close_connections(self, client: str, wanted: int | None) -> ConnectionsClosed:
+        """Close a client's connection of that number, or all of them as far as one call does."""
         ...
 
     async def check_system(self) -> Sequence[MachineFinding]:

@@ -18,6 +18,8 @@ import pytest
 from egressd.model.alert_urls import plugin_of
 from egressd.model.errors import Invalid
 from egressd.model.messages import (
+    ConnectionsClosed,
+    ConnectionsListed,
     Delay,
     Event,
     LineNews,
@@ -100,6 +102,14 @@ class Machine(UnexpectedReconciler):
         await self.record("located", client)
         return Located(0, {})
 
+    async def list(self, client: str) -> ConnectionsListed:
+        await self.record("listed", client)
+        return ConnectionsListed(0, ())
+
+    async def close_some(self, client: str, wanted: int | None) -> ConnectionsClosed:
+        await self.record("closed", client, wanted)
+        return ConnectionsClosed(0, 0)
+
     async def halt(self, reason: str) -> None:
         await self.record("halted", reason)
 
@@ -175,7 +185,7 @@ async def attacked(folder: Path) -> AsyncIterator[tuple[Connect, Machine, Server
     """Yield netd's own server, socket and decoder, and a function that connects to them."""
     machine = Machine()
     file = folder / "netd.sock"
-    server = Server(file, os.getuid(), machine, send_alert=machine.send_alert)
+    server = Server(file, os.getuid(), machine, send_alert=machine.send_alert, connections=machine)
     await server.open()
     made: list[Attacker] = []
 
@@ -342,6 +352,8 @@ HOSTILE: dict[str, tuple[object, str]] = {
     "a line's type": (entry("lines", "l2tp_1", type="../bin/sh"), "type"),
     "an option of a line's own": (entry("lines", "l2tp_1", pppoptfile="/tmp/x"), "pppoptfile"),
     "an address to look up": ({"type": "locate", "client": "10.0.0.1 }; #"}, "client"),
+    "a client that is none": ({"type": "list_connections", "client": "10.0.0.0/8"}, "client"),
+    "a connection of no number": (changed("close", wanted=-1), "wanted"),
     "a reason of several lines": ({"type": "halt", "reason": "x\nnetd: fine"}, "reason"),
     "a reason without an end": ({"type": "halt", "reason": "x" * 10_000}, "reason"),
     "a file to fetch": (changed("measure", url="file:///etc/shadow"), "url"),

@@ -122,6 +122,23 @@ export interface components {
         CheckFindings: {
             data: components["schemas"]["CheckFinding"][];
         };
+        ClientConnection: {
+            age_s: number | null;
+            client_port: number;
+            exit: string;
+            id: number;
+            ip: string;
+            is_inbound: boolean;
+            /** @enum {unknown} */
+            kind: "direct" | "dns" | "group" | "inspected" | "interface" | "node" | "unknown";
+            port: number;
+            protocol: string;
+            received: number | null;
+            sent: number | null;
+            /** @enum {unknown} */
+            state: "closing" | "open" | "opening" | "unanswered";
+            via: string;
+        };
         Coded: {
             code: string;
             text: string;
@@ -129,6 +146,10 @@ export interface components {
         };
         Confirmation: {
             confirm: string;
+        };
+        ConnectionList: {
+            data: components["schemas"]["ClientConnection"][];
+            total: number;
         };
         Counts: {
             enabled_rules: number;
@@ -965,6 +986,11 @@ export interface components {
         Said: {
             msg: string;
         };
+        SaidClosed: {
+            closed: number;
+            left: number;
+            msg: string;
+        };
         SaidId: {
             id: number;
             msg: string;
@@ -1220,8 +1246,10 @@ export type ChangedObject = components['schemas']['ChangedObject'];
 export type Changes = components['schemas']['Changes'];
 export type CheckFinding = components['schemas']['CheckFinding'];
 export type CheckFindings = components['schemas']['CheckFindings'];
+export type ClientConnection = components['schemas']['ClientConnection'];
 export type Coded = components['schemas']['Coded'];
 export type Confirmation = components['schemas']['Confirmation'];
+export type ConnectionList = components['schemas']['ConnectionList'];
 export type Counts = components['schemas']['Counts'];
 export type Deleted = components['schemas']['Deleted'];
 export type DeviceAnswer = components['schemas']['DeviceAnswer'];
@@ -1324,6 +1352,7 @@ export type RulesUpdated = components['schemas']['RulesUpdated'];
 export type RuleSwitched = components['schemas']['RuleSwitched'];
 export type RuleTraffic = components['schemas']['RuleTraffic'];
 export type Said = components['schemas']['Said'];
+export type SaidClosed = components['schemas']['SaidClosed'];
 export type SaidId = components['schemas']['SaidId'];
 export type SaidMac = components['schemas']['SaidMac'];
 export type SaidOfTrial = components['schemas']['SaidOfTrial'];

@@ -22,6 +22,9 @@ from egressd.model.messages import (
     AlertEnded,
     ApplyChange,
     CheckSystem,
+    CloseConnections,
+    ConnectionsClosed,
+    ConnectionsListed,
     Counters,
     Delay,
     Delays,
@@ -33,6 +36,7 @@ from egressd.model.messages import (
     Halt,
     LineNews,
     LineStatus,
+    ListConnections,
     Locate,
     Located,
     MeasureDelay,
@@ -166,6 +170,14 @@ class NetdClient:
     async def locate(self, client: str) -> Located:
         """Return the place that the kernel sends `client` to. Raises Failed."""
         return await self._ask(Locate(client), Located)
+
+    async def connections(self, client: str) -> ConnectionsListed:
+        """Return the live connections of `client`. Raises Failed."""
+        return await self._ask(ListConnections(client), ConnectionsListed)
+
+    async def close_connections(self, client: str, wanted: int | None) -> ConnectionsClosed:
+        """Close a client's connection of that number, or all of them. Raises Failed."""
+        return await self._ask(CloseConnections(client, wanted), ConnectionsClosed)
 
     async def counters(self) -> dict[int, RuleCount]:
         """Return the traffic of each enabled rule, by its id. Raises Failed."""

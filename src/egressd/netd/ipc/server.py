@@ -27,6 +27,7 @@ from egressd.model.messages import (
     AlertEnded,
     ApplyChange,
     CheckSystem,
+    CloseConnections,
     Counters,
     Delay,
     Delays,
@@ -35,6 +36,7 @@ from egressd.model.messages import (
     GetCounters,
     GetStatus,
     Halt,
+    ListConnections,
     Locate,
     MeasureDelay,
     News,
@@ -56,7 +58,7 @@ from egressd.model.names import one_line
 from egressd.model.wording import Sentence
 from egressd.netd.engine.protocol import ProbeDocument
 from egressd.netd.ipc.allowance import CONNECTIONS_MAX, Allowance, weight
-from egressd.netd.ports import ReconcilerPort
+from egressd.netd.ports import ConnectionsPort, ReconcilerPort
 from egressd.netd.reconciler import validation
 from egressd.netd.reconciler.reconciler import Conflict
 from egressd.netd.system import framing
@@ -100,6 +102,7 @@ class Server:
         devices_watched: Callable[[], None] = lambda: None,
         *,
         send_alert: SendsAlerts = _send_none,
+        connections: ConnectionsPort | None = None,
     ) -> None:
         """`check_system` reads files for what kernel and system lack; it runs in a thread.
         `devices_watched` is called for each connection that begins to watch devices.
@@ -110,6 +113,7 @@ class Server:
         self._check_system = check_system
         self._devices_watched = devices_watched
         self._send_alert = send_alert
+        self._connections = connections
         self._watchers: set[asyncio.StreamWriter] = set()
         self._device_watchers: set[asyncio.StreamWriter] = set()
         self._planner: asyncio.StreamWriter | None = None
@@ -257,6 +261,8 @@ class Server:
                 return await self._by_paths(body, allowance)
             case Locate(client=client):
                 return await reconciler.locate(client)
+            case ListConnections() | CloseConnections():
+                return await self._of_client(body)
             case GetCounters():
                 return Counters(await reconciler.counters())
             case CheckSystem():
@@ -281,6 +287,15 @@ class Server:
             case Halt(reason=reason):
                 await self._reconciler.halt(reason)
         return Done()
+
+    async def _of_client(self, body: ListConnections | CloseConnections) -> ReplyBody:
+        if self._connections is None:
+            raise Failed("look at connections", "this netd has no kernel")
+        match body:
+            case ListConnections(client=client):
+                return await self._connections.list(client)
+            case CloseConnections(client=client, wanted=wanted):
+                return await self._connections.close_some(client, wanted)
 
     async def _by_paths(
         self, body: Try | MeasureDelay | SendAlert, allowance: Allowance

@@ -33,9 +33,11 @@ from egressd.netd.kernel.netlink import (
 from egressd.netd.kernel.set_elements import SWAPPED_MAX
 from egressd.planner.registry import MARK_ENGINE, MARK_KIND_MASK, inbound_place
 
-_GET: Final = uapi.NFNL_SUBSYS_CTNETLINK << 8 | uapi.IPCTNL_MSG_CT_GET
+GET: Final = uapi.NFNL_SUBSYS_CTNETLINK << 8 | uapi.IPCTNL_MSG_CT_GET
+"""The kind of a request for entries."""
 _DELETE: Final = uapi.NFNL_SUBSYS_CTNETLINK << 8 | uapi.IPCTNL_MSG_CT_DELETE
-_HEADER: Final = NFGENMSG.pack(AF_INET, 0, 0)
+HEADER: Final = NFGENMSG.pack(AF_INET, 0, 0)
+"""The beginning of each request."""
 _DNS_PORT: Final = 53
 
 _FEW: Final = 2
@@ -100,7 +102,7 @@ def delete_stale(
         while some := [*islice(stale, SWAPPED_MAX)]:
             keys = {key for _, key in some if key}
             are_cut = not keys or keep_cut(keys)
-            deleted += sum(_delete(told, entry) for entry, key in some if are_cut or not key)
+            deleted += sum(delete_entry(told, entry) for entry, key in some if are_cut or not key)
     return deleted
 
 
@@ -114,9 +116,9 @@ def _stale(
     is empty if it needs none.
     """
     for body in _candidates(asked, wanted):
-        entry = attributes(body, len(_HEADER))
-        opener = _source(entry[uapi.CTA_TUPLE_ORIG])
-        answerer = _source(entry[uapi.CTA_TUPLE_REPLY])
+        entry = attributes(body, len(HEADER))
+        opener = source_of(entry[uapi.CTA_TUPLE_ORIG])
+        answerer = source_of(entry[uapi.CTA_TUPLE_REPLY])
         is_opener = opener in lans
         client = opener if is_opener else answerer
         if client not in wanted:
@@ -153,15 +155,15 @@ def forget_own(address: IPv4Address) -> int:
 def engine_connections() -> Iterator[Opened]:
     """Yield the TCP connections of clients that lead to the engine. Raises OSError."""
     with NetlinkSocket(uapi.NETLINK_NETFILTER) as asked:
-        for body in asked.stream(_GET, _HEADER):
-            entry = attributes(body, len(_HEADER))
+        for body in asked.stream(GET, HEADER):
+            entry = attributes(body, len(HEADER))
             flow = _flow(entry, is_opener=True)
             if flow.protocol != IPPROTO_TCP or flow.mark & MARK_KIND_MASK != MARK_ENGINE:
                 continue
             original = attributes(entry[uapi.CTA_TUPLE_ORIG])
             ports = attributes(original[uapi.CTA_TUPLE_PROTO])
             client_port = int.from_bytes(ports[uapi.CTA_PROTO_SRC_PORT], "big")
-            yield Opened(_opener(body), client_port, flow.far, flow.port)
+            yield Opened(opener_of(body), client_port, flow.far, flow.port)
 
 
 def mark_of_caller(local: tuple[IPv4Address, int], remote: tuple[IPv4Address, int]) -> int | None:
@@ -179,12 +181,12 @@ def mark_of_caller(local: tuple[IPv4Address, int], remote: tuple[IPv4Address, in
     key = nest(uapi.CTA_TUPLE_REPLY, *parts)
     with NetlinkSocket(uapi.NETLINK_NETFILTER) as asked:
         try:
-            (body,) = asked.request(_GET, _HEADER + key)
+            (body,) = asked.request(GET, HEADER + key)
         except NetlinkError as error:
             if error.errno != errno.ENOENT:
                 raise
             return None
-    return int.from_bytes(attributes(body, len(_HEADER)).get(uapi.CTA_MARK, b""), "big")
+    return int.from_bytes(attributes(body, len(HEADER)).get(uapi.CTA_MARK, b""), "big")
 
 
 def count(networks: Iterable[IPv4Network]) -> int:
@@ -194,7 +196,7 @@ def count(networks: Iterable[IPv4Network]) -> int:
     """
     wanted = Ranges(map(str, networks))
     with NetlinkSocket(uapi.NETLINK_NETFILTER) as asked:
-        return sum(_opener(body) in wanted for body in asked.stream(_GET, _HEADER))
+        return sum(opener_of(body) in wanted for body in asked.stream(GET, HEADER))
 
 
 def crowding(limits: Path = _LIMITS) -> tuple[Sentence, ...]:
@@ -233,21 +235,21 @@ def _forget(answerer: IPv4Address, is_meant: Callable[[TrackedFlow], bool]) -> i
         NetlinkSocket(uapi.NETLINK_NETFILTER) as asked,
         NetlinkSocket(uapi.NETLINK_NETFILTER) as told,
     ):
-        for body in asked.stream(_GET, _HEADER + _filter(uapi.CTA_TUPLE_REPLY, answerer.packed)):
-            entry = attributes(body, len(_HEADER))
+        for body in asked.stream(GET, HEADER + from_source(uapi.CTA_TUPLE_REPLY, answerer.packed)):
+            entry = attributes(body, len(HEADER))
             if is_meant(_flow(entry, is_opener=True)):
-                deleted += _delete(told, entry)
+                deleted += delete_entry(told, entry)
     return deleted
 
 
-def _delete(told: NetlinkSocket, entry: Mapping[int, bytes]) -> bool:
+def delete_entry(told: NetlinkSocket, entry: Mapping[int, bytes]) -> bool:
     """Delete an entry; return False if it was already gone. The request bears the entry's id, so
     that a newer connection with the same tuple is left alone.
     """
     kinds = (uapi.CTA_TUPLE_ORIG, uapi.CTA_ID, uapi.CTA_ZONE)
     key = [(kind, entry[kind]) for kind in kinds if kind in entry]
     try:
-        told.request(_DELETE, _HEADER + encode(key))
+        told.request(_DELETE, HEADER + encode(key))
     except NetlinkError as error:
         if error.errno != errno.ENOENT:
             raise
@@ -260,14 +262,14 @@ def _candidates(asked: NetlinkSocket, wanted: Ranges) -> Iterator[bytes]:
     if wanted.size <= _FEW:
         for host in (address for network in wanted.networks() for address in network):
             for side in (uapi.CTA_TUPLE_ORIG, uapi.CTA_TUPLE_REPLY):
-                yield from asked.stream(_GET, _HEADER + _filter(side, host.packed))
+                yield from asked.stream(GET, HEADER + from_source(side, host.packed))
         return
-    for body in asked.stream(_GET, _HEADER):
-        if _opener(body) in wanted or _answerer(body) in wanted:
+    for body in asked.stream(GET, HEADER):
+        if opener_of(body) in wanted or answerer_of(body) in wanted:
             yield body
 
 
-def _filter(side: int, source: bytes) -> bytes:
+def from_source(side: int, source: bytes) -> bytes:
     """Return attributes that make the kernel list only entries whose source in that direction is
     `source` (since Linux 5.8).
     """
@@ -292,7 +294,8 @@ def _flow(entry: Mapping[int, bytes], *, is_opener: bool) -> TrackedFlow:
     )
 
 
-def _source(tuple_: bytes) -> bytes:
+def source_of(tuple_: bytes) -> bytes:
+    """Return the source address of an entry's tuple."""
     return attributes(attributes(tuple_)[uapi.CTA_TUPLE_IP])[uapi.CTA_IP_V4_SRC]
 
 
@@ -300,12 +303,12 @@ def _source(tuple_: bytes) -> bytes:
 # (ctnetlink_fill_info). Reading only these takes a third of the time of parsing everything.
 
 
-def _opener(body: bytes) -> bytes:
+def opener_of(body: bytes) -> bytes:
     """Return the source address of the original direction."""
     return body[16:20]
 
 
-def _answerer(body: bytes) -> bytes:
+def answerer_of(body: bytes) -> bytes:
     """Return the source address of the reply."""
     start = 4 + (number(body[4:6]) + 3 & ~3)
     return body[start + 12 : start + 16]

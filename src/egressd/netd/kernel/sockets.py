@@ -200,10 +200,14 @@ def callers(ports: Collection[int]) -> list[CallerConnection]:
     return found
 
 
-def destroy(connections: Iterable[ResolverConnection | CallerConnection]) -> int:
+def destroy(connections: Iterable[ClientSocket | ResolverConnection | CallerConnection]) -> int:
     """End connections; return the number that had not ended by themselves. Raises OSError."""
     with NetlinkSocket(uapi.NETLINK_SOCK_DIAG) as asked:
-        return sum(_destroy(asked, IPPROTO_TCP, each.id) for each in connections)
+        return sum(_destroy(asked, _protocol_of(each), each.id) for each in connections)
+
+
+def _protocol_of(connection: ClientSocket | ResolverConnection | CallerConnection) -> int:
+    return connection.protocol if isinstance(connection, ClientSocket) else IPPROTO_TCP
 
 
 def count_by_client(own: Collection[IPv4Address]) -> Counter[tuple[int, bytes]]:

@@ -195,6 +195,10 @@ class FastPath:
             self._is_open, self._is_in_sync = is_wanted, True
             self.problem = ""
 
+    def carries(self, address: str) -> bool:
+        """Return whether known flows of a client may be forwarded here, unseen by conntrack."""
+        return self._is_open and address in self._clients
+
     def is_concerned(self, index: int) -> bool:
         """Return whether another program's changes on an interface matter to known flows."""
         return index in self.others.interfaces

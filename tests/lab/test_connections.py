@@ -1,0 +1,141 @@
+"""Connections of a client are listed, and closed: by the kernel, by a node, and inbound."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from egressd_lab.lab import Lab
+from egressd_lab.spec import LabSpec
+from tests.support.device import SERVER, eventually, port_forward, send
+
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]
+
+FORWARDED: Final = 8022
+WEB = f"http://{SERVER}/"
+
+
+@pytest.fixture(scope="module")
+def lab(namespaces: None) -> Iterator[Lab]:
+    with Lab(LabSpec(nodes=("ss", "socks5-udp"), clients=3)) as lab:
+        lab.start_egressd()
+        yield lab
+
+
+def ask(lab: Lab, method: str, path: str) -> Any:
+    """Return the answer to a request about connections."""
+    answer = lab.api.ask(method, f"/ops/connections{path}")
+    assert answer.status == 200, answer
+    return answer.body
+
+
+def listed(lab: Lab, client: int) -> list[dict[str, Any]]:
+    """Return the client's connections but those of names."""
+    time.sleep(0.6)  # an answer may be half a second old
+    found = ask(lab, "GET", f"?client={lab.client(client).address}")
+    return [row for row in found["data"] if row["port"] != 53]
+
+
+def to_web(lab: Lab, client: int) -> dict[str, Any]:
+    rows = [row for row in listed(lab, client) if row["port"] == 80 and row["ip"] == SERVER]
+    assert len(rows) == 1, rows
+    return rows[0]
+
+
+@pytest.mark.parametrize(
+    ("target", "exit_", "kind"),
+    [
+        ("DIRECT", "DIRECT", "direct"),
+        ("Interface:wan2", "wan2", "interface"),
+        ("ss", "ss", "node"),
+    ],
+)
+def test_a_closed_download_ends_and_those_of_others_go_on(
+    lab: Lab, target: str, exit_: str, kind: str
+) -> None:
+    send(lab, 1, target)
+    send(lab, 2, target)
+    address = lab.client(1).address
+    mine = lab.client(1).download(f"{WEB}drip/20000")
+    other = lab.client(2).download(f"{WEB}drip/20000")
+    second = lab.client(1).connect()
+    shown = to_web(lab, 1)
+    assert (shown["exit"], shown["kind"], shown["state"]) == (exit_, kind, "open")
+    assert (shown["protocol"], shown["is_inbound"]) == ("tcp", False)
+    assert 0 <= shown["age_s"] < 30
+    assert shown["via"] == ("DIRECT" if kind == "node" else "")
+    if kind == "node":
+        assert shown["received"] > 0
+    ask(lab, "DELETE", f"/{shown['id']}?client={address}")
+    eventually(lambda: mine.progress().finished)
+    assert mine.stop().error
+    assert second.exchange("the other one stays").ok
+    second.close()
+    assert not other.progress().finished
+    assert not [row for row in listed(lab, 1) if row["id"] == shown["id"]]
+    assert lab.client(1).http(WEB).ok, "a new connection is not refused"
+    assert not other.stop().error
+
+
+def test_all_connections_of_a_client_are_closed_at_once(lab: Lab) -> None:
+    send(lab, 1, "DIRECT")
+    send(lab, 2, "ss")
+    kept = lab.client(2).connect()
+    opened = [lab.client(1).connect() for _ in range(5)]
+    answer = ask(lab, "DELETE", f"?client={lab.client(1).address}")
+    assert answer["closed"] >= 5
+    assert answer["left"] == 0
+    for connection in opened:
+        assert not connection.exchange("too late").ok
+        connection.close()
+    assert kept.exchange("undisturbed").ok
+    kept.close()
+
+
+def test_an_idle_connection_that_was_closed_is_not_picked_up_again(lab: Lab) -> None:
+    send(lab, 1, "DIRECT")
+    idle = lab.client(1).connect()
+    ask(lab, "DELETE", f"?client={lab.client(1).address}")
+    time.sleep(1)
+    result = idle.exchange("after a while")
+    assert result.error == "ECONNRESET"
+    idle.close()
+
+
+def test_an_inbound_connection_is_listed_and_closed(lab: Lab) -> None:
+    send(lab, 1, "DIRECT")
+    client = lab.client(1)
+    with (
+        client.host.socket() as listener,
+        port_forward(lab, f"iifname wan2 tcp dport {FORWARDED} dnat to {client.address}"),
+    ):
+        listener.bind((client.address, FORWARDED))
+        listener.listen()
+        with (
+            lab.internet.socket(lab.wan(2).address, FORWARDED) as caller,
+            listener.accept()[0] as served,
+        ):
+            (row,) = [row for row in listed(lab, 1) if row["is_inbound"]]
+            assert (row["client_port"], row["exit"], row["kind"]) == (
+                FORWARDED,
+                "wan2",
+                "interface",
+            )
+            assert ask(lab, "DELETE", f"/{row['id']}?client={client.address}")["closed"] == 1
+            served.settimeout(5)
+            served.sendall(b"too late")
+            with pytest.raises(ConnectionResetError):
+                served.recv(1)
+            caller.settimeout(2)
+            with pytest.raises(TimeoutError):
+                caller.recv(1)
+            assert not [row for row in listed(lab, 1) if row["is_inbound"]]
+
+
+def test_a_connection_that_is_gone_is_named(lab: Lab) -> None:
+    send(lab, 1, "DIRECT")
+    answer = lab.api.ask("DELETE", f"/ops/connections/7?client={lab.client(1).address}")
+    assert answer.body == {"error": f"{lab.client(1).address} has no connection 7 any more"}
