@@ -10,7 +10,7 @@ import pytest
 
 from egressd.formats.masking import MASK, masked_config
 from tests.api.scopes import document_of, endpoints, token_of
-from tests.support.nodes.configs import SSH_HOST_KEY, SSH_KEY
+from tests.support.nodes.configs import SSH_HOST_KEY, SSH_KEY, TUNNEL
 
 if TYPE_CHECKING:
     from tests.support.api_device import Device
@@ -66,6 +66,7 @@ NODES: list[tuple[str, dict[str, Any]]] = [
             "host-key": [SSH_HOST_KEY],
         },
     ),
+    ("wireguard", {**TUNNEL, "pre-shared-key": TUNNEL["public-key"]}),
     ("socks5", {"password": "seed-14", "username": "u", "notes": {"their": {"token": "seed-15"}}}),
 ]
 SECRETS = [
@@ -73,6 +74,8 @@ SECRETS = [
     "seed-user-1",
     "seed-user-2",
     SSH_KEY[1],
+    TUNNEL["private-key"],
+    TUNNEL["public-key"],
     *UUIDS[:3],
     KEY,
 ]

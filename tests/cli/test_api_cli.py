@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import sys
 import threading
+from base64 import b64decode, b64encode
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from egressd.cli import cli
 from egressd.model.messages import Delay, InterfaceStatus, Status
@@ -397,3 +399,13 @@ def test_stop_does_not_ask_if_the_answer_is_given(shell: Shell) -> None:
     status, said = on_a_terminal(shell, "n", "stop", "--yes")
     assert status == 0, said
     assert "Continue?" not in said
+
+
+async def test_a_key_of_wireguard_is_made_for_a_node(shell: Shell) -> None:
+    one, other = (json.loads(shell.say("nodes", "keygen", "--json"))[0] for _ in range(2))
+    private = X25519PrivateKey.from_private_bytes(b64decode(one["private"]))
+    assert b64encode(private.public_key().public_bytes_raw()).decode() == one["public"]
+    assert one["private"] != other["private"]
+    config = {"server": "198.51.100.1", "port": 1, "ip": "10.2.0.2"}
+    keys = {"private-key": one["private"], "public-key": other["public"]}
+    shell.say("nodes", "add", "w", "wireguard", "-", stdin=json.dumps(config | keys))

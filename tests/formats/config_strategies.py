@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from egressd.formats.rows import trimmed
 from egressd.model.names import has_control_characters
-from tests.support.nodes.configs import SSH_HOST_KEY, SSH_KEY
+from tests.support.nodes.configs import SSH_HOST_KEY, SSH_KEY, TUNNEL
 
 UUID = "b831381d-6324-4d53-ad4f-8cda48b30811"
 REALITY = {"public-key": "jNXHt1yRo0vDuchQlIP6Z0ZvjT3KtzVI-T4E7RoLJS0", "short-id": "0123abcd"}
@@ -164,6 +164,17 @@ CONFIGS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
         },
     ),
     "anytls": objects({**SERVERS, "password": texts}, {**UDP, **TLS, "reality-opts": REALITIES}),
+    "wireguard": objects(
+        {**SERVERS, **{key: st.just(value) for key, value in TUNNEL.items()}},
+        {
+            **UDP,
+            "pre-shared-key": st.just(TUNNEL["public-key"]),
+            "allowed-ips": st.just(["0.0.0.0/0"]) | st.just(["10.0.0.0/8", "192.0.2.0/24"]),
+            "reserved": st.lists(st.integers(0, 255), min_size=3, max_size=3),
+            "mtu": st.integers(576, 9000),
+            "persistent-keepalive": st.integers(0, 65_535),
+        },
+    ),
     "ssh": merged(
         objects(
             SERVERS,

@@ -203,6 +203,20 @@ def ssh(link: str) -> dict[str, Any]:
     return given(found)
 
 
+def wireguard(link: str) -> dict[str, Any]:
+    """Return a node as v2rayN reads it."""
+    url, query = parts_of(link)
+    found = server_of(url) | {
+        "private-key": unquote(url.username or ""),
+        "public-key": query["publickey"],
+        "pre-shared-key": query.get("presharedkey"),
+        "ip": query["address"].removesuffix("/32"),
+        "reserved": [int(n) for n in query["reserved"].split(",")] if "reserved" in query else None,
+        "mtu": int(query["mtu"]) if "mtu" in query else None,
+    }
+    return given(found)
+
+
 def socks5(link: str) -> dict[str, Any]:
     url, _ = parts_of(link)
     names = {"username": unquote(url.username or ""), "password": unquote(url.password or "")}
@@ -223,6 +237,7 @@ READERS = {
     "tuic": tuic,
     "anytls": anytls,
     "ssh": ssh,
+    "wireguard": wireguard,
     "socks5": socks5,
     "http": http,
 }

@@ -25,6 +25,7 @@ OURS = {
     "hysteria2": {"udp", "hop-interval"},
     "tuic": {"udp", "udp-over-stream", "reduce-rtt"},
     "ssh": {"udp", "host-key-algorithms"},
+    "wireguard": {"udp", "allowed-ips", "persistent-keepalive"},
 }
 """Protocol -> the fields that only egressd's links can express; for other protocols
 only ``udp``.

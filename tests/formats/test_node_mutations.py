@@ -50,6 +50,8 @@ SEEDS = (
     "hysteria2://p@a.example:443,8000-9000/?obfs=salamander&obfs-password=o&sni=b.example#n",
     f"tuic://{UUID}:p@a.example:443?congestion_control=bbr&alpn=h3#n",
     "anytls://p@a.example:443?sni=b.example#n",
+    "wireguard://4JjCzOn2BSqbJyQ3kGxkEJQ1oPYL5b9EZ1bJm3l5fWk%3D@a.example:1?publickey=9YlLrCUdcj"
+    "yTg62oTm%2F0u%2FLJ4Px01QuJTCjQ2xsF9jg%3D&address=10.2.0.2&reserved=1,2,3#n",
     "ssh://u:p@a.example:22?hk=ssh-ed25519%20AAAA#n",
     "socks5://YWxpY2U6c2VjcmV0@203.0.113.7:1080?udp=1#n",
     "https://u:p@a.example:443?sni=b.example#n",

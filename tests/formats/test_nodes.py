@@ -222,7 +222,7 @@ def test_a_list_in_brackets_is_parsed(ending: str) -> None:
         ("one", "http", {"server": "a.example", "port": 80}),
         ("two", "http", {"server": "a.example", "port": 80}),
         "line 2: type must be one of socks5, http, ss, vmess, vless, trojan, hysteria2, tuic, "
-        "anytls, ssh",
+        "anytls, ssh, wireguard",
     ]
 
 
@@ -245,7 +245,7 @@ def test_a_list_in_brackets_is_parsed(ending: str) -> None:
         ("vlessvmess", f"vless|{UUID}|a.example|1|kcp", "network must be one of"),
         ("others", "hello", "type must be one of"),
         ("others", "[]x", "the entry must be readable as YAML"),
-        ("others", "type: wireguard, server: a.example", "type must be one of"),
+        ("others", "type: snell, server: a.example", "type must be one of"),
         ("others", "type: http, type: ss", "the entry's keys must be texts, each given once"),
         ("others", "a: *x", "a YAML alias must have its anchor before it"),
         ("others", "a: !!python/object:os.system x", "the entry must not hold YAML tags"),

@@ -5,6 +5,7 @@ server refuses it, is absent or is silent.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from egressd_lab import netns
 from egressd_lab.lab import Lab
 from egressd_lab.process import Program
 from egressd_lab.spec import RESOLVERS, WHOAMI, LabSpec
+from egressd_lab.wireguard import WireGuardServer
 from tests.lab.whitelisted import served as hello_servers
 from tests.lab.whitelisted import visit
 from tests.support.device import SERVER, clear, send
@@ -43,6 +45,18 @@ STRANGER = (
     .decode()
 )
 """A private key that no SSH server lets in."""
+QUESTION = r"""
+import socket, sys
+question = b"\x124\x01\0\0\x01" + bytes(6) + b"\x06whoami\x04test\0\0\x01\0\x01"
+asker = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+asker.settimeout(2)
+asker.sendto(question, (sys.argv[1], 53))
+try:
+    print(asker.recv(512).hex())
+except OSError:
+    print("no answer")
+"""
+"""A program that asks a resolver for the address of whoami.test."""
 DELAY_MS = 1000
 SILENCE_S = 1.0
 """Seconds that a client waits for an answer that must not come."""
@@ -55,6 +69,7 @@ class Site:
     lab: Lab
     served: dict[str, Served]
     addresses: dict[str, str]
+    tunnel: WireGuardServer
 
     def draft(self, name: str, **changes: Any) -> dict[str, str]:
         """Return the body that makes node ``n`` one of the server `name`, with other fields, and
@@ -108,7 +123,7 @@ class Site:
 
 PLUGINS = ("ss-obfs-http", "ss-obfs-tls", "ss-websocket")
 SSH = ("ssh", "ssh-key")
-NAMES = (*every(Path("certificate"), Path("key")), *PLUGINS, *SSH)
+NAMES = (*every(Path("certificate"), Path("key")), *PLUGINS, *SSH, "wireguard")
 
 
 @pytest.fixture(scope="module")
@@ -144,10 +159,14 @@ def site(namespaces: None) -> Iterator[Site]:
                 node.protocol, node.clash, {}, wrong, udp=False, reason=reason
             )
             addresses[node.name] = node.address
+        tunnel = lab.add_wireguard()
+        wrong = {"pre-shared-key": tunnel.clash["private-key"]}
+        served["wireguard"] = Served("wireguard", tunnel.clash, {}, wrong)
+        addresses["wireguard"] = tunnel.address
         lab.internet.run("ip", "route", "add", "blackhole", BLACK_HOLE)
         lab.start_egressd()
         with hello_servers(lab):
-            yield Site(lab, served, addresses)
+            yield Site(lab, served, addresses, tunnel)
         front.kill()
 
 
@@ -215,7 +234,55 @@ def test_an_ssh_server_with_another_key_gets_neither_login_nor_traffic(site: Sit
     assert site.lab.client(1).http(WEB).seen == site.addresses["ssh"]
 
 
-QUIC_CARRIERS = ("socks5", "ss 2022 aes-128", "vmess ws", "vless vision", "trojan tcp", "tuic")
+def test_a_tunnel_in_use_is_measured_where_it_is(site: Site) -> None:
+    """A second end of its key elsewhere would take the answers: the client would hear nothing for
+    15 s.
+    """
+    site.put("wireguard")
+    client = site.lab.client(1)
+    assert client.http(WEB).seen == site.addresses["wireguard"]
+    end = site.tunnel.client_end
+    for _ in range(3):
+        assert "error" not in site.delay(5000)
+        assert client.udp_echo("hello", SERVER, timeout=1.0).error == ""
+        assert client.http(WEB, timeout=1.0).seen == site.addresses["wireguard"]
+        assert site.tunnel.client_end == end
+
+
+def test_the_other_end_of_a_tunnel_gets_no_connection_to_anything(site: Site) -> None:
+    site.put("wireguard")
+    client, router = site.lab.client(1), site.lab.router
+    assert client.http(WEB).seen == site.addresses["wireguard"]
+    argv = [sys.executable, "-m", "http.server", "8099", "--bind", "127.0.0.1"]
+    local = Program(router.namespace, argv, site.lab.folder / "local.log")
+    local.start()
+    try:
+        command = ("curl", "-sS", "-m", "2", "--retry", "9", "--retry-connrefused")
+        assert router.run(*command, "http://127.0.0.1:8099/").stdout
+        for address, port in (
+            (site.tunnel.client, 8099),
+            (client.address, 80),
+            (SERVER, 80),
+        ):
+            way = ("--interface", "wg0", f"http://{address}:{port}/")
+            found = site.tunnel.host.run("curl", "-sS", "-m", "2", *way, check=False)
+            assert (found.stdout, found.returncode in (7, 28, 56)) == ("", True), (address, port)
+        asked = (sys.executable, "-c", QUESTION, site.tunnel.client)
+        assert site.tunnel.host.run(*asked).stdout == "no answer\n"
+    finally:
+        local.kill()
+    assert client.http(WEB).seen == site.addresses["wireguard"]
+
+
+QUIC_CARRIERS = (
+    "socks5",
+    "ss 2022 aes-128",
+    "vmess ws",
+    "vless vision",
+    "trojan tcp",
+    "tuic",
+    "wireguard",
+)
 
 
 @pytest.mark.parametrize("name", QUIC_CARRIERS)

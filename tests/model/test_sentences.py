@@ -102,6 +102,16 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     "relay-circle": ({"circle": "circle"}, "x must not lead in a circle: circle"),
     "relay-chain": ({"most": 64}, "x must not lead through more than 64 others"),
     "relay-missing": ({"name": "a"}, "x must name a node; there is no node 'a'"),
+    "relay-tunnel": (
+        {"name": "name", "protocol": "wireguard"},
+        "x must not be name: a node of wireguard is no relay, since its server knows one end of a "
+        "key",
+    ),
+    "unmanaged-tunnel": (
+        {"protocol": "wireguard"},
+        "x must not be a node of wireguard: it serves clients with a rule only, since its server "
+        "knows one end of a key",
+    ),
     "relay-without-udp": (
         {"protocol": "protocol", "name": "a"},
         "x must name a node that carries UDP, which protocol is spoken over; 'a' does not",
@@ -144,6 +154,15 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     "http-paths": ({"most": 64}, "x must be a list of at most 64 HTTP paths"),
     "alpn": ({"most": 64}, "x must be a list of at most 64 names of 1 to 64 bytes"),
     "server-name": ({}, "x must be the server's name (SNI) alone"),
+    "one-peer": ({}, "x must have one peer: a node has one server"),
+    "differs-from": ({"other": "other"}, "x must not be the same as other"),
+    "wireguard-key": ({}, "x must be a key of WireGuard: 32 bytes in base64"),
+    "tunnel-address": ({}, "x must be an IPv4 address, such as 10.2.0.2"),
+    "tunnel-networks": (
+        {"most": 64},
+        "x must be a list of at most 64 networks, an IPv4 one among them",
+    ),
+    "reserved-bytes": ({}, "x must be three bytes, such as [1, 2, 3] or AQID"),
     "ssh-private-key": (
         {},
         "x must be a private key in PEM, from its BEGIN to its END line",
@@ -873,6 +892,10 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     "relays-in-circle": ({"name": "name"}, "the relays lead in a circle: name comes twice"),
     "too-many-relays": ({"most": 2}, "it would be dialled through more than 2 others"),
     "hop-unfit": ({"name": "name", "reason": "reason"}, "name cannot be dialled: reason"),
+    "hop-tunnel": (
+        {"name": "name", "protocol": "wireguard"},
+        "name is no relay: a server of wireguard knows one end of a key",
+    ),
     "hop-without-udp": (
         {"name": "name", "protocol": "protocol", "relay": "relay"},
         "name is spoken over UDP (protocol), and relay, which it dials through, carries no UDP",

@@ -21,7 +21,7 @@ from egressd.model.errors import Invalid
 from egressd.model.nouns import Node
 from egressd.model.outbounds import Outbound
 from egressd.planner.outbounds import build
-from tests.support.nodes.configs import SSH_HOST_KEY, SSH_KEY
+from tests.support.nodes.configs import SSH_HOST_KEY, SSH_KEY, TUNNEL
 
 UUID = "b831381d-6324-4d53-ad4f-8cda48b30811"
 REALITY_KEY = "jNXHt1yRo0vDuchQlIP6Z0ZvjT3KtzVI-T4E7RoLJS0"
@@ -65,7 +65,7 @@ VALUES: dict[str, list[Any]] = {
     "v2ray-http-upgrade-fast-open": [True],
     "grpc-service-name": ["svc"],
     "method": ["PUT"],
-    "public-key": [REALITY_KEY],
+    "public-key": [REALITY_KEY, TUNNEL["public-key"]],
     "short-id": ["ab"],
     "enable": [True],
     "config": [ECH],
@@ -86,7 +86,13 @@ VALUES: dict[str, list[Any]] = {
     "idle-session-check-interval": [10],
     "idle-session-timeout": [20],
     "min-idle-session": [2],
-    "private-key": [list(SSH_KEY)],
+    "private-key": [list(SSH_KEY), TUNNEL["private-key"]],
+    "pre-shared-key": [TUNNEL["private-key"]],
+    "ipv6": ["fd00::2"],
+    "allowed-ips": [["10.0.0.0/8"]],
+    "reserved": [[1, 2, 3]],
+    "mtu": [1280],
+    "persistent-keepalive": [25],
     "private-key-passphrase": ["p"],
     "host-key": [[SSH_HOST_KEY]],
     "host-key-algorithms": [["ssh-ed25519"]],

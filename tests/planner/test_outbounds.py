@@ -15,7 +15,7 @@ from egressd.formats.entries import PROTOCOLS
 from egressd.formats.share_links import parse_link
 from egressd.model.errors import Invalid
 from egressd.model.names import has_control_characters
-from egressd.planner.options import ech_name, options_of
+from egressd.planner.options import ENDPOINTS, ech_name, options_of
 from egressd.planner.outbounds import build
 from tests.support.nodes.configs import (
     ACCEPTED,
@@ -27,6 +27,7 @@ from tests.support.nodes.configs import (
     SSH_HOST_KEY,
     SSH_KEY,
     TLS,
+    TUNNEL,
     UPGRADE,
     UUID,
     WS,
@@ -40,12 +41,17 @@ def options(protocol: str, **config: Any) -> dict[str, Any]:
     return options_of(build(node(protocol, fields)))
 
 
+def list_of(options: dict[str, Any]) -> str:
+    """Return the name of the document's list that these options belong into."""
+    return "endpoints" if options["type"] in ENDPOINTS else "outbounds"
+
+
 def engine_problem(outbound: dict[str, Any]) -> str:
     """Return why the engine refuses the outbound, or an empty string."""
     document = {
         "log": {"disabled": True},
         "dns": {"servers": [{"type": "local", "tag": "device"}]},
-        "outbounds": [{**outbound, "tag": "target", "routing_mark": 1}],
+        list_of(outbound): [{**outbound, "tag": "target", "routing_mark": 1}],
         "route": {"final": "target", "default_domain_resolver": "device"},
     }
     instance = singbox.SingBox()
@@ -154,6 +160,29 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("tuic", {"token": "t"}, "config_json.token must not be given"),
     ("socks5", {"tls": True}, "config_json.tls must be false"),
     ("socks5", {"password": "p"}, "config_json.username must be given when password is"),
+    ("wireguard", {**TUNNEL, "private-key": "AAAA"}, "config_json.private-key must be a key of"),
+    ("wireguard", {**TUNNEL, "private-key": None}, "config_json.private-key must be a key of"),
+    ("wireguard", {**TUNNEL, "ip": "fd00::2"}, "config_json.ip must be an IPv4 address"),
+    ("wireguard", {**TUNNEL, "ip": "10.2.0.2/33"}, "config_json.ip must be an IPv4 address"),
+    (
+        "wireguard",
+        {**TUNNEL, "allowed-ips": ["::/0"]},
+        "config_json.allowed-ips must be a list of at most 64 networks, an IPv4 one",
+    ),
+    ("wireguard", {**TUNNEL, "reserved": [1, 2]}, "config_json.reserved must be three bytes"),
+    ("wireguard", {**TUNNEL, "reserved": [1, 2, 256]}, "config_json.reserved must be three bytes"),
+    ("wireguard", {**TUNNEL, "mtu": 100}, "config_json.mtu must be a whole number from 576"),
+    (
+        "wireguard",
+        {**TUNNEL, "public-key": TUNNEL["private-key"]},
+        "config_json.public-key must not be the same as private-key",
+    ),
+    (
+        "wireguard",
+        {**TUNNEL, "amnezia-wg-option": {"jc": 5}},
+        "config_json.amnezia-wg-option must not be given",
+    ),
+    ("wireguard", {**TUNNEL, "peers": [{}, {}]}, "config_json.peers must have one peer"),
     ("ssh", {"private-key": "/root/.ssh/id"}, "config_json.private-key must be a private key"),
     ("ssh", {"private-key": list(SSH_KEY[1:])}, "config_json.private-key must be a private key"),
     (
@@ -200,6 +229,8 @@ def test_options_unusable_by_the_engine_are_refused_by_name(
         ("tuic", {"uuid": UUID, "password": "p"}, True),
         ("anytls", {"password": "p", "udp": False}, False),
         ("ssh", {"udp": True}, False),
+        ("wireguard", TUNNEL, True),
+        ("wireguard", {**TUNNEL, "udp": False}, False),
     ],
 )
 def test_udp_is_carried_unless_disabled_or_unsupported(
@@ -207,7 +238,7 @@ def test_udp_is_carried_unless_disabled_or_unsupported(
 ) -> None:
     outbound = build(node(protocol, config))
     assert outbound.udp is udp
-    has_option = protocol not in ("http", "anytls", "ssh")
+    has_option = protocol not in ("http", "anytls", "ssh", "wireguard")
     assert options_of(outbound).get("network") == ("tcp" if not udp and has_option else None)
 
 

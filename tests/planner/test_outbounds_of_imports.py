@@ -7,15 +7,18 @@ from typing import Any
 import pytest
 import singbox
 
+from egressd.planner.options import ENDPOINTS
 from tests.support.nodes.corpora import CORPUS, cases_of, outbounds
 
 
 def problem(told: Sequence[dict[str, Any]]) -> str:
     """Return the engine's reason for refusing one of the outbounds, else an empty string."""
+    tagged = [{**outbound, "tag": str(at)} for at, outbound in enumerate(told)]
     document = {
         "log": {"disabled": True},
         "dns": {"servers": [{"type": "local", "tag": "device"}]},
-        "outbounds": [{**outbound, "tag": str(at)} for at, outbound in enumerate(told)],
+        "outbounds": [each for each in tagged if each["type"] not in ENDPOINTS],
+        "endpoints": [each for each in tagged if each["type"] in ENDPOINTS],
         "route": {"final": "0", "default_domain_resolver": "device"},
     }
     instance = singbox.SingBox()

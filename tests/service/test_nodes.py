@@ -11,11 +11,13 @@ import pytest
 from egressd.model.drafts import ImportOutcome, NodeBatch, NodeDraft
 from egressd.model.errors import Failed, Invalid, Missing
 from egressd.model.faults import fault
+from egressd.model.instances import Dialer
 from egressd.model.messages import Delay
 from egressd.model.nouns import Settings
 from egressd.model.plan import Change
 from egressd.model.wording import as_sentence
 from egressd.planner.outbounds.engine import LOST_EARLY_DATA
+from tests.support.nodes.configs import TUNNEL
 
 if TYPE_CHECKING:
     from tests.support.drafts import Make
@@ -185,6 +187,43 @@ async def test_leaving_a_group_reports_the_blocked_rules(bench: Bench, make: Mak
     assert (await bench.nodes.update_many(batch)).notes == (
         "1 rule is blocked, as there is no group asia",
     )
+    await bench.agree()
+
+
+def tunnel(name: str, **fields: object) -> NodeDraft:
+    text = json.dumps({"server": "198.51.100.9", "port": 51820, **TUNNEL, **fields})
+    return NodeDraft(name=name, protocol="wireguard", config_json=text, group="wg")
+
+
+async def test_a_tunnel_has_a_relay_for_udp_and_is_none(bench: Bench, make: Make) -> None:
+    await bench.nodes.create(tunnel("tunnel"))
+    with pytest.raises(Invalid, match=r"dialer-proxy must not be tunnel: a node of wireguard is"):
+        await bench.nodes.create(make.node("a", **{"dialer-proxy": "tunnel"}))
+    relay = await bench.add_node("relay", udp=True)
+    await bench.nodes.create(tunnel("through", **{"dialer-proxy": "relay"}))
+    await bench.add_node("streams")
+    with pytest.raises(Invalid, match="must name a node that carries UDP, which wireguard is"):
+        await bench.nodes.create(tunnel("through streams", **{"dialer-proxy": "streams"}))
+    # Those that dial through a relay block when it becomes a tunnel.
+    await bench.nodes.replace(relay.id, tunnel("relay"))
+    assert list(bench.state.nodes) == [1, 2, 3, 4]
+    await bench.rules.create(make.rule("10.0.0.1", "through"))
+    assert "node:3" not in bench.netd.plan.instances
+    await bench.agree()
+
+
+async def test_a_tunnel_serves_clients_with_a_rule_alone(bench: Bench, make: Make) -> None:
+    await bench.nodes.create(tunnel("tunnel"))
+    with pytest.raises(Invalid, match="unmanaged must not be a node of wireguard"):
+        await bench.settings.put(Settings(unmanaged="tunnel"))
+    await bench.nodes.create(make.node("plain", group="wg"))
+    await bench.settings.put(Settings(unmanaged="Group_wg"))
+    await bench.rules.create(make.rule("10.0.0.1", "Group_wg"))
+    instances = bench.netd.plan.instances
+    assert {"node:1", "node:2", "default:0"} <= instances.keys()
+    unruled = instances["default:0"].work
+    assert isinstance(unruled, Dialer)
+    assert [path.hops[0].node for path in unruled.paths] == [2]
     await bench.agree()
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from egressd.model.errors import Failed, Invalid
-from egressd_lab import lines, netns, nodes, ownership
+from egressd_lab import lines, netns, nodes, ownership, wireguard
 from egressd_lab import spec as plan
 from egressd_lab.authority import Authority
 from egressd_lab.client import Client
@@ -32,8 +32,11 @@ from egressd_lab.servers import Internet
 from egressd_lab.spec import LabSpec
 from egressd_lab.topology import Topology
 from egressd_lab.wan import Wan
+from egressd_lab.wireguard import WireGuardServer
 
 LAN_RANGES: Final = "10.77.0.0/16, 10.78.0.0/24"
+_WIREGUARD_NUMBER: Final = 99
+"""The number of the WireGuard server among the nodes, above those of the others."""
 _LISTEN_SECONDS: Final = 15.0
 """Seconds for a node to listen, on a busy machine."""
 _CONTROL_TABLE: Final = "lab_control"
@@ -274,6 +277,18 @@ class Lab:
             self.topology.write_etc(role, file, text)
         self._program(role, server.argv(folder), folder / "log").start()
         self.line_servers.append(server)
+        return server
+
+    def add_wireguard(self) -> WireGuardServer:
+        """Start a WireGuard server. Raises Failed if programs are missing."""
+        require(*wireguard.PROGRAMS)
+        address = nodes.node_address(_WIREGUARD_NUMBER)
+        folder = self.folder / "node-wireguard"
+        folder.mkdir()
+        self.topology.add_node("wireguard", [address], forwards=True)
+        server = WireGuardServer(address, Host(self.name, "node-wireguard", folder), folder)
+        self._programs.append(server.program)
+        server.start()
         return server
 
     def add_engine_node(

@@ -27,6 +27,7 @@ PACKAGES: Final[Mapping[str, str]] = {
     "ss-v2ray-plugin": "shadowsocks-v2ray-plugin",
     "v2ray": "v2ray",
     "/usr/sbin/sshd": "openssh-server",
+    "wg": "wireguard-tools",
     "xl2tpd": "xl2tpd",
     "pppd": "ppp",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
@@ -139,6 +140,20 @@ def delay(
     show_rows(found, ("name", "delay", "error"), as_json)
     if any(row["delay"] < 0 for row in found):
         raise SystemExit(1)
+
+
+@nodes.command()
+@json_option
+def keygen(as_json: bool) -> None:
+    """Print a new key of WireGuard: the private one for a node's private-key, the public one for
+    its server. It is kept nowhere.
+    """
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    key = X25519PrivateKey.generate()
+    pair = (key.private_bytes_raw(), key.public_key().public_bytes_raw())
+    private, public = (b64encode(raw).decode() for raw in pair)
+    show_rows([{"private": private, "public": public}], ("private", "public"), as_json)
 
 
 @nodes.command("import")

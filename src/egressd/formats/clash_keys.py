@@ -85,7 +85,12 @@ def protocol_of(kind: str) -> str:
     return _OTHER_TYPES.get(word, word)
 
 
-_OTHER_TYPES: Final = {"socks": "socks5", "shadowsocks": "ss", "hy2": "hysteria2"}
+_OTHER_TYPES: Final = {
+    "socks": "socks5",
+    "shadowsocks": "ss",
+    "hy2": "hysteria2",
+    "wg": "wireguard",
+}
 
 
 # --- Fields under other keys, by protocol. ----------------------------------------------------
@@ -271,6 +276,20 @@ Shadowrocket spell them -> Clash's names.
 """
 
 
+def _one_peer(made: Normal) -> None:
+    """Move the fields of the only peer of an entry that lists its peers."""
+    peers = made.fields.pop("peers", None)
+    if is_absent(peers) or peers == []:
+        return
+    if not isinstance(peers, list) or len(peers) != 1 or not isinstance(peers[0], dict):
+        made.problems.append(fault("peers", "one-peer"))
+        return
+    table = PROTOCOLS["wireguard"].table
+    place = "peers[0]."
+    for key, value in _renamed(table, peers[0], place, made).items():
+        made.put(made.fields, key, value, given_as=f"{place}{key}")
+
+
 def _version(number: str) -> Callable[[Normal], None]:
     def mend(made: Normal) -> None:
         value = made.fields.pop("version", None)
@@ -314,6 +333,14 @@ _OTHER_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "tuic": {"congestioncontrol": "congestion-controller"},
     "ss": {"obfshost": "obfs-host", "obfsuri": "obfs-uri"},
+    "wireguard": {
+        "presharedkey": "pre-shared-key",
+        "psk": "pre-shared-key",
+        "keepalive": "persistent-keepalive",
+        "persistentkeepaliveinterval": "persistent-keepalive",
+        "selfip": "ip",
+        "selfipv6": "ipv6",
+    },
     "ssh": {
         "user": "username",
         "privatekeypassword": "private-key-passphrase",
@@ -342,4 +369,5 @@ _MENDS: Final[Mapping[str, tuple[Callable[[Normal], None], ...]]] = {
     "tuic": (_tls_is_certain, _no_network, _version("5"), _ech_that_is_off),
     "anytls": (_tls_is_certain, _no_network, _empty_reality, _ech_that_is_off),
     "ssh": (_no_tls, _no_network),
+    "wireguard": (_one_peer,),
 }

@@ -80,6 +80,7 @@ CANNOT: Final[Mapping[str, str]] = {
     "kcptun": "the engine has no kcptun",
     "obfslocal": "write it as plugin=obfs-local",
     "simpleobfs": "write it as plugin=obfs-local",
+    "amneziawgoption": "the engine has no AmneziaWG",
     "pqv": "the engine does not check ML-DSA signatures",
     "mldsa65verify": "the engine does not check ML-DSA signatures",
     "fm": "the engine has no such masks",

@@ -226,7 +226,7 @@ def canonical(values: dict[str, Any]) -> dict[str, Any]:
     if "sni" in made:
         made["servername"] = made.pop("sni")
     made.pop("name-cert-verify", None)
-    if "ip" in made and "server" in made:
+    if "ip" in made and "server" in made and "uuid" in made:  # a tunnel's is of its other end
         made.setdefault("servername", made["server"])
         made["server"] = parse_host(made.pop("ip"))
     if "ws-opts" in made:

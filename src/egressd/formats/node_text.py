@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from egressd.formats import wireguard_conf
 from egressd.formats.clash_document import document_items
 from egressd.formats.clash_text import read_entry_text
 from egressd.formats.json_items import LISTS, JsonItems
@@ -117,6 +118,10 @@ _LINE_ENDS: Final = str.maketrans("\r\n\t", "   ")
 
 
 def _nodes(import_type: str, text: str, *, may_be_base64: bool) -> Iterator[Found]:
+    if wireguard_conf.begins(text):
+        for tunnel in wireguard_conf.tunnels_in(text):
+            yield Found(tunnel.line, tunnel.node)
+        return
     if import_type == "others" and not _begins_with_json(text):
         document = document_items(text)
         if document is not None:
@@ -233,7 +238,9 @@ def _entry_node(item: Any) -> ParsedNode | None:
         raise Unreadable("an outbound of Xray's configuration is not read: take its share link")
     if not kind and "server_port" in item and "method" in item:
         return sip008_node(item)
-    if "server_port" in item or "server_ports" in item or ("tag" in item and "name" not in item):
+    # An endpoint of sing-box may name the interface that it would have in the system.
+    is_tagged = "tag" in item and ("name" not in item or "private_key" in item)
+    if "server_port" in item or "server_ports" in item or is_tagged:
         return None if kind.lower() in NOT_NODES else outbound_node(item)
     return clash_node(item)
 

@@ -24,7 +24,7 @@ NOT_NODES: Final = ("selector", "urltest", "direct", "block", "dns")
 Fields = dict[str, Any]
 
 _PROTOCOL_OF: Final = {"socks": "socks5", "shadowsocks": "ss"}
-_WITHOUT_LAYERS: Final = ("socks5", "ss", "ssh")
+_WITHOUT_LAYERS: Final = ("socks5", "ss", "ssh", "wireguard")
 _NESTED: Final = ("tls", "transport", "utls", "reality", "ech", "obfs")
 _FIELD_OF: Final = {
     "port": "server_port",
@@ -38,6 +38,8 @@ _FIELD_OF: Final = {
     "grpc-opts.grpc-service-name": "transport.service_name",
     "hop-interval": "hop_interval",
     "private-key": "private_key",
+    "public-key": "peers[0].public_key",
+    "ip": "address",
     "private-key-passphrase": "private_key_passphrase",
     "host-key": "host_key",
     "host-key-algorithms": "host_key_algorithms",
@@ -323,6 +325,33 @@ def _ssh(left: Fields, config: Fields) -> None:
     _move(left, config, {**names, "host_key_algorithms": "host-key-algorithms"})
 
 
+def _wireguard(left: Fields, config: Fields) -> None:
+    """Read an endpoint, or the outbound that older versions had, whose peer stands in it."""
+    _move(left, config, {"private_key": "private-key", "mtu": "mtu"})
+    addresses = left.pop("address", None) or left.pop("local_address", None)
+    listed = addresses if isinstance(addresses, list) else [addresses]
+    inner = [text for each in listed if (text := text_of(each)) and ":" not in text]
+    if inner:
+        config["ip"] = inner[0]
+    peers = left.pop("peers", None)
+    if isinstance(peers, list) and peers:
+        if len(peers) != 1 or not isinstance(peers[0], dict):
+            raise Unreadable("peers must have one peer: a node has one server")
+        peer = dict(peers[0])
+        _move(peer, config, {"address": "server", "port": "port"})
+        _move(peer, config, {"server": "server", "server_port": "port"})
+    else:
+        peer = left
+        _move(peer, config, {"peer_public_key": "public-key"})
+    names = {"public_key": "public-key", "pre_shared_key": "pre-shared-key"}
+    names |= {"allowed_ips": "allowed-ips", "reserved": "reserved"}
+    _move(peer, config, names | {"persistent_keepalive_interval": "persistent-keepalive"})
+    for name in ("system", "system_interface"):  # the engine's own stack carries the same
+        left.pop(name, None)
+    if peer is not left:
+        left |= {f"peers[0].{name}": value for name, value in peer.items()}
+
+
 def _said(value: Any) -> str:
     return value.text if isinstance(value, Scalar) else str(value)
 
@@ -348,4 +377,5 @@ _READERS: Final[Mapping[str, Callable[[Fields, Fields], None]]] = {
     "tuic": _tuic,
     "anytls": _anytls,
     "ssh": _ssh,
+    "wireguard": _wireguard,
 }

@@ -38,6 +38,10 @@ _HOST: Final = rf"{_ADDRESS}|{_DOMAIN}|[0-9a-f.:]*:[0-9a-f.:]*"
 
 Address: TypeAlias = Annotated[str, Meta(max_length=15, pattern=rf"\A{_ADDRESS}\Z")]
 """An IPv4 address."""
+Network: TypeAlias = Annotated[
+    str, Meta(max_length=18, pattern=rf"\A{_ADDRESS}/(?:[0-9]|[12][0-9]|3[0-2])\Z")
+]
+"""An IPv4 network as a CIDR."""
 Mac: TypeAlias = Annotated[
     str, Meta(max_length=17, pattern=r"\A[0-9a-f][02468ace](?::[0-9a-f]{2}){5}\Z")
 ]

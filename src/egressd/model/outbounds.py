@@ -12,7 +12,18 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from egressd.model.forms import LINE, Credential, HeaderName, Host, HostOrNone, HttpPath, Port, Text
+from egressd.model.forms import (
+    LINE,
+    Address,
+    Credential,
+    HeaderName,
+    Host,
+    HostOrNone,
+    HttpPath,
+    Network,
+    Port,
+    Text,
+)
 
 Fingerprint = Literal[
     "chrome",
@@ -75,6 +86,9 @@ HostKey: TypeAlias = Annotated[
     str, Meta(max_length=2048, pattern=r"\A[a-z0-9@.-]{1,64} [A-Za-z0-9+/]+={0,2}\Z")
 ]
 """The type of an SSH server's key, and the key in base64."""
+WireGuardKey: TypeAlias = Annotated[str, Meta(max_length=44, pattern=r"\A[A-Za-z0-9+/]{43}=\Z")]
+"""A key of 32 bytes in base64."""
+Byte: TypeAlias = Annotated[int, Meta(ge=0, le=255)]
 _KEY_LINES_MAX = 256
 _LIST_MAX = 64
 Texts: TypeAlias = Annotated[tuple[Text, ...], Meta(max_length=_LIST_MAX)]
@@ -308,6 +322,35 @@ class Ssh(_Server, frozen=True, kw_only=True, tag="ssh"):
     host_key_algorithms: Annotated[tuple[HostKeyAlgorithm, ...], Meta(max_length=_LIST_MAX)] = ()
 
 
+class WireGuard(_Server, frozen=True, kw_only=True, tag="wireguard"):
+    """WireGuard, whose other end forwards to ``allowed_ips`` what comes from ``address``.
+
+    It is a packet tunnel: the engine has a TCP/IP stack of its own in it, and the system none.
+    """
+
+    private_key: WireGuardKey
+    public_key: WireGuardKey
+    pre_shared_key: WireGuardKey | Literal[""] = ""
+    address: Address
+    allowed_ips: Annotated[tuple[Network, ...], Meta(min_length=1, max_length=_LIST_MAX)]
+    reserved: Annotated[tuple[Byte, ...], Meta(max_length=3)] = ()
+    """Three bytes of each packet's header, which some servers expect; none stand for zeros."""
+    mtu: Annotated[int, Meta(ge=576, le=9000)] = 1408
+    """Bytes of a packet within the tunnel at most."""
+    keepalive_s: Annotated[int, Meta(ge=0, le=65_535)] = 0
+    """Seconds between packets that keep a way to this end open; 0 for none."""
+
+
 Outbound: TypeAlias = (
-    Socks5 | HttpProxy | Shadowsocks | VMess | VLess | Trojan | Hysteria2 | Tuic | AnyTls | Ssh
+    Socks5
+    | HttpProxy
+    | Shadowsocks
+    | VMess
+    | VLess
+    | Trojan
+    | Hysteria2
+    | Tuic
+    | AnyTls
+    | Ssh
+    | WireGuard
 )

@@ -95,6 +95,14 @@ SENTENCES: Final[Mapping[str, str]] = {
     "relay-circle": "{field} must not lead in a circle: {circle}",
     "relay-chain": "{field} must not lead through more than {most} others",
     "relay-missing": "{field} must name a node; there is no node {name!r}",
+    "relay-tunnel": (
+        "{field} must not be {name}: a node of {protocol} is no relay, since its server knows one "
+        "end of a key"
+    ),
+    "unmanaged-tunnel": (
+        "{field} must not be a node of {protocol}: it serves clients with a rule only, since its "
+        "server knows one end of a key"
+    ),
     "relay-without-udp": (
         "{field} must name a node that carries UDP, which {protocol} is spoken over; {name!r} does "
         "not"
@@ -139,6 +147,12 @@ SENTENCES: Final[Mapping[str, str]] = {
     "http-paths": "{field} must be a list of at most {most} HTTP paths",
     "alpn": "{field} must be a list of at most 64 names of 1 to {most} bytes",
     "server-name": "{field} must be the server's name (SNI) alone",
+    "one-peer": "{field} must have one peer: a node has one server",
+    "differs-from": "{field} must not be the same as {other}",
+    "wireguard-key": "{field} must be a key of WireGuard: 32 bytes in base64",
+    "tunnel-address": "{field} must be an IPv4 address, such as 10.2.0.2",
+    "tunnel-networks": "{field} must be a list of at most {most} networks, an IPv4 one among them",
+    "reserved-bytes": "{field} must be three bytes, such as [1, 2, 3] or AQID",
     "ssh-private-key": "{field} must be a private key in PEM, from its BEGIN to its END line",
     "ssh-host-keys": "{field} must be a list of keys such as ssh-ed25519 AAAA…",
     "ssh-algorithms": "{field} must be a list of some of {choices}",
@@ -647,6 +661,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "relays-in-circle": "the relays lead in a circle: {name} comes twice",
     "too-many-relays": "it would be dialled through more than {most} others",
     "hop-unfit": "{name} cannot be dialled: {reason}",
+    "hop-tunnel": "{name} is no relay: a server of {protocol} knows one end of a key",
     "hop-without-udp": (
         "{name} is spoken over UDP ({protocol}), and {relay}, which it dials through, carries no "
         "UDP"

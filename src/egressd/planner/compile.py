@@ -22,6 +22,7 @@ from egressd.planner.flatten import flatten, merge
 from egressd.planner.instances import dialer, proxy_listener
 from egressd.planner.lines.dial import malformed
 from egressd.planner.nodes import neighbour_of
+from egressd.planner.outbounds import TUNNELS
 from egressd.planner.registry import (
     MARK_ASKED_DIRECTLY,
     MARK_DIRECT,
@@ -202,10 +203,16 @@ def askers(
 def unmanaged_instance(state: DesiredState, resolvers: Resolvers) -> dict[str, Instance]:
     """Return the engine instance of clients without a rule, if their target requires one.
 
+    Nodes that are tunnels have none here: each has one instance, for clients with a rule.
+
     It is separate from the instance of clients with a rule to the same target: the whitelist does
     not apply to clients without a rule, and a change of it does not cut them.
     """
-    paths = dial_paths(state, parse_target(state.settings.unmanaged))
+    paths = tuple(
+        path
+        for path in dial_paths(state, parse_target(state.settings.unmanaged))
+        if path.hops[0].protocol not in TUNNELS
+    )
     if not paths:
         return {}
     policy = GroupPolicy.of(state.settings) if len(paths) > 1 else None

@@ -30,8 +30,8 @@ from egressd.model.instances import (
     Work,
 )
 from egressd.model.outbounds import Grpc, HttpStream, VLess
-from egressd.planner import local_names, naming
-from egressd.planner.options import ech_name, options_of
+from egressd.planner import local_names, naming, tunnels
+from egressd.planner.options import ENDPOINTS, ech_name, options_of
 from egressd.planner.registry import MARK_DIRECT, MARK_LISTED, MARK_REJECT, RESOLVER_IN_USE
 from egressd.planner.whitelist_entries import LISTED, references_of, rules_of
 
@@ -77,11 +77,18 @@ def document_of(work: Work) -> str:
 
 
 def probe_document(path: NodePath | KernelPath) -> str:
-    """Return a document without inbounds, for trials and delay measurements."""
+    """Return a document without inbounds, for trials and delay measurements.
+
+    Its tunnels say nothing before something is sent through them: their servers would take a node
+    that is in use for one that has moved here.
+    """
     if isinstance(path, KernelPath):
         made = _routed(path.mark, path.resolver, path.mark)
     else:
         made = _dialled((path,))
+        for endpoint in made.get("endpoints", ()):
+            for peer in endpoint["peers"]:
+                peer.pop("persistent_keepalive_interval", None)
         made["dns"] = {"servers": _device_servers((path,)), **naming.ASKING}
     return msgspec.json.encode(made).decode()
 
@@ -151,14 +158,16 @@ def _dialled(paths: tuple[NodePath, ...], policy: GroupPolicy | None = None) -> 
     """
     if policy is None:
         path = paths[0]
-        outbounds, final = _outbounds(path), _tag(path.hops[0])
+        made, final = _outbounds(path), _tag(path.hops[0])
     else:
-        outbounds, final = _exit(FINAL, paths, policy), FINAL
+        made, final = _exit(FINAL, paths, policy), FINAL
     device = _device(paths[0].mark)
+    endpoints = [each for each in made if each["type"] in ENDPOINTS]
     return {
         "log": _LOG,
         "dns": {},
-        "outbounds": outbounds,
+        **({"endpoints": endpoints} if endpoints else {}),
+        "outbounds": [each for each in made if each["type"] not in ENDPOINTS],
         "route": {"final": final, "default_domain_resolver": naming.dialled_by(device)},
     }
 
@@ -186,6 +195,7 @@ def _serve_clients(document: dict[str, Any], listed: Listed | None) -> None:
         {"type": "tproxy", "tag": "clients", "listen": "127.0.0.1", "listen_port": 0}
     ]
     rules: list[dict[str, Any]] = [
+        *_tunnel_rules(document),
         # The kernel hands over nothing that is for this machine. An instance that connected to its
         # own listener on behalf of a client would call itself over and over.
         {"ip_cidr": [_LOOPBACK], "action": "reject"},
@@ -204,6 +214,33 @@ def _serve_clients(document: dict[str, Any], listed: Listed | None) -> None:
         document["route"]["rule_set"] = [*references_of(listed.sets)]
         document["outbounds"].append(outbound)
     document["route"]["rules"] = rules
+
+
+def _tunnel_rules(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rules for the document's tunnels, before all others, and add the listener by which
+    they are measured while they serve clients: the pool gives it the port of the other one.
+    """
+    endpoints = document.get("endpoints", [])
+    if not endpoints:
+        return []
+    users = [tunnels.login_of(endpoint) for endpoint in endpoints]
+    document["inbounds"].append(
+        {
+            "type": "socks",
+            "tag": tunnels.LISTENER,
+            "listen": tunnels.ADDRESS,
+            "listen_port": 0,
+            "users": users,
+        }
+    )
+    return [
+        # The other end of a tunnel may send what it likes, also connections to this end's address.
+        {"inbound": [endpoint["tag"] for endpoint in endpoints], "action": "reject"},
+        *(
+            {"auth_user": [user["username"]], "outbound": endpoint["tag"]}
+            for user, endpoint in zip(users, endpoints, strict=True)
+        ),
+    ]
 
 
 def _outlast(silence: str, **those: Any) -> dict[str, Any]:
@@ -251,7 +288,13 @@ def _outbounds(path: NodePath) -> list[dict[str, Any]]:
             if relay is None
             else {"detour": _tag(relay)}
         )
-        result.append({**options_of(hop.outbound), **dial, "tag": _tag(hop)})
+        options = options_of(hop.outbound)
+        if options["type"] in ENDPOINTS and relay is None:
+            # By itself an endpoint listens for packets of every sender, at a port of its own.
+            way = {"type": "direct", "tag": f"way:{hop.node}", **dial}
+            dial = {"detour": way["tag"]}
+            result.append(way)
+        result.append({**options, **dial, "tag": _tag(hop)})
     return result
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from egressd.model.outbounds import (
     AnyTls,
@@ -32,14 +32,19 @@ from egressd.model.outbounds import (
     VLess,
     VMess,
     WebSocket,
+    WireGuard,
 )
 
 Options = dict[str, Any]
 
 
 def options_of(made: Outbound) -> Options:
-    """Return the options of an outbound without its tag and dial fields."""
+    """Return the options of an outbound without its tag and dial fields. Those of WireGuard are of
+    an endpoint, which has a list of its own in a document (`ENDPOINTS`).
+    """
     options = _protocol(made)
+    if isinstance(made, WireGuard):
+        return options
     options["server"] = made.server
     if made.server_port:
         options["server_port"] = made.server_port
@@ -47,6 +52,10 @@ def options_of(made: Outbound) -> Options:
     if not made.udp and not isinstance(made, HttpProxy | AnyTls | Ssh):
         options["network"] = "tcp"
     return options
+
+
+ENDPOINTS: Final = frozenset({"wireguard"})
+"""The types of options that are of an endpoint."""
 
 
 def ech_name(made: Outbound) -> str:
@@ -75,7 +84,7 @@ def shares_a_connection(made: Outbound) -> bool:
 
 
 def _tls_of(made: Outbound) -> Tls | None:
-    return None if isinstance(made, Socks5 | Shadowsocks | Ssh) else made.tls
+    return None if isinstance(made, Socks5 | Shadowsocks | Ssh | WireGuard) else made.tls
 
 
 def _transport_of(made: Outbound) -> Transport | None:
@@ -143,6 +152,8 @@ def _protocol(made: Outbound) -> Options:
             return _anytls(made)
         case Ssh():
             return _ssh(made)
+        case WireGuard():
+            return _wireguard(made)
 
 
 def _hysteria2(made: Hysteria2) -> Options:
@@ -183,6 +194,28 @@ def _ssh(made: Ssh) -> Options:
     if made.host_key_algorithms:
         options["host_key_algorithms"] = list(made.host_key_algorithms)
     return options
+
+
+def _wireguard(made: WireGuard) -> Options:
+    peer: Options = {
+        "address": made.server,
+        "port": made.server_port,
+        "public_key": made.public_key,
+        "allowed_ips": list(made.allowed_ips),
+        **_given(made, "pre_shared_key"),
+    }
+    if made.reserved:
+        peer["reserved"] = list(made.reserved)
+    if made.keepalive_s:
+        peer["persistent_keepalive_interval"] = made.keepalive_s
+    return {
+        "type": "wireguard",
+        "system": False,
+        "mtu": made.mtu,
+        "address": [f"{made.address}/32"],
+        "private_key": made.private_key,
+        "peers": [peer],
+    }
 
 
 def _given(made: object, *fields: str) -> Options:

@@ -138,6 +138,8 @@ def _hops(state: DesiredState, node: Node) -> tuple[tuple[Node, ...], Sentence]:
         if fault := fault_of(hop):
             return tuple(hops), say("hop-unfit", name=hop.name, reason=fault)
     for hop, relay in pairwise(hops):
+        if relay.protocol in outbounds.TUNNELS:
+            return tuple(hops), say("hop-tunnel", name=relay.name, protocol=relay.protocol)
         if hop.protocol in outbounds.OVER_UDP and not outbound_of(relay).udp:
             return tuple(hops), say(
                 "hop-without-udp", name=hop.name, protocol=hop.protocol, relay=relay.name

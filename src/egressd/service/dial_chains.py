@@ -11,7 +11,7 @@ from egressd.model.faults import Fault, fault
 from egressd.model.names import AUTO
 from egressd.model.wording import Sentence, say
 from egressd.planner.nodes import fault_of, outbound_of, settings_of
-from egressd.planner.outbounds import OVER_UDP
+from egressd.planner.outbounds import OVER_UDP, TUNNELS
 
 
 def relay_problems(
@@ -28,6 +28,8 @@ def relay_problems(
         if relay is None:
             if missing := _relay(state, name):
                 yield unknown_relay(missing, field)
+        elif relay.protocol in TUNNELS:
+            yield fault(field, "relay-tunnel", name=relay.name, protocol=relay.protocol)
         elif (
             node
             and node.protocol in OVER_UDP

@@ -11,6 +11,7 @@ from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import Outcome
 from egressd.model.faults import Fault, fault
 from egressd.model.nouns import GROUP_STRATEGIES, AlertPolicy, Settings
+from egressd.planner.outbounds import TUNNELS
 from egressd.service import checks
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.versions import demand, tag_of
@@ -77,7 +78,10 @@ def _saved(settings: Settings) -> Settings:
 
 
 def _problems(state: DesiredState, settings: Settings) -> Iterator[Fault]:
-    return field_problems(settings, checks.target("unmanaged", settings.unmanaged, state))
+    yield from field_problems(settings, checks.target("unmanaged", settings.unmanaged, state))
+    node = state.node_named(settings.unmanaged)
+    if node is not None and node.protocol in TUNNELS:
+        yield fault("unmanaged", "unmanaged-tunnel", protocol=node.protocol)
 
 
 def field_problems(settings: Settings, target_problems: Iterable[Fault]) -> Iterator[Fault]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -184,3 +185,39 @@ def test_errors_are_attributed_to_probes_and_the_first_counts() -> None:
         "WARN something else\n"
     )
     assert batch.errors(log) == {3: "first", 12: "dial tcp: i/o timeout"}
+
+
+TUNNEL = {
+    "type": "wireguard",
+    "tag": "node:7",
+    "private_key": "4JjCzOn2BSqbJyQ3kGxkEJQ1oPYL5b9EZ1bJm3l5fWk=",
+    "detour": "way:7",
+}
+WAY = {"type": "direct", "tag": "way:7", "routing_mark": 1}
+
+
+def tunnelled() -> str:
+    return msgspec.json.encode(
+        {"endpoints": [TUNNEL], "outbounds": [WAY], "route": {"final": "node:7"}}
+    ).decode()
+
+
+def test_a_tunnel_is_an_endpoint_of_the_shared_document() -> None:
+    made = msgspec.json.decode(batch.document({3: batch.part(tunnelled())}, 1, "p", "log"))
+    assert made["endpoints"] == [{**TUNNEL, "tag": "3/node:7", "detour": "3/way:7"}]
+    assert [each["tag"] for each in made["outbounds"]] == ["3/way:7"]
+    # What its other end sends is of no probe.
+    assert made["route"]["rules"] == [
+        {"auth_user": ["probe-3"], "outbound": "3/node:7"},
+        {"action": "reject"},
+    ]
+
+
+def test_a_tunnel_that_serves_clients_is_entered_by_its_instance() -> None:
+    running = {"node:7": 20_007}
+    inner = batch.part(batch.within(tunnelled(), lambda tag: running.get(tag, 0)))
+    (way,) = inner.outbounds
+    assert inner.endpoints == ()
+    assert (way["type"], way["server"], way["server_port"]) == ("socks", "127.0.0.2", 20_007)
+    assert way["password"] not in ("", TUNNEL["private_key"])
+    assert batch.within(tunnelled(), lambda _: 0) == tunnelled()

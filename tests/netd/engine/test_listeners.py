@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from egressd.netd.engine.listeners import Listeners
@@ -53,3 +54,17 @@ def test_a_trial_listens_on_free_loopback_ports() -> None:
 def test_invalid_json_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(ValueError, match=r"^the configuration is not a sing-box document: .+"):
         Listeners(text)
+
+
+def test_a_way_into_a_tunnel_has_the_port_of_the_clients_listener() -> None:
+    inbounds = [
+        {"type": "tproxy", "tag": "clients", "listen": "127.0.0.1", "listen_port": 0},
+        {"type": "socks", "tag": "tunnels", "listen": "127.0.0.2", "listen_port": 0},
+    ]
+    peers = [{"persistent_keepalive_interval": 25, "port": 1}]
+    config = msgspec.json.encode({"inbounds": inbounds, "endpoints": [{"peers": peers}]}).decode()
+    made = msgspec.json.decode(Listeners(config).on(20_001))
+    assert [each["listen_port"] for each in made["inbounds"]] == [20_001, 20_001]
+    tried = msgspec.json.decode(Listeners(config).nowhere())
+    assert tried["inbounds"] == [{**inbounds[1], "listen": "127.0.0.1"}]
+    assert tried["endpoints"] == [{"peers": [{"port": 1}]}]  # it sends nothing by itself

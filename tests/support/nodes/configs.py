@@ -38,6 +38,14 @@ SSH_KEY = (
 SSH_HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIG2GM3BbvYFQmrCa8khsPeSzbv6Hw2cpw7pJzC2oID3I"
 
 
+TUNNEL = {
+    "private-key": "4JjCzOn2BSqbJyQ3kGxkEJQ1oPYL5b9EZ1bJm3l5fWk=",
+    "public-key": "9YlLrCUdcjyTg62oTm/0u/LJ4Px01QuJTCjQ2xsF9jg=",
+    "ip": "10.2.0.2",
+}
+"""The fields that a node of WireGuard needs."""
+
+
 def key(size: int) -> str:
     return b64encode(bytes(range(size))).decode()
 
@@ -184,6 +192,20 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
             "private-key": "\n".join(SSH_KEY),
             "host-key": f"host.example {SSH_HOST_KEY} comment",
             "host-key-algorithms": ["ssh-ed25519", "rsa-sha2-512"],
+        },
+    ),
+    ("wireguard", TUNNEL),
+    (
+        "wireguard",
+        {
+            **TUNNEL,
+            "ip": "10.2.0.2/24",
+            "ipv6": "fd00::2",
+            "pre-shared-key": TUNNEL["public-key"],
+            "allowed-ips": ["0.0.0.0/0", "::/0"],
+            "reserved": "AQID",
+            "mtu": 1280,
+            "persistent-keepalive": 25,
         },
     ),
 ]

@@ -47,7 +47,7 @@ class Served:
         """True if a closed port shows at once. Over UDP there may be no answer, and the engine's
         gRPC and HTTP/2 retry without end.
         """
-        is_over_udp = self.protocol in ("hysteria2", "tuic")
+        is_over_udp = self.protocol in ("hysteria2", "tuic", "wireguard")
         return not is_over_udp and self.fields.get("network") not in ("grpc", "h2")
 
 

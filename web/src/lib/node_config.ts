@@ -15,6 +15,7 @@ export const PROTOCOLS = [
   "tuic",
   "anytls",
   "ssh",
+  "wireguard",
 ] as const;
 
 /** Fields that most nodes of a protocol have, besides `server` and `port`. */
@@ -29,6 +30,7 @@ export const USUAL_FIELDS: Record<string, readonly string[]> = {
   tuic: ["uuid", "password", "sni"],
   anytls: ["password", "sni"],
   ssh: ["username", "password"],
+  wireguard: ["private-key", "public-key", "ip"],
 };
 
 const read = new WeakMap<Node, Config>();

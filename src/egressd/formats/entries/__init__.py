@@ -17,6 +17,7 @@ from egressd.formats.entries.quic import HYSTERIA2, TUIC
 from egressd.formats.entries.shadowsocks import SS
 from egressd.formats.entries.ssh import SSH
 from egressd.formats.entries.v2ray import TROJAN, VLESS, VMESS
+from egressd.formats.entries.wireguard import WIREGUARD
 
 PROTOCOLS: Final[Mapping[str, Entry]] = {
     "socks5": SOCKS5,
@@ -29,5 +30,6 @@ PROTOCOLS: Final[Mapping[str, Entry]] = {
     "tuic": TUIC,
     "anytls": ANYTLS,
     "ssh": SSH,
+    "wireguard": WIREGUARD,
 }
 """The values that a node's ``protocol`` may have."""

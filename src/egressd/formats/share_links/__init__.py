@@ -1,9 +1,9 @@
 """Share links: one line of text a node, the exchange format of proxy programs.
 
 `parse_link` reads ``ss://``, ``vmess://``, ``vless://``, ``trojan://``, ``hysteria2://``,
-``hy2://``, ``tuic://``, ``anytls://``, ``ssh://``, ``socks5://``, ``socks5h://``, ``socks://``,
-``http://`` and ``https://``; `render_link` writes them. Each family of schemes has one module;
-`uri` and `layers` are shared.
+``hy2://``, ``tuic://``, ``anytls://``, ``ssh://``, ``wireguard://``, ``wg://``, ``socks5://``,
+``socks5h://``, ``socks://``, ``http://`` and ``https://``; `render_link` writes them. Each family
+of schemes has one module; `uri` and `layers` are shared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from egressd.formats.config_json import SETTINGS_KEYS, NodeConfig, read_config
 from egressd.formats.json_text import write_object
 from egressd.formats.node_draft import ParsedNode
 from egressd.formats.rows import ROW_MAX, Unreadable
-from egressd.formats.share_links import anytls, plain, quic, shadowsocks, ssh, v2ray
+from egressd.formats.share_links import anytls, plain, quic, shadowsocks, ssh, v2ray, wireguard
 from egressd.model.errors import Invalid
 from egressd.model.names import has_control_characters
 
@@ -37,6 +37,8 @@ _READERS: Final[Mapping[str, Callable[[str], ParsedNode]]] = {
     "tuic": quic.read_tuic,
     "anytls": anytls.read_anytls,
     "ssh": ssh.read_ssh,
+    "wireguard": wireguard.read_wireguard,
+    "wg": wireguard.read_wireguard,
 }
 
 SCHEMES: Final = tuple(_READERS)
@@ -53,6 +55,7 @@ _WRITERS: Final[Mapping[str, Callable[[NodeConfig, str], str]]] = {
     "tuic": quic.write_tuic,
     "anytls": anytls.write_anytls,
     "ssh": ssh.write_ssh,
+    "wireguard": wireguard.write_wireguard,
 }
 
 _LINK: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,15}://")

@@ -11,7 +11,7 @@ from egressd.formats.seller_rows import seller_rows
 
 _SCHEMES: Final = (
     "vless|vmess|trojan|hysteria2|hy2|tuic|anytls|socks5h|socks5|socks|ssh|ss"
-    "|ssr|hysteria|wireguard|socks4a|socks4|snell|juicity|mieru|trojan-go"
+    "|ssr|hysteria|wireguard|wg|socks4a|socks4|snell|juicity|mieru|trojan-go"
 )
 """The supported schemes, and others that programs write, each of which ends the link before it."""
 _START: Final = re.compile(

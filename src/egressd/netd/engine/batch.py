@@ -9,11 +9,14 @@ probe's number, so that probes share nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any, Final
 
 import msgspec
+
+from egressd.planner import tunnels
+from egressd.planner.options import ENDPOINTS
 
 Entry = dict[str, Any]
 Reference = tuple[str, str]
@@ -35,6 +38,7 @@ class _Document(msgspec.Struct):
     """The parts of a document that matter here."""
 
     outbounds: list[Entry] = []
+    endpoints: list[Entry] = []
     dns: _Dns = msgspec.field(default_factory=_Dns)
     route: _Route = msgspec.field(default_factory=_Route)
 
@@ -48,6 +52,7 @@ class BatchPart(msgspec.Struct, frozen=True, kw_only=True):
 
     final: str
     outbounds: tuple[Entry, ...]
+    endpoints: tuple[Entry, ...]
     servers: tuple[Entry, ...]
     surroundings: bytes
 
@@ -63,16 +68,19 @@ def part(config: str) -> BatchPart:
     resolver = route.default_domain_resolver
     if resolver is None and len(servers) == 1:
         resolver = servers[0].get("tag")
+    outbounds = (*document.outbounds, *document.endpoints)  # they share their tags
     entries = {
-        **{("outbound", o.get("tag", "")): _resolved_by(resolver, o) for o in document.outbounds},
+        **{("outbound", o.get("tag", "")): _resolved_by(resolver, o) for o in outbounds},
         **{("server", s.get("tag", "")): _resolved_by(resolver, s) for s in servers},
     }
     if ("outbound", route.final) not in entries:
         raise ValueError(f"route.final must name an outbound, not {route.final!r}")
     needed = _needed(("outbound", route.final), entries)
+    dialled = [entries[r] for r in entries if r in needed and r[0] == "outbound"]
     return BatchPart(
         final=route.final,
-        outbounds=tuple(entries[r] for r in entries if r in needed and r[0] == "outbound"),
+        outbounds=tuple(each for each in dialled if each.get("type") not in ENDPOINTS),
+        endpoints=tuple(each for each in dialled if each.get("type") in ENDPOINTS),
         servers=tuple(entries[r] for r in entries if r in needed and r[0] == "server"),
         surroundings=_surroundings(rest),
     )
@@ -85,6 +93,7 @@ def document(parts: Mapping[int, BatchPart], port: int, password: str, log: str)
     """
     result: Entry = msgspec.json.decode(next(iter(parts.values())).surroundings)
     numbered = [(number, entry) for number, each in parts.items() for entry in each.outbounds]
+    endpoints = [(number, entry) for number, each in parts.items() for entry in each.endpoints]
     servers = [(number, entry) for number, each in parts.items() for entry in each.servers]
     routes = [
         {"auth_user": [user(number)], "outbound": _own(number, each.final)}
@@ -100,6 +109,8 @@ def document(parts: Mapping[int, BatchPart], port: int, password: str, log: str)
         }
     ]
     result["outbounds"] = [_renumbered(number, entry) for number, entry in numbered]
+    if endpoints:
+        result["endpoints"] = [_renumbered(number, entry) for number, entry in endpoints]
     result["dns"]["servers"] = [_renumbered(number, entry) for number, entry in servers]
     result["route"]["rules"] = [*routes, {"action": "reject"}]
     return msgspec.json.encode(result).decode()
@@ -185,7 +196,7 @@ def _surroundings(rest: Entry) -> bytes:
     """Return all settings except the listeners, the log, and the parts that `BatchPart` holds or
     omits.
     """
-    for name in ("inbounds", "outbounds", "log"):
+    for name in ("inbounds", "outbounds", "endpoints", "log"):
         rest.pop(name, None)
     dns, route = rest.setdefault("dns", {}), rest.setdefault("route", {})
     for name in ("servers", "rules", "final"):
@@ -193,3 +204,22 @@ def _surroundings(rest: Entry) -> bytes:
     for name in ("rules", "rule_set", "final", "default_domain_resolver"):
         route.pop(name, None)
     return msgspec.json.encode(rest, order="sorted")
+
+
+def within(config: str, port_of: Callable[[str], int]) -> str:
+    """Return a probe's document with ways into the tunnels that serve clients in place of its own.
+
+    `port_of` returns the port of the running instance that a tunnel's tag names; 0 for none.
+    """
+    if '"endpoints"' not in config:
+        return config
+    document: Entry = msgspec.json.decode(config, type=dict[str, Any])
+    own, ways = [], []
+    for endpoint in document["endpoints"]:
+        if port := port_of(endpoint["tag"]):
+            ways.append(tunnels.way_into(endpoint, port))
+        else:
+            own.append(endpoint)
+    document["outbounds"] = [*document["outbounds"], *ways]
+    document["endpoints"] = own
+    return msgspec.json.encode(document).decode()

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from egressd.netd.engine.outbound_errors import LOG_OUTPUT
+from egressd.planner import tunnels
 
 
 class _Document(msgspec.Struct):
@@ -49,14 +50,20 @@ class Listeners:
         """
         assert self._open is not None
         self._open["listen_port"] = port
+        for inbound in self._inbounds:
+            if inbound.get("tag") == tunnels.LISTENER:  # at an address of its own
+                inbound["listen_port"] = port
         log = {**self._document.get("log", {}), "output": LOG_OUTPUT}
         return _json({**self._document, "log": log})
 
     def nowhere(self) -> str:
         """Return the document with every listener on some free loopback port: good for a trial
         while an instance of it runs. It omits TPROXY listeners: the kernel might send clients
-        there.
+        there. Its tunnels send nothing by themselves.
         """
+        for endpoint in self._document.get("endpoints", ()):
+            for peer in endpoint.get("peers", ()):
+                peer.pop("persistent_keepalive_interval", None)
         inbounds = [
             {**inbound, "listen": "127.0.0.1", "listen_port": 0}
             for inbound in self._inbounds

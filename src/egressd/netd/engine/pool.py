@@ -14,12 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import structlog
 
 from egressd.model.errors import Failed, Invalid
 from egressd.model.messages import Delay
 from egressd.model.wording import Sentence, say
-from egressd.netd.engine import answers
+from egressd.netd.engine import answers, batch
 from egressd.netd.engine.document import Document
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.listeners import Listeners
@@ -338,8 +339,20 @@ class Pool:
             parse_url(url)
         except ValueError as error:
             raise Invalid(str(error)) from error
-        return await self._trials.delays(probes, url, timeout_ms)
+        return await self._trials.delays(self._within(probes), url, timeout_ms)
 
     def ways(self, probes: Sequence[ProbeDocument]) -> AbstractAsyncContextManager[OpenedWays]:
         """Return a context with a SOCKS5 listener for each probe: see `Trials.ways`."""
-        return self._trials.ways(probes)
+        return self._trials.ways(self._within(probes))
+
+    def _within(self, probes: Sequence[ProbeDocument]) -> list[ProbeDocument]:
+        """Return the probes, led through the tunnels that serve clients now."""
+        running = self.running()
+
+        def port_of(key: str) -> int:
+            return running[key].port if key in running else 0
+
+        return [
+            msgspec.structs.replace(probe, config=batch.within(probe.config, port_of))
+            for probe in probes
+        ]

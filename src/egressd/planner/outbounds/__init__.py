@@ -17,7 +17,7 @@ from egressd.model.errors import Invalid
 from egressd.model.faults import fault
 from egressd.model.nouns import Node
 from egressd.model.outbounds import Outbound
-from egressd.planner.outbounds import anytls, plain, quic, shadowsocks, ssh, v2ray
+from egressd.planner.outbounds import anytls, plain, quic, shadowsocks, ssh, v2ray, wireguard
 
 _BUILDERS: Final[Mapping[str, Callable[..., Outbound]]] = {
     "socks5": plain.socks5,
@@ -30,6 +30,7 @@ _BUILDERS: Final[Mapping[str, Callable[..., Outbound]]] = {
     "tuic": quic.tuic,
     "anytls": anytls.anytls,
     "ssh": ssh.ssh,
+    "wireguard": wireguard.wireguard,
 }
 
 _UDP_DEFAULT: Final = {"socks5": False}
@@ -45,8 +46,12 @@ _STRATEGIES: Final = {
 """Clash's ``ip-version`` -> sing-box's word. The default asks for IPv4 only, since a resolver that
 does not answer AAAA queries would hold up every connection.
 """
-OVER_UDP: Final = frozenset({"hysteria2", "tuic"})
-"""Protocols that run over UDP (QUIC). The node that they dial through must carry UDP."""
+OVER_UDP: Final = frozenset({"hysteria2", "tuic", "wireguard"})
+"""Protocols that run over UDP. The node that they dial through must carry UDP."""
+TUNNELS: Final = frozenset({"wireguard"})
+"""Protocols whose server knows one end of a key. A node of theirs has one instance, which serves
+clients with a rule: a second one would take the answers of the first.
+"""
 _DECODER: Final[msgspec.msgpack.Decoder[Outbound]] = msgspec.msgpack.Decoder(Outbound)
 
 

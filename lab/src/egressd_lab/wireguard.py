@@ -1,0 +1,85 @@
+"""A WireGuard server in a namespace: wireguard-go, and the kernel's forwarding behind it."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from egressd.model.errors import Failed
+from egressd_lab.host import Host
+from egressd_lab.process import Program
+
+PROGRAMS: Final = ("wireguard-go", "wg")
+PORT: Final = 51820
+_INTERFACE: Final = "wg0"
+_NETWORK: Final = "10.9.0"
+_UP_SECONDS: Final = 15.0
+_MASQUERADE: Final = f"""
+table ip out {{
+  chain post {{
+    type nat hook postrouting priority srcnat
+    oifname != "{_INTERFACE}" masquerade
+  }}
+}}
+"""
+
+
+class WireGuardServer:
+    """A server with one client, which leaves by the server's address."""
+
+    def __init__(self, address: str, host: Host, folder: Path) -> None:
+        self.address = address
+        self.host = host
+        self.client = f"{_NETWORK}.2"
+        """The client's address in the tunnel."""
+        self.program = Program(
+            host.namespace, ("wireguard-go", "-f", _INTERFACE), folder / "wireguard.log"
+        )
+        self._folder = folder
+        self._private, self._client_private = _wg("genkey"), _wg("genkey")
+        self._shared = _wg("genpsk")
+
+    @property
+    def clash(self) -> dict[str, Any]:
+        """The fields of a Clash proxy entry for the client."""
+        return {
+            "server": self.address,
+            "port": PORT,
+            "ip": self.client,
+            "private-key": self._client_private,
+            "public-key": _wg("pubkey", stdin=self._private),
+            "pre-shared-key": self._shared,
+        }
+
+    @property
+    def client_end(self) -> str:
+        """The address and port that the client was last heard from; empty if it was not."""
+        found = self.host.run("wg", "show", _INTERFACE, "endpoints").stdout.split()[1]
+        return "" if found == "(none)" else found
+
+    def start(self) -> None:
+        """Start it, and let it forward for its client."""
+        self.program.start()
+        deadline = time.monotonic() + _UP_SECONDS
+        while self.host.run("wg", "show", _INTERFACE, check=False).returncode:
+            if not self.program.running or time.monotonic() > deadline:
+                raise Failed("start wireguard-go", self.program.tail())
+            time.sleep(0.01)
+        config = self._folder / "wireguard.conf"
+        config.touch(mode=0o600)
+        config.write_text(
+            f"[Interface]\nPrivateKey = {self._private}\nListenPort = {PORT}\n"
+            f"[Peer]\nPublicKey = {_wg('pubkey', stdin=self._client_private)}\n"
+            f"PresharedKey = {self._shared}\nAllowedIPs = {self.client}/32\n"
+        )
+        self.host.run("wg", "setconf", _INTERFACE, str(config))
+        self.host.run("ip", "address", "add", f"{_NETWORK}.1/24", "dev", _INTERFACE)
+        self.host.run("ip", "link", "set", _INTERFACE, "up", "mtu", "1420")
+        self.host.run("nft", "-f", "-", stdin=_MASQUERADE)
+
+
+def _wg(command: str, stdin: str | None = None) -> str:
+    done = subprocess.run(["wg", command], input=stdin, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
