@@ -14,7 +14,16 @@ import msgspec
 from immutables import Map
 
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, TargetName
-from egressd.model.nouns import AlertChannel, Line, Node, ProxyService, Rule, Settings, Whitelist
+from egressd.model.nouns import (
+    AlertChannel,
+    Line,
+    Node,
+    ProxyService,
+    Rule,
+    Settings,
+    TargetGroup,
+    Whitelist,
+)
 from egressd.model.skeleton import skeleton
 
 K = TypeVar("K")
@@ -25,8 +34,8 @@ class Edit(msgspec.Struct, frozen=True):
     """One row of the state that a change puts (``after`` set) or removes (``after`` None).
 
     ``table`` is the `DesiredState` field it belongs to: ``nodes``, ``rules``, ``lines``,
-    ``services``, ``alert_channels``, ``numbers`` (key: the name), or ``whitelist``, ``settings``
-    (key 0); and ``last_ids``, for `load`, a restore and the count of whitelists: every other edit
+    ``services``, ``alert_channels``, ``groups``, ``numbers`` (key: the name), or ``whitelist``,
+    ``settings`` (key 0); and ``last_ids``, for `load`, a restore and the count of whitelists: every other edit
     raises it automatically.
     """
 
@@ -49,6 +58,8 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     lines: Map[int, Line] = Map()
     services: Map[int, ProxyService] = Map()
     alert_channels: Map[int, AlertChannel] = Map()
+    groups: Map[int, TargetGroup] = Map()
+    """Groups with settings of their own. Others consist of the nodes that bear their name."""
     numbers: Map[str, int] = Map()
     whitelist: Whitelist = Whitelist()
     settings: Settings = Settings()
@@ -61,6 +72,8 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     line_by_name: Map[str, int] = Map()
     service_by_name: Map[str, int] = Map()
     alert_channel_by_name: Map[str, int] = Map()
+    group_by_name: Map[str, int] = Map()
+    """Name -> id, of groups with settings of their own."""
     group_sizes: Map[str, int] = Map()
     """Group name -> the number of nodes in it."""
     nodes_like: Map[str, Map[str, None]] = Map()
@@ -79,12 +92,10 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
                     _edit_node(draft, edit)
                 case "rules":
                     _edit_rule(draft, edit)
-                case "lines":
-                    _edit_named(draft, "lines", "line_by_name", edit)
-                case "services":
-                    _edit_named(draft, "services", "service_by_name", edit)
-                case "alert_channels":
-                    _edit_named(draft, "alert_channels", "alert_channel_by_name", edit)
+                case "lines" | "services" | "alert_channels":
+                    _edit_named(draft, edit.table, _NAME_INDEXES[edit.table], edit)
+                case "groups":
+                    _edit_group(draft, edit)
                 case "numbers":
                     draft["numbers"] = _put(draft["numbers"], edit.key, edit.after)
                 case "whitelist" | "settings":
@@ -163,6 +174,15 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
             return []
         return sorted((n for n in self.nodes.values() if n.group == group), key=lambda n: n.id)
 
+    def group_exists(self, group: str) -> bool:
+        """True if a node bears the group's name, or the group has settings of its own."""
+        return group in self.group_sizes or group in self.group_by_name
+
+    def group_named(self, group: str) -> TargetGroup | None:
+        """Return the settings of a group, or None if it has none of its own."""
+        key = self.group_by_name.get(group)
+        return None if key is None else self.groups[key]
+
     def target_exists(self, target: TargetName) -> bool:
         """True if the configuration allows traffic to `target`.
 
@@ -172,15 +192,22 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
             case "node":
                 return target.name in self.node_by_name
             case "group":
-                return target.name in self.group_sizes
+                return self.group_exists(target.name)
             case _:
                 return True
 
 
 WHITELIST: Final = "whitelist"
 """The key of the count of whitelists in `DesiredState.last_ids`."""
-ROW_TABLES = ("nodes", "rules", "lines", "services", "alert_channels")
+ROW_TABLES = ("nodes", "rules", "lines", "services", "alert_channels", "groups")
 """The tables of `DesiredState` that map ids to rows."""
+
+
+_NAME_INDEXES: Final = {
+    "lines": "line_by_name",
+    "services": "service_by_name",
+    "alert_channels": "alert_channel_by_name",
+}
 
 
 def prefix_of(name: str) -> str:
@@ -233,12 +260,25 @@ def _edit_node(draft: dict[str, Any], edit: Edit) -> None:
         for group, by in zip(groups, (-1, +1), strict=True):
             if group:
                 draft["group_sizes"] = _count(draft["group_sizes"], group, by)
-                _note_look(draft, "groups_like", group, group in draft["group_sizes"])
+                _note_group(draft, group)
     _edit_named(draft, "nodes", "node_by_name", edit)
     names = before.name if before else "", after.name if after else ""
     if names[0] != names[1]:
         for name in filter(None, names):
             _note_look(draft, "nodes_like", name, name in draft["node_by_name"])
+
+
+def _edit_group(draft: dict[str, Any], edit: Edit) -> None:
+    before: TargetGroup | None = draft["groups"].get(edit.key)
+    _edit_named(draft, "groups", "group_by_name", edit)
+    for each in (before, edit.after):
+        if each is not None:
+            _note_group(draft, each.name)
+
+
+def _note_group(draft: dict[str, Any], group: str) -> None:
+    is_there = group in draft["group_sizes"] or group in draft["group_by_name"]
+    _note_look(draft, "groups_like", group, is_there)
 
 
 def _note_look(draft: dict[str, Any], index: str, name: str, is_there: bool) -> None:

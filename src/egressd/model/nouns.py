@@ -13,8 +13,14 @@ import msgspec
 
 from egressd.model.alerts import DEFAULT_ALERTS
 
-GroupStrategy = Literal["urltest", "fallback", "sticky"]
+GroupStrategy = Literal["urltest", "fallback", "sticky", "spread"]
+DEFAULT_STRATEGIES: Final[tuple[GroupStrategy, ...]] = ("urltest", "fallback", "sticky")
+"""The strategies of groups without settings of their own."""
 GROUP_STRATEGIES: Final[tuple[GroupStrategy, ...]] = get_args(GroupStrategy)
+OnSwitch = Literal["keep", "drain", "cut"]
+ON_SWITCH: Final[tuple[OnSwitch, ...]] = get_args(OnSwitch)
+NEVER: Final = -1
+"""The `TargetGroup.failback_min` of a group that does not go back by itself."""
 
 
 class _Secretive(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +133,38 @@ class Whitelist(msgspec.Struct, frozen=True, kw_only=True):
     domains: str = ""
     ips: str = ""
     node: str = "DIRECT"
+
+
+class TargetGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a group, and the targets that it has besides the nodes that bear its name.
+
+    The group's members are `members` in their order, then the nodes that bear its name or match
+    `filter`, by id. No client of the group leaves by anything else.
+    """
+
+    id: int
+    name: str
+    """The group's name; rules name it ``Group_<name>``."""
+    strategy: GroupStrategy | Literal[""] = ""
+    """Empty for the device's `Settings.group_strategy`."""
+    members: tuple[str, ...] = ()
+    """Targets as rules name them. A group among them stands for its own members."""
+    weights: dict[str, int] = {}
+    """Member -> its part of the clients with ``spread``, 1 if it is missing."""
+    filter: str = ""
+    """A pattern of RE2's, searched in the names of nodes; empty for none."""
+    check_url: str = ""
+    """The URL that is fetched through each member; empty for the device's."""
+    check_interval_s: int = 10
+    """Seconds between checks of a member."""
+    tolerance_ms: int = 50
+    """With ``urltest``, the milliseconds by which another member must be faster."""
+    failback_min: int = 0
+    """Minutes for which a better member must have been healthy before clients return to it; `NEVER`
+    if they stay until theirs fails."""
+    on_switch: OnSwitch = "keep"
+    """The fate of open connections if another member is chosen while theirs lives."""
+    created_at: str = ""
 
 
 class AlertChannel(_Secretive, frozen=True, kw_only=True):

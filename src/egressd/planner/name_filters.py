@@ -1,0 +1,42 @@
+"""Patterns over nodes' names, by RE2: no pattern takes longer than the names are long.
+
+The syntax is RE2's (github.com/google/re2/wiki/Syntax).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+import re2
+
+FILTER_MAX: Final = 500
+"""Characters of a pattern."""
+_MEMORY_MAX: Final = 1 << 20
+"""Bytes that a compiled pattern may take."""
+
+
+def problem_of(pattern: str) -> str:
+    """Return why RE2 refuses a pattern, in its own words; empty if it does not."""
+    try:
+        _compiled(pattern)
+    except re2.error as error:
+        return str(error.args[0].decode() if isinstance(error.args[0], bytes) else error)
+    return ""
+
+
+@lru_cache(65536)
+def matches(pattern: str, name: str) -> bool:
+    """True if the pattern is found in the name. A pattern that RE2 refuses matches nothing."""
+    try:
+        return _compiled(pattern).search(name) is not None
+    except re2.error:
+        return False
+
+
+@lru_cache(256)
+def _compiled(pattern: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MEMORY_MAX
+    return re2.compile(pattern, options)
