@@ -64,6 +64,17 @@ async def test_an_object_is_made_and_shown_with_its_version(device: Device, kind
 
 
 @EACH_KIND
+async def test_an_answer_with_codes_has_version_and_location(device: Device, kind: str) -> None:
+    response = await device.client.post(f"/ops/{kind}", json=KINDS[kind][0], headers=PROBLEM)
+    answer = response.json()
+    assert answer["msg_coded"]["code"] == "created"
+    path = f"/ops/{kind}/{answer['id']}"
+    assert response.headers["location"] == path
+    assert response.headers["etag"] == (await device.client.get(path)).headers["etag"]
+    assert response.headers["content-type"] == "application/json"
+
+
+@EACH_KIND
 async def test_a_change_sets_its_fields_alone(device: Device, kind: str) -> None:
     before = await made(device, kind)
     row, fields = before.json(), KINDS[kind][1]

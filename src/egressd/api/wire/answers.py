@@ -70,6 +70,7 @@ class Imported(Answer, frozen=True, kw_only=True):
     skipped: Annotated[int, Meta(description="Rows that are bad, or there already.")]
 
 
+_LENGTH: Final = "content-length"
 SAID: Final = "egressd.said"
 """Key of a request's state: the sentences of its answer, by field."""
 
@@ -93,7 +94,8 @@ class _TwofoldResponse(Response):
         if "msg" in self._said and (revision := current_author().revision) is not None:
             # By it the console's page offers to undo what it has just done.
             answer["revision"] = revision
-        await Response(_encode(answer), self.status_code, _UNCACHED, _JSON)(scope, receive, send)
+        headers = {name: value for name, value in self.headers.items() if name != _LENGTH}
+        await Response(_encode(answer), self.status_code, headers)(scope, receive, send)
 
 
 def reply(answer: object, status: int = 200) -> Response:
