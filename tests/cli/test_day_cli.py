@@ -104,6 +104,10 @@ def test_names_are_completed_by_asking_the_device(shell: Shell) -> None:
     assert completed(shell, "rules", "delete", "10.0.0.5") == ["10.0.0.6"]
     assert completed(shell, "nodes", "delete", incomplete="to") == ["tokyo"]
     assert completed(shell, "rules", "add", "10.0.0.7", incomplete="Gr") == ["Group_asia"]
+    assert completed(shell, "groups", "show") == ["asia"]
+    members = completed(shell, "groups", "set", "all", "--member")
+    assert {"DIRECT", "Group_asia", "tokyo"} <= {*members}
+    assert "REJECT" not in members
     assert {"DIRECT", "REJECT", "tokyo"} <= {*completed(shell, "rules", "add", "10.0.0.7")}
     assert completed(shell, "rules", "edit", "10.0.0.5", "--target", incomplete="to") == ["tokyo"]
     assert completed(shell, "explain", incomplete="10.0.0.6") == ["10.0.0.6"]

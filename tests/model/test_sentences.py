@@ -1414,6 +1414,49 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     ),
     "alert-policy-saved": ({}, "alerts saved"),
     "alert-no-channel": ({"id": 9}, "x must name channels that there are: 9 is none"),
+    "group-member": (
+        {},
+        "x must be DIRECT, a node's name, Group_<group name> or Interface:<interface name>",
+    ),
+    "group-member-missing": (
+        {"kind": "node", "name": "a"},
+        "x must be DIRECT, a node's name, Group_<group name> or Interface:<interface "
+        "name>; there is no node 'a'",
+    ),
+    "group-member-twice": ({"name": "a"}, "x must not be in the list twice: a"),
+    "group-members-many": (
+        {"most": 64},
+        "x must be at most 64 targets, those of its groups included",
+    ),
+    "group-depth": (
+        {"most": 4},
+        "x must not make a chain of more than 4 groups, each a member of the one before",
+    ),
+    "group-weights": (
+        {"least": 1, "most": 100},
+        "x must be an object of members and whole numbers from 1 to 100",
+    ),
+    "weight-of-no-member": ({}, "x must be the weight of a member"),
+    "weights-without-spread": ({}, "x must be empty unless strategy is spread"),
+    "name-filter": ({"reason": "reason"}, "x must be a pattern of RE2: reason"),
+    "failback-form": (
+        {"least": 1, "most": 64},
+        "x must be at_once, never or a whole number of minutes from 1 to 64",
+    ),
+    "groups-many": ({"most": 64}, "there may be 64 groups with settings at most"),
+    "no-such-group": ({"name": "a"}, "there is no group a"),
+    "group-without-settings": ({"name": "a"}, "the group a has no settings of its own"),
+    "group-not-of-nodes": (
+        {"name": "a", "member": "DIRECT"},
+        "x must not be a group with members other than nodes: a has DIRECT",
+    ),
+    "group-in-use": (
+        {"user": "the whitelist", "name": "a", "member": "DIRECT"},
+        "x must be nodes, also those of its groups: the whitelist uses the group a, of "
+        "which DIRECT is none",
+    ),
+    "group-empty": ({"name": "a"}, "the group a has no members"),
+    "clients-without-a-rule": ({}, "traffic without a rule"),
 }
 
 

@@ -18,6 +18,7 @@ from egressd.model.nouns import (
     ProxyService,
     Rule,
     Settings,
+    TargetGroup,
     Whitelist,
 )
 from egressd.model.undo import LoggedChange, reversals, summary
@@ -75,15 +76,31 @@ SERVICE = ProxyService(
 CHANNEL = AlertChannel(
     id=5, name="phone", url="ntfys://example.com/channel-secret", via="Group_asia", is_enabled=False
 )
+GROUP = TargetGroup(
+    id=4,
+    name="office",
+    strategy="spread",
+    members=("tokyo ☂", "Interface:eth1", "Group_asia"),
+    weights={"tokyo ☂": 3},
+    filter="☂$",
+    check_url="http://example.com/",
+    check_interval_s=5,
+    tolerance_ms=0,
+    failback_min=-1,
+    on_switch="drain",
+    created_at="t",
+)
 POLICY = AlertPolicy(on=("wan.down",), for_s=5, quiet="23:00-07:00", channels=(5,))
 EVERYTHING = [
     Edit("numbers", "Group_asia", 1),
+    Edit("numbers", "Group_office", 2),
     Edit("numbers", "Interface:eth1", 1),
     Edit("nodes", 7, NODE),
     Edit("rules", 1, RULE),
     Edit("lines", 3, LINE),
     Edit("services", 2, SERVICE),
     Edit("alert_channels", 5, CHANNEL),
+    Edit("groups", 4, GROUP),
     Edit("whitelist", 0, Whitelist(domains="example.com", ips="192.0.2.1", node="Group_asia")),
     Edit("settings", 0, Settings(unmanaged="DIRECT", stopped=True, alerts=POLICY)),
 ]

@@ -112,7 +112,7 @@ async def test_an_older_database_is_backed_up_before_its_upgrade(
     async with opened(tmp_path / "data") as database:
         await write(database, rules(3), 1)
         with closing(sqlite3.connect(database.path)) as older, older:
-            for table in (*schema.PRIVATE, schema.alert_channels):
+            for table in (*schema.PRIVATE, schema.alert_channels, schema.target_groups):
                 older.execute(f"DROP TABLE {table.name}")
             older.execute("ALTER TABLE rules DROP COLUMN bound_mac")
             older.execute("UPDATE alembic_version SET version_num = '0001'")

@@ -197,7 +197,7 @@ async def test_a_schema_without_histories_gets_one(site: Site) -> None:
         "DELETE FROM change;"
         " ALTER TABLE beat DROP COLUMN batch, DROP COLUMN attempt, DROP COLUMN role_since;"
         " ALTER TABLE member DROP COLUMN key_envelope; DROP TABLE shared_access;"
-        " DROP TABLE undo_log, trial, alert_channels;"
+        " DROP TABLE undo_log, trial, alert_channels, target_groups;"
         " ALTER TABLE rules DROP COLUMN bound_mac;"
         " UPDATE alembic_version SET version_num = 'p0003'"
     )

@@ -229,6 +229,7 @@ class Device:
                 machine_check=MachineCheck(bench.netd, self._own_findings),
                 history=self.history,
                 exits=self.exits,
+                groups=bench.groups,
                 alerts=self.alerts,
                 devices=self.devices,
                 connections=Connections(self.bench.ledger, self.bench.netd),

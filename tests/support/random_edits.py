@@ -12,7 +12,17 @@ from msgspec import structs
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.device import LocalZone, Resolvers
 from egressd.model.names import INTERFACE_PREFIX, parse_target
-from egressd.model.nouns import AlertChannel, Node, ProxyService, Rule, Settings, Whitelist
+from egressd.model.nouns import (
+    GROUP_STRATEGIES,
+    AlertChannel,
+    GroupStrategy,
+    Node,
+    ProxyService,
+    Rule,
+    Settings,
+    TargetGroup,
+    Whitelist,
+)
 
 RESOLVERS = Resolvers(
     device=("192.0.2.53",), domestic=("192.0.2.54",), outbound=("192.0.2.55",), home=("192.0.2.56",)
@@ -28,9 +38,12 @@ TARGETS = (
     *NAMES,
     "Group_fast",
     "Group_cheap",
+    "Group_mixed",
     "Interface:wan1",
     "Interface:l2tp_1",
 )
+GROUP_MEMBERS = ("DIRECT", *NAMES, "Group_cheap", "Interface:wan1", "Interface:l2tp_1")
+"""The group among them has no settings: no group leads to itself."""
 ADDRESSES = ("10.0.0.1/32", "10.0.0.2/32", "10.0.0.0/24", "10.0.0.0/30", "10.0.0.2/31")
 
 
@@ -116,6 +129,31 @@ class Author:
         )
         self.put("alert_channels", key, row)
 
+    def put_group(
+        self,
+        key: int,
+        name: str,
+        members: tuple[str, ...],
+        strategy: GroupStrategy,
+        pattern: str,
+    ) -> None:
+        if self.state.group_by_name.get(name, key) != key or f"Group_{name}" in members:
+            return
+        for target in (f"Group_{name}", *members):
+            if parse_target(target).kind in ("group", "interface"):
+                self.number(target)
+        weights = dict.fromkeys(members[:1], 3) if strategy == "spread" else {}
+        row = TargetGroup(
+            id=key,
+            name=name,
+            members=members,
+            strategy=strategy,
+            weights=weights,
+            filter=pattern,
+            failback_min=-1 if key == 1 else 0,
+        )
+        self.put("groups", key, row)
+
 
 keys = st.integers(1, 4)
 steps: st.SearchStrategy[Any] = st.one_of(
@@ -143,13 +181,26 @@ steps: st.SearchStrategy[Any] = st.one_of(
     ),
     st.tuples(
         st.just("drop"),
-        st.tuples(st.sampled_from(("rules", "nodes", "services", "alert_channels")), keys),
+        st.tuples(
+            st.sampled_from(("rules", "nodes", "services", "alert_channels", "groups")), keys
+        ),
         st.just({}),
     ),
     st.tuples(
         st.just("put_channel"),
         st.tuples(keys, st.sampled_from(TARGETS)),
         st.fixed_dictionaries({"is_enabled": st.booleans()}),
+    ),
+    st.tuples(
+        st.just("put_group"),
+        st.tuples(
+            keys,
+            st.sampled_from(("fast", "mixed")),
+            st.lists(st.sampled_from(GROUP_MEMBERS), unique=True, max_size=4).map(tuple),
+            st.sampled_from(GROUP_STRATEGIES),
+            st.sampled_from(("", "i", "^p")),
+        ),
+        st.just({}),
     ),
     st.tuples(
         st.just("put_service"),

@@ -28,6 +28,7 @@ from egressd.planner.compile import compile_plan
 from egressd.planner.probes import node_path
 from egressd.service.alert_book import Kept
 from egressd.service.backups import Backups
+from egressd.service.groups import TargetGroups
 from egressd.service.journal import Journal
 from egressd.service.ledger import Ledger
 from egressd.service.lines import Lines
@@ -290,6 +291,7 @@ class Bench:
         )
         self.whitelist = DeviceWhitelist(ledger)
         self.settings = DeviceSettings(ledger)
+        self.groups = TargetGroups(ledger, netd, clock)
         self.restore_checks = RestoreChecks(
             OWN_PORTS, listening=self.listening, around=lambda: self.around
         )

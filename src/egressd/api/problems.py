@@ -64,7 +64,8 @@ class Problems:
         holder = schema = self.resolved(schema)
         for step in steps:
             holder = schema
-            inner = schema.get("items") if isinstance(step, int) else None
+            each = "items" if isinstance(step, int) else "additionalProperties"
+            inner = schema.get(each) if isinstance(schema.get(each), Mapping) else None
             schema = self.resolved(inner or schema.get("properties", {}).get(step, {}))
         return schema, holder
 

@@ -11,6 +11,7 @@ from egressd.service.backups import Backups
 from egressd.service.connections import Connections
 from egressd.service.devices import Devices
 from egressd.service.exits import Exits
+from egressd.service.groups import TargetGroups
 from egressd.service.history import History
 from egressd.service.journal import Journal
 from egressd.service.ledger import Ledger
@@ -50,6 +51,7 @@ class Services:
     machine_check: MachineCheck
     history: History
     exits: Exits
+    groups: TargetGroups
     alerts: Alerts
     devices: Devices
     connections: Connections

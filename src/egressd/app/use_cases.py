@@ -31,6 +31,7 @@ from egressd.service.bindings import Bindings
 from egressd.service.connections import Connections
 from egressd.service.devices import Devices
 from egressd.service.exits import ExitPolicy, Exits
+from egressd.service.groups import TargetGroups
 from egressd.service.history import History
 from egressd.service.journal import ChangeStore, Journal
 from egressd.service.judge import Judge, Notice
@@ -237,6 +238,7 @@ class UseCases:
             connections=Connections(ledger, netd),
             members=members,
             exits=exits,
+            groups=TargetGroups(ledger, netd, clock),
             tokens=Tokens(tokens, time.time),
             alerts=alerts,
         )

@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "nodes": "egressd.cli.nodes:nodes",
     "lines": "egressd.cli.lines:lines",
     "exits": "egressd.cli.exits:exits",
+    "groups": "egressd.cli.groups:groups",
     "alerts": "egressd.cli.alerts:alerts",
     "devices": "egressd.cli.devices:devices",
     "connections": "egressd.cli.connections:connections",

@@ -7,7 +7,7 @@ to choose from.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 import click
 from click.shell_completion import CompletionItem
@@ -73,15 +73,28 @@ def _devices(remote: Remote) -> Iterator[Choice]:
         yield device["mac"], device["name"] or device["hostname"] or device["vendor"]
 
 
+def _groups(remote: Remote) -> Iterator[Choice]:
+    for group in remote.rows("/ops/groups"):
+        yield group["name"], group["strategy_in_force"]
+
+
 def _targets(remote: Remote) -> Iterator[Choice]:
     yield "DIRECT", "the device's own way"
     yield "REJECT", "nowhere"
-    nodes: list[dict[str, Any]] = remote.rows("/nodes")
-    for group in dict.fromkeys(node["group"] for node in nodes if node["group"]):
-        yield GROUP_PREFIX + group, "group"
+    yield from _named_targets(remote)
+
+
+def _members(remote: Remote) -> Iterator[Choice]:
+    yield "DIRECT", "the device's own way"
+    yield from _named_targets(remote)
+
+
+def _named_targets(remote: Remote) -> Iterator[Choice]:
+    for group in remote.rows("/ops/groups"):
+        yield GROUP_PREFIX + group["name"], "group"
     for name in remote.get("/system/interfaces")["interfaces"]:
         yield INTERFACE_PREFIX + name, "interface"
-    for node in nodes:
+    for node in remote.rows("/nodes"):
         yield node["name"], node["protocol"]
 
 
@@ -91,3 +104,5 @@ line_names = completing(_lines)
 proxy_names = completing(_proxies)
 device_macs = completing(_devices)
 targets = completing(_targets)
+group_names = completing(_groups)
+member_targets = completing(_members)

@@ -11,7 +11,7 @@ from egressd.cli.confirmation import ask_on_terminal, yes_option
 from egressd.cli.output import done, json_option, show_fields
 from egressd.cli.remote import Remote, over_api
 from egressd.model.errors import Invalid
-from egressd.model.nouns import GROUP_STRATEGIES
+from egressd.model.nouns import DEFAULT_STRATEGIES
 
 _PATH = "/ops/settings"
 
@@ -37,7 +37,7 @@ def show(remote: Remote, *, as_json: bool) -> None:
 )
 @click.option("--delay-url", help="The URL that is fetched to check nodes.")
 @click.option("--check-interval-s", type=int, help="Seconds between two checks of a node.")
-@click.option("--group-strategy", type=click.Choice(GROUP_STRATEGIES))
+@click.option("--group-strategy", type=click.Choice(DEFAULT_STRATEGIES))
 @click.option(
     "--sniff-domains/--no-sniff-domains",
     default=None,

@@ -35,8 +35,8 @@ class Edit(msgspec.Struct, frozen=True):
 
     ``table`` is the `DesiredState` field it belongs to: ``nodes``, ``rules``, ``lines``,
     ``services``, ``alert_channels``, ``groups``, ``numbers`` (key: the name), or ``whitelist``,
-    ``settings`` (key 0); and ``last_ids``, for `load`, a restore and the count of whitelists: every other edit
-    raises it automatically.
+    ``settings`` (key 0); and ``last_ids``, for `load`, a restore and the count of whitelists: every
+    other edit raises it automatically.
     """
 
     table: str

@@ -9,7 +9,16 @@ import msgspec
 
 from egressd.model.desired import DesiredState
 
-_TABLES: Final = ("nodes", "rules", "lines", "services", "alert_channels", "numbers", "last_ids")
+_TABLES: Final = (
+    "nodes",
+    "rules",
+    "lines",
+    "services",
+    "alert_channels",
+    "groups",
+    "numbers",
+    "last_ids",
+)
 _ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
 
 

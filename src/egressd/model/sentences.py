@@ -1014,4 +1014,38 @@ SENTENCES: Final[Mapping[str, str]] = {
     "alert-url-own": "{field} must not lead to this device or into a LAN ({host})",
     "alert-policy-saved": "alerts saved",
     "alert-no-channel": "{field} must name channels that there are: {id} is none",
+    # Groups.
+    "group-member": (
+        "{field} must be DIRECT, a node's name, Group_<group name> or Interface:<interface name>"
+    ),
+    "group-member-missing": (
+        "{field} must be DIRECT, a node's name, Group_<group name> or Interface:<interface "
+        "name>; there is no {kind} {name!r}"
+    ),
+    "group-member-twice": "{field} must not be in the list twice: {name}",
+    "group-members-many": "{field} must be at most {most} targets, those of its groups included",
+    "group-depth": (
+        "{field} must not make a chain of more than {most} groups, each a member of the one before"
+    ),
+    "group-weights": (
+        "{field} must be an object of members and whole numbers from {least} to {most}"
+    ),
+    "weight-of-no-member": "{field} must be the weight of a member",
+    "weights-without-spread": "{field} must be empty unless strategy is spread",
+    "name-filter": "{field} must be a pattern of RE2: {reason}",
+    "failback-form": (
+        "{field} must be at_once, never or a whole number of minutes from {least} to {most}"
+    ),
+    "groups-many": "there may be {most} groups with settings at most",
+    "no-such-group": "there is no group {name}",
+    "group-without-settings": "the group {name} has no settings of its own",
+    "group-not-of-nodes": (
+        "{field} must not be a group with members other than nodes: {name} has {member}"
+    ),
+    "group-in-use": (
+        "{field} must be nodes, also those of its groups: {user} uses the group {name}, of "
+        "which {member} is none"
+    ),
+    "group-empty": "the group {name} has no members",
+    "clients-without-a-rule": "traffic without a rule",
 }

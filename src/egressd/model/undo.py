@@ -35,6 +35,7 @@ _THINGS: Final = {
     "lines": "VPN line",
     "services": "proxy service",
     "alert_channels": "alert channel",
+    "groups": "group",
 }
 SECRETS: Final[Mapping[str, Sequence[str]]] = {
     "nodes": Node.SECRET,
@@ -44,6 +45,7 @@ SECRETS: Final[Mapping[str, Sequence[str]]] = {
     "whitelist": (),
     "settings": (),
     "alert_channels": AlertChannel.SECRET,
+    "groups": (),
 }
 """Table -> the fields of its rows that are never shown. Of a table that is not here none is."""
 _SINGLE: Final = {"whitelist": "the-whitelist", "settings": "the-settings"}
@@ -219,6 +221,7 @@ def _taken(state: DesiredState, edits: Sequence[Edit]) -> Iterator[Obstacle]:
         "lines": ("name", state.line_by_name),
         "services": ("name", state.service_by_name),
         "alert_channels": ("name", state.alert_channel_by_name),
+        "groups": ("name", state.group_by_name),
     }
     for (table, key), row in put.items():
         if table not in indexes or row is None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from egressd.formats.config_json import read_config
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, parse_target
-from egressd.model.nouns import Line, Node, ProxyService, Rule, Whitelist
+from egressd.model.nouns import Line, Node, ProxyService, Rule, TargetGroup, Whitelist
 from egressd.model.wording import Sentence, say
 from egressd.planner.nodes import fault_of, settings_of
 from egressd.planner.targets import dial_problem
@@ -93,6 +93,8 @@ def _targets_touched(before: DesiredState, after: DesiredState, edit: Edit) -> I
                 yield GROUP_PREFIX + group
         case Line(name=name):
             yield INTERFACE_PREFIX + name
+        case TargetGroup(name=name):
+            yield GROUP_PREFIX + name
     match edit.after:
         case Rule(is_enabled=True, target_node=target) | Whitelist(node=target):
             yield target

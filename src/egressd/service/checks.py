@@ -90,7 +90,7 @@ def new_name(
 
 def new_group(field: str, value: str, state: DesiredState) -> Iterator[Fault]:
     """Check for the name of an existing or a new group, or an empty text."""
-    if value and value not in state.group_sizes:
+    if value and not state.group_exists(value):
         like = state.groups_like.get(skeleton(value), ())
         yield from new_name(field, value, "group", like)
 

@@ -14,7 +14,16 @@ from egressd.model.desired import ROW_TABLES, DesiredState, Edit, prefix_of
 from egressd.model.errors import Invalid
 from egressd.model.faults import fault
 from egressd.model.names import AUTO, GROUP_PREFIX, INTERFACE_PREFIX
-from egressd.model.nouns import AlertChannel, Line, Node, ProxyService, Rule, Settings, Whitelist
+from egressd.model.nouns import (
+    AlertChannel,
+    Line,
+    Node,
+    ProxyService,
+    Rule,
+    Settings,
+    TargetGroup,
+    Whitelist,
+)
 from egressd.planner.nodes import settings_of
 from egressd.planner.registry import ENGINE_NUMBER_MAX, PLANNED_EGRESS_MAX
 
@@ -65,6 +74,11 @@ def _names(row: object) -> Iterator[str]:
         ):
             if target.startswith((GROUP_PREFIX, INTERFACE_PREFIX)):
                 yield target
+        case TargetGroup(name=name, members=members):
+            yield GROUP_PREFIX + name
+            for member in members:
+                if member.startswith((GROUP_PREFIX, INTERFACE_PREFIX)):
+                    yield member
         case Node(group=group):
             if group:
                 yield GROUP_PREFIX + group

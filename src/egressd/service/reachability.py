@@ -10,6 +10,7 @@ from egressd.model.wording import NONE, Sentence, say
 from egressd.planner.nodes import DialPath, settings_of
 from egressd.planner.targets import dial_paths, dial_problem
 from egressd.planner.topology import is_line
+from egressd.service.group_members import has_members
 
 
 def egresses_of(state: DesiredState, target: TargetName) -> tuple[str, ...]:
@@ -49,4 +50,6 @@ def why_blocked(state: DesiredState, target: TargetName) -> Sentence:
             return say("line-disabled", name=target.name)
     if target.kind == "node" and (node := state.node_named(target.name)):
         return dial_problem(state, node)
+    if target.kind == "group" and not has_members(state, target.name):
+        return say("group-empty", name=target.name)
     return NONE

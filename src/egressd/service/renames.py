@@ -11,7 +11,7 @@ from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Invalid
 from egressd.model.faults import fault
 from egressd.model.names import INTERFACE_PREFIX
-from egressd.model.nouns import Node
+from egressd.model.nouns import Node, TargetGroup
 from egressd.planner.nodes import settings_of
 
 
@@ -68,5 +68,15 @@ def _rename_target(state: DesiredState, old: str, new: str, now: str) -> Iterato
     for channel in state.alert_channels.values():
         if channel.via == old:
             yield Edit("alert_channels", channel.id, msgspec.structs.replace(channel, via=new))
+    for group in state.groups.values():
+        if old in group.members:
+            yield Edit("groups", group.id, _with_member(group, old, new))
     if state.settings.unmanaged == old:
         yield Edit("settings", 0, msgspec.structs.replace(state.settings, unmanaged=new))
+
+
+def _with_member(group: TargetGroup, old: str, new: str) -> TargetGroup:
+    """Return the group with another name of a member, at its place and with its weight."""
+    members = (new if member == old else member for member in group.members)
+    weights = {new if name == old else name: part for name, part in group.weights.items()}
+    return msgspec.structs.replace(group, members=tuple(dict.fromkeys(members)), weights=weights)

@@ -17,13 +17,14 @@ from egressd.model.desired import ROW_TABLES, WHITELIST, DesiredState, highest_i
 from egressd.model.errors import Invalid
 from egressd.model.faults import Fault, fault
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, NODE_NAME_MAX, parse_target
-from egressd.model.nouns import AlertChannel, Node, ProxyService, Rule
+from egressd.model.nouns import AlertChannel, Node, ProxyService, Rule, TargetGroup
 from egressd.model.times import is_utc_text
 from egressd.model.wording import Sentence, as_sentence, say
 from egressd.planner.registry import ENGINE_NUMBER_MAX, PLANNED_EGRESS_MAX
 from egressd.service import (
     alert_checks,
     checks,
+    group_checks,
     lines,
     node_problems,
     proxy_services,
@@ -32,9 +33,11 @@ from egressd.service import (
     whitelist,
 )
 from egressd.service.dial_chains import circles
+from egressd.service.group_checks import GroupDraft
 from egressd.service.looks import Looks
 from egressd.service.number_allocation import unnumbered
 from egressd.service.servers import Around
+from egressd.service.versions import revised
 
 _HIGHEST: Final = {
     "nodes": ENGINE_NUMBER_MAX,
@@ -42,6 +45,7 @@ _HIGHEST: Final = {
     "lines": ID_MAX,
     "services": 10**10 - 1,  # netd takes keys of ten digits
     "alert_channels": ID_MAX,
+    "groups": ID_MAX,
     GROUP_PREFIX: ENGINE_NUMBER_MAX,
     INTERFACE_PREFIX: PLANNED_EGRESS_MAX,
     WHITELIST: ID_MAX,
@@ -56,6 +60,7 @@ _THINGS: Final = {
     "lines": "VPN line",
     "services": "proxy service",
     "alert_channels": "alert channel",
+    "groups": "group",
 }
 
 
@@ -131,6 +136,7 @@ class RestoreChecks:
             "lines": lines.stored_problems,
             "services": check_service,
             "alert_channels": check_channel,
+            "groups": _group_problems,
         }
 
     def _port_problems(self, wanted: DesiredState, state: DesiredState) -> Iterator[Sentence]:
@@ -163,6 +169,12 @@ def _rule_problems(rule: Rule) -> Iterator[Fault]:
     yield from _time("updated_at", rule.updated_at)
 
 
+def _group_problems(group: TargetGroup) -> Iterator[Fault]:
+    yield from group_checks.stored_name_problems(group.name)
+    yield from group_checks.field_problems(revised(GroupDraft, group, {}))
+    yield from _time("created_at", group.created_at)
+
+
 def _time(field: str, value: str) -> Iterator[Fault]:
     if not is_utc_text(value):
         yield fault(field, "time")
@@ -178,6 +190,7 @@ def _shared_problems(wanted: DesiredState) -> Iterator[Sentence]:
         "lines": (line.name for line in wanted.lines.values()),
         "services": (service.name for service in wanted.services.values()),
         "alert_channels": (channel.name for channel in wanted.alert_channels.values()),
+        "groups": (group.name for group in wanted.groups.values()),
     }
     for table, values in names.items():
         field = "ip" if table == "rules" else "name"
@@ -186,6 +199,11 @@ def _shared_problems(wanted: DesiredState) -> Iterator[Sentence]:
                 problem = fault(field, "not-unique", value=repr(value[:100]))
                 yield say("of-things", things=f"{_THINGS[table]}s", problem=problem.sentence)
     yield from circles(wanted)
+    for each in (
+        *group_checks.structure_problems(wanted),
+        *group_checks.use_problems(wanted),
+    ):
+        yield say("of-things", things="groups", problem=each.sentence)
 
 
 def name_problems(wanted: DesiredState, state: DesiredState) -> Iterator[Sentence]:
@@ -194,7 +212,10 @@ def name_problems(wanted: DesiredState, state: DesiredState) -> Iterator[Sentenc
     """
     kinds: dict[str, tuple[Iterable[str], Collection[str]]] = {
         "node": (wanted.node_by_name, state.node_by_name),
-        "group": (wanted.group_sizes, state.group_sizes),
+        "group": (
+            {*wanted.group_sizes, *wanted.group_by_name},
+            {*state.group_sizes, *state.group_by_name},
+        ),
         "line": (wanted.line_by_name, state.line_by_name),
         "proxy service": (wanted.service_by_name, state.service_by_name),
         "alert channel": (wanted.alert_channel_by_name, state.alert_channel_by_name),

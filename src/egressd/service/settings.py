@@ -10,9 +10,10 @@ import msgspec
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import Outcome
 from egressd.model.faults import Fault, fault
-from egressd.model.nouns import GROUP_STRATEGIES, AlertPolicy, Settings
+from egressd.model.nouns import DEFAULT_STRATEGIES, AlertPolicy, Settings
 from egressd.planner.outbounds import TUNNELS
 from egressd.service import checks
+from egressd.service.group_checks import of_nodes
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.versions import demand, tag_of
 
@@ -82,6 +83,7 @@ def _problems(state: DesiredState, settings: Settings) -> Iterator[Fault]:
     node = state.node_named(settings.unmanaged)
     if node is not None and node.protocol in TUNNELS:
         yield fault("unmanaged", "unmanaged-tunnel", protocol=node.protocol)
+    yield from of_nodes("unmanaged", settings.unmanaged, state)
 
 
 def field_problems(settings: Settings, target_problems: Iterable[Fault]) -> Iterator[Fault]:
@@ -89,4 +91,4 @@ def field_problems(settings: Settings, target_problems: Iterable[Fault]) -> Iter
     yield from target_problems
     yield from checks.url("delay_url", settings.delay_url)
     yield from checks.whole("check_interval_s", settings.check_interval_s, *CHECK_INTERVAL_S)
-    yield from checks.one_of("group_strategy", settings.group_strategy, GROUP_STRATEGIES)
+    yield from checks.one_of("group_strategy", settings.group_strategy, DEFAULT_STRATEGIES)

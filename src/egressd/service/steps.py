@@ -28,6 +28,7 @@ _THINGS: Final = {
     "lines": "VPN lines",
     "services": "proxy services",
     "alert_channels": "alert channels",
+    "groups": "groups",
 }
 
 

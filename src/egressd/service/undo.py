@@ -35,7 +35,15 @@ from egressd.service.ports import ChangeLog
 from egressd.service.restored import RestoreChecks, name_problems
 
 Kind = Literal[
-    "node", "rule", "line", "proxy_service", "alert_channel", "whitelist", "settings", "other"
+    "node",
+    "rule",
+    "line",
+    "proxy_service",
+    "alert_channel",
+    "group",
+    "whitelist",
+    "settings",
+    "other",
 ]
 Shown = str | int | bool | list[str] | None
 
@@ -50,6 +58,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "lines": "line",
     "services": "proxy_service",
     "alert_channels": "alert_channel",
+    "groups": "group",
     "whitelist": "whitelist",
     "settings": "settings",
 }

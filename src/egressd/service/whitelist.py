@@ -14,6 +14,7 @@ from egressd.model.names import parse_target
 from egressd.model.nouns import Whitelist
 from egressd.planner.whitelist_entries import entries_of
 from egressd.service import checks
+from egressd.service.group_checks import of_nodes
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.versions import demand
 
@@ -83,3 +84,4 @@ def _problems(state: DesiredState, wanted: Whitelist) -> Iterator[Fault]:
     target = parse_target(wanted.node)
     if target.kind in ("reject", "interface") or not state.target_exists(target):
         yield fault("node", "whitelist-target-missing", given=wanted.node[:100])
+    yield from of_nodes("node", wanted.node, state)

@@ -21,7 +21,16 @@ from sqlalchemy.pool import StaticPool
 from egressd.model import desired
 from egressd.model.bounds import BACKUP_MAX, ROWS_MAX
 from egressd.model.desired import DesiredState
-from egressd.model.nouns import AlertChannel, Line, Node, ProxyService, Rule, Settings, Whitelist
+from egressd.model.nouns import (
+    AlertChannel,
+    Line,
+    Node,
+    ProxyService,
+    Rule,
+    Settings,
+    TargetGroup,
+    Whitelist,
+)
 from egressd.store import schema
 from egressd.store.connection import BadDatabase, check_header, check_integrity
 from egressd.store.preparation import Revisions
@@ -73,6 +82,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[Line, ...]
     services: tuple[ProxyService, ...]
     alert_channels: tuple[AlertChannel, ...]
+    groups: tuple[TargetGroup, ...]
     whitelist: Whitelist
     settings: Settings
     numbers: dict[str, int]
@@ -88,6 +98,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
             lines=tuple(state.lines.values()),
             services=tuple(state.services.values()),
             alert_channels=tuple(state.alert_channels.values()),
+            groups=tuple(state.groups.values()),
             whitelist=state.whitelist,
             settings=state.settings,
             numbers=dict(state.numbers),

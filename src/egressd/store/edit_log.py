@@ -12,9 +12,18 @@ from typing import Any, Final
 import msgspec
 
 from egressd.model.desired import Edit
-from egressd.model.nouns import AlertChannel, Line, Node, ProxyService, Rule, Settings, Whitelist
+from egressd.model.nouns import (
+    AlertChannel,
+    Line,
+    Node,
+    ProxyService,
+    Rule,
+    Settings,
+    TargetGroup,
+    Whitelist,
+)
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """The newest format that this egressd reads, and the one that it writes."""
 
 _AFTER: Final[dict[str, Any]] = {
@@ -23,6 +32,7 @@ _AFTER: Final[dict[str, Any]] = {
     "lines": Line,
     "services": ProxyService,
     "alert_channels": AlertChannel,
+    "groups": TargetGroup,
     "whitelist": Whitelist,
     "settings": Settings,
     "numbers": int,

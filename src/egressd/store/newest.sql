@@ -163,4 +163,20 @@ CREATE TABLE alert_channels (
 	CONSTRAINT ck_alert_channels_switch CHECK (is_enabled IN (0, 1)),
 	CONSTRAINT uq_alert_channels_name UNIQUE (name)
 );
-INSERT INTO alembic_version (version_num) VALUES ('0008');
+CREATE TABLE target_groups (
+	id INTEGER NOT NULL,
+	name TEXT NOT NULL,
+	strategy TEXT NOT NULL,
+	members JSON NOT NULL,
+	weights JSON NOT NULL,
+	filter TEXT NOT NULL,
+	check_url TEXT NOT NULL,
+	check_interval_s INTEGER NOT NULL,
+	tolerance_ms INTEGER NOT NULL,
+	failback_min INTEGER NOT NULL,
+	on_switch TEXT NOT NULL,
+	created_at TEXT NOT NULL,
+	CONSTRAINT pk_target_groups PRIMARY KEY (id),
+	CONSTRAINT uq_target_groups_name UNIQUE (name)
+);
+INSERT INTO alembic_version (version_num) VALUES ('0009');

@@ -12,7 +12,16 @@ from sqlalchemy import Column, Connection, Table, bindparam, delete, insert, sel
 from egressd.model import desired
 from egressd.model.desired import DesiredState, Edit, highest_ids
 from egressd.model.errors import WriteConflict
-from egressd.model.nouns import AlertChannel, Line, Node, ProxyService, Rule, Settings, Whitelist
+from egressd.model.nouns import (
+    AlertChannel,
+    Line,
+    Node,
+    ProxyService,
+    Rule,
+    Settings,
+    TargetGroup,
+    Whitelist,
+)
 from egressd.store import schema
 from egressd.store.sealing import Seal
 
@@ -22,6 +31,7 @@ _ROWS: dict[str, tuple[Table, type[msgspec.Struct]]] = {
     "lines": (schema.lines, Line),
     "services": (schema.proxy_services, ProxyService),
     "alert_channels": (schema.alert_channels, AlertChannel),
+    "groups": (schema.target_groups, TargetGroup),
     "whitelist": (schema.whitelist, Whitelist),
 }
 """`DesiredState` field -> table, and the noun of its rows. Columns are named as fields."""

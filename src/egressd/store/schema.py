@@ -120,6 +120,23 @@ alert_channels = Table(
     _text("created_at"),
 )
 
+target_groups = Table(
+    "target_groups",
+    metadata,
+    _id(),
+    _text("name", unique=True),
+    _text("strategy"),
+    Column("members", JSON, nullable=False),
+    Column("weights", JSON, nullable=False),
+    _text("filter"),
+    _text("check_url"),
+    _integer("check_interval_s"),
+    _integer("tolerance_ms"),
+    _integer("failback_min"),
+    _text("on_switch"),
+    _text("created_at"),
+)
+
 whitelist = Table(
     "whitelist",
     metadata,

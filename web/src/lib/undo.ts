@@ -56,6 +56,8 @@ function kindOf(kind: Changed["kind"]): string {
       return t("undo.service");
     case "alert_channel":
       return t("undo.channel");
+    case "group":
+      return t("undo.group");
     case "whitelist":
       return t("page.whitelist");
     case "settings":

@@ -220,6 +220,7 @@ export const en = {
   "undo.line": "VPN line",
   "undo.service": "Proxy service",
   "undo.channel": "Alert channel",
+  "undo.group": "Group",
   "overview.changes": "Recent changes",
   "overview.moreChanges": "Show more",
   "overview.noChanges": "There are no changes yet.",

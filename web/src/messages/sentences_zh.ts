@@ -761,6 +761,25 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   "alert-url-own": "{field} 不得指向本设备或局域网（{host}）",
   "alert-policy-saved": "通知设置已保存",
   "alert-no-channel": "{field} 只能包含已有的渠道：{id} 不存在",
+  // Groups.
+  "group-member": "{field} 应为：DIRECT、节点名称、Group_<组名> 或 Interface:<接口名>",
+  "group-member-missing":
+    "{field} 应为：DIRECT、节点名称、Group_<组名> 或 Interface:<接口名>；{>kind} {name} 不存在",
+  "group-member-twice": "{field} 在列表中重复：{name}",
+  "group-members-many": "{field} 最多 {most} 个目标，包括所含各组的目标",
+  "group-depth": "{field} 不能形成超过 {most} 层的组",
+  "group-weights": "{field} 应为：由成员和 {least} 到 {most} 的整数组成的对象",
+  "weight-of-no-member": "{field} 应为：某个成员的权重",
+  "weights-without-spread": "{field} 仅在 strategy 为 spread 时可以不为空",
+  "name-filter": "{field} 应为：RE2 的模式：{reason}",
+  "failback-form": "{field} 应为：at_once、never，或 {least} 到 {most} 的整数分钟",
+  "groups-many": "有设置的组最多 {most} 个",
+  "no-such-group": "组 {name} 不存在",
+  "group-without-settings": "组 {name} 没有自己的设置",
+  "group-not-of-nodes": "{field} 不能是含有非节点成员的组：{name} 含有 {member}",
+  "group-in-use": "{field} 应为：仅节点，包括所含各组的成员：{user}使用组 {name}，而 {member} 不是节点",
+  "group-empty": "组 {name} 没有成员",
+  "clients-without-a-rule": "没有规则的流量",
 };
 
 /** Words that are values of sentences. */
@@ -768,6 +787,7 @@ export const wordsZh: Readonly<Record<string, string>> = {
   node: "节点",
   nodes: "节点",
   group: "节点组",
+  groups: "节点组",
   interface: "接口",
   line: "线路",
   "VPN line": "VPN 线路",

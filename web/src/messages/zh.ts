@@ -221,6 +221,7 @@ export const zh: Record<Key, string> = {
   "undo.line": "VPN 线路",
   "undo.service": "代理服务",
   "undo.channel": "通知渠道",
+  "undo.group": "节点组",
   "overview.changes": "最近变更",
   "overview.moreChanges": "显示更多",
   "overview.noChanges": "还没有变更。",

@@ -1,0 +1,97 @@
+"""A group as it is now: its members in order, their health, and the one in use."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from egressd.model.desired import DesiredState
+from egressd.model.messages import Status
+from egressd.model.names import DIRECT, GROUP_PREFIX, parse_target
+from egressd.model.nouns import GroupStrategy, TargetGroup
+from egressd.model.wording import NONE, Coded, Coding, Sentence, say
+from egressd.planner.compile import group_key
+from egressd.planner.exits import node_key
+from egressd.planner.topology import is_line
+from egressd.service.group_members import members_of, missing_members
+
+
+class GroupMember(Coding, frozen=True, kw_only=True):
+    """A member of a group at the moment."""
+
+    target: Annotated[str, Meta(description="As rules name it; no group is among them.")]
+    kind: Annotated[str, Meta(description="`node`, `interface` or `direct`.")]
+    is_alive: Annotated[bool | None, Meta(description="Null if it has not been checked.")] = None
+    delay_ms: Annotated[int | None, Meta(description="Milliseconds of its last check.")] = None
+    is_current: Annotated[
+        bool, Meta(description="True if the new connections of all clients go to it.")
+    ]
+    reason: Annotated[Sentence, Meta(description="Why it does not work; else empty.")]
+    reason_coded: Coded | None = None
+
+
+class GroupView(msgspec.Struct, frozen=True, kw_only=True):
+    """A group's settings, and what they mean now."""
+
+    settings: TargetGroup
+    has_settings: bool
+    strategy: GroupStrategy
+    """The strategy in force, which may be the device's."""
+    rules: int
+    """Enabled rules that name the group."""
+    resolved: tuple[GroupMember, ...]
+    missing: tuple[str, ...]
+
+
+def view_of(state: DesiredState, group: TargetGroup, seen: Status) -> GroupView:
+    """Return a group as it is now. O(nodes)."""
+    target = GROUP_PREFIX + group.name
+    elected = seen.elected.get(group_key(state, target), "") if target in state.numbers else ""
+    return GroupView(
+        settings=group,
+        has_settings=group.name in state.group_by_name,
+        strategy=group.strategy or state.settings.group_strategy,
+        rules=state.target_uses.get(target, 0),
+        resolved=tuple(
+            _member(state, member, elected, seen) for member in members_of(state, group.name)
+        ),
+        missing=missing_members(state, group.name),
+    )
+
+
+def _member(state: DesiredState, target: str, elected: str, seen: Status) -> GroupMember:
+    key = key_of(state, target)
+    delay = seen.delays.get(key)
+    reason = _problem(target, key, seen)
+    return GroupMember(
+        target=target,
+        kind=parse_target(target).kind,
+        is_alive=False if reason else None if delay is None else True,
+        delay_ms=None if reason else delay,
+        is_current=key == elected,
+        reason=reason,
+    )
+
+
+def key_of(state: DesiredState, target: str) -> str:
+    """Return the key by which netd reports a member: a node's, or the target itself."""
+    node = state.node_named(target)
+    return target if node is None else node_key(node.id)
+
+
+def _problem(target: str, key: str, seen: Status) -> Sentence:
+    """Return why a member does not work, as far as netd knows; else empty."""
+    if key in seen.failing:
+        return seen.failing[key]
+    if key in seen.instances:
+        return seen.instances[key].problem
+    parsed = parse_target(target)
+    if parsed.kind not in ("interface", "direct"):
+        return NONE
+    name = parsed.name or DIRECT
+    if is_line(name) and name in seen.lines and not seen.lines[name].is_online:
+        line = seen.lines[name]
+        return say("line-offline", name=name, reason=line.reason or line.state)
+    return seen.egress_problems.get(name, NONE) or seen.dead_ends.get(name, NONE)
