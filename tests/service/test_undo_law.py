@@ -13,7 +13,8 @@ import pytest
 
 from egressd.model.drafts import NodeBatch, RuleBatch
 from egressd.model.errors import Unfit
-from egressd.model.nouns import Settings
+from egressd.model.nouns import GROUP_STRATEGIES, Settings
+from egressd.service.group_checks import GroupDraft
 
 if TYPE_CHECKING:
     from tests.support.drafts import Make
@@ -25,7 +26,15 @@ CHANGES: Final = 1000
 SEED: Final = 812
 RESTORED: Final = 0.005
 """The part of changes that restore a backup: each reads it in a process of its own."""
-TAKEN_BACK: Final = ("nodes", "rules", "lines", "proxy_services", "whitelist", "settings")
+TAKEN_BACK: Final = (
+    "nodes",
+    "rules",
+    "lines",
+    "proxy_services",
+    "target_groups",
+    "whitelist",
+    "settings",
+)
 NEVER_FALL: Final = {"numbers": "number", "counters": "value"}
 
 
@@ -55,7 +64,8 @@ class Operator:
 
     def _target(self) -> str:
         names = sorted(self._bench.state.node_by_name)
-        groups = [f"Group_{name}" for name in sorted(self._bench.state.group_sizes)]
+        state = self._bench.state
+        groups = [f"Group_{n}" for n in sorted({*state.group_sizes, *state.group_by_name})]
         return self._chance.choice(["DIRECT", "REJECT", "Interface:wan1", *names, *groups])
 
     def _node(self) -> Any:
@@ -66,6 +76,16 @@ class Operator:
             password="x" * self._chance.choice([3, 30, 600]),
             username="u",
         )
+
+    def _group(self) -> tuple[str, GroupDraft]:
+        members = (self._target() for _ in range(self._chance.randrange(4)))
+        draft = GroupDraft(
+            strategy=self._chance.choice(GROUP_STRATEGIES),
+            members=tuple(dict.fromkeys(each for each in members if each != "REJECT")),
+            filter=self._chance.choice(["", "1$"]),
+            failback_min=self._chance.randrange(-1, 5),
+        )
+        return self._chance.choice(["asia", "europe", "office", "home"]), draft
 
     def _line(self) -> Any:
         kind = self._chance.choice(["l2tp", "pptp"])
@@ -107,6 +127,9 @@ class Operator:
             lambda: bench.nodes.update_many(
                 NodeBatch(ids=(self._any("nodes"), self._any("nodes")), group=self._comment())
             ),
+            lambda: bench.groups.create(*self._group()),
+            lambda: bench.groups.put(*self._group()),
+            lambda: bench.groups.delete(self._group()[0]),
             lambda: bench.lines.create(self._line()),
             lambda: bench.lines.replace(*self._named_line(), self._line()),
             lambda: bench.lines.set_enabled_many([self._named_line()], chance.random() < 0.5),
@@ -167,6 +190,7 @@ async def test_undone_changes_give_the_first_state(
         assert bench.state.rules == wanted.rules
         assert bench.state.lines == wanted.lines
         assert bench.state.services == wanted.services
+        assert bench.state.groups == wanted.groups
         assert (bench.state.whitelist, bench.state.settings) == (wanted.whitelist, wanted.settings)
         assert all(bench.state.last_ids[name] >= value for name, value in highest.items())
     after = tables(path)

@@ -78,9 +78,9 @@ CHANNEL = AlertChannel(
 )
 GROUP = TargetGroup(
     id=4,
-    name="office",
+    name="asia",
     strategy="spread",
-    members=("tokyo ☂", "Interface:eth1", "Group_asia"),
+    members=("tokyo ☂", "Interface:eth1", "DIRECT"),
     weights={"tokyo ☂": 3},
     filter="☂$",
     check_url="http://example.com/",
@@ -93,7 +93,6 @@ GROUP = TargetGroup(
 POLICY = AlertPolicy(on=("wan.down",), for_s=5, quiet="23:00-07:00", channels=(5,))
 EVERYTHING = [
     Edit("numbers", "Group_asia", 1),
-    Edit("numbers", "Group_office", 2),
     Edit("numbers", "Interface:eth1", 1),
     Edit("nodes", 7, NODE),
     Edit("rules", 1, RULE),

@@ -130,7 +130,10 @@ def _read(connection: Connection, name: str, seal: Seal | None) -> Iterable[tupl
     table, noun = _ROWS[name]
     for row in connection.execute(select(table)).mappings():
         # Strict: SQLite would keep a text in an integer's column.
-        found = msgspec.convert(row, noun)
+        try:
+            found = msgspec.convert(row, noun)
+        except msgspec.ValidationError as error:
+            raise ValueError(_in_short(str(error))) from error
         if seal is not None:
             secrets = {
                 column: seal.open(getattr(found, column), place_of(name, column, row["id"]))
@@ -138,6 +141,12 @@ def _read(connection: Connection, name: str, seal: Seal | None) -> Iterable[tupl
             }
             found = msgspec.structs.replace(found, **secrets)
         yield row["id"], found
+
+
+def _in_short(text: str) -> str:
+    """Return a reason, which names the column at its end and may repeat a long value before."""
+    half = _SHOWN // 2
+    return text if len(text) <= _SHOWN else f"{text[:half]}…{text[-half:]}"
 
 
 def place_of(name: str, column: str, id_: int) -> str:

@@ -99,7 +99,7 @@ export interface components {
             fields: components["schemas"]["ChangedField"][];
             id: number | null;
             /** @enum {unknown} */
-            kind: "alert_channel" | "line" | "node" | "other" | "proxy_service" | "rule" | "settings" | "whitelist";
+            kind: "alert_channel" | "group" | "line" | "node" | "other" | "proxy_service" | "rule" | "settings" | "whitelist";
             name: string;
         };
         Changes: {
@@ -276,6 +276,50 @@ export interface components {
             target: string;
             whitelist: components["schemas"]["WhitelistSeen"];
         };
+        GroupChange: {
+            check_interval_s?: number;
+            check_url?: string;
+            failback?: ("at_once" | "never") | number;
+            filter?: string;
+            members?: string[];
+            /** @enum {string} */
+            on_switch?: "keep" | "drain" | "cut";
+            /** @enum {string} */
+            strategy?: "" | "urltest" | "fallback" | "sticky" | "spread";
+            tolerance_ms?: number;
+            weights?: {
+                [key: string]: number;
+            };
+        };
+        GroupCreate: {
+            /** @default 10 */
+            check_interval_s: number;
+            /** @default  */
+            check_url: string;
+            /** @default at_once */
+            failback: ("at_once" | "never") | number;
+            /** @default  */
+            filter: string;
+            /** @default [] */
+            members: string[];
+            name: string;
+            /**
+             * @default keep
+             * @enum {string}
+             */
+            on_switch: "keep" | "drain" | "cut";
+            /**
+             * @default
+             * @enum {string}
+             */
+            strategy: "" | "urltest" | "fallback" | "sticky" | "spread";
+            /** @default 50 */
+            tolerance_ms: number;
+            /** @default {} */
+            weights: {
+                [key: string]: number;
+            };
+        };
         GroupHistory: {
             down_s: number;
             from: string;
@@ -283,6 +327,81 @@ export interface components {
             states: components["schemas"]["GroupSpan"][];
             to: string;
             up_s: number;
+        };
+        GroupMember: {
+            /** @default null */
+            delay_ms: number | null;
+            /** @default null */
+            is_alive: boolean | null;
+            is_current: boolean;
+            kind: string;
+            reason: string;
+            /** @default null */
+            reason_coded: components["schemas"]["Coded"] | null;
+            target: string;
+        };
+        GroupReplace: {
+            check_interval_s: number;
+            check_url: string;
+            failback: ("at_once" | "never") | number;
+            filter: string;
+            members: string[];
+            /** @enum {string} */
+            on_switch: "keep" | "drain" | "cut";
+            /** @enum {string} */
+            strategy: "" | "urltest" | "fallback" | "sticky" | "spread";
+            tolerance_ms: number;
+            weights: {
+                [key: string]: number;
+            };
+        };
+        GroupRow: {
+            check_interval_s: number;
+            check_url: string;
+            created_at: string;
+            failback: number | string;
+            filter: string;
+            has_settings: boolean;
+            members: string[];
+            missing: string[];
+            name: string;
+            /** @enum {unknown} */
+            on_switch: "cut" | "drain" | "keep";
+            resolved: components["schemas"]["GroupMember"][];
+            rules: number;
+            strategy: string;
+            /** @enum {unknown} */
+            strategy_in_force: "fallback" | "spread" | "sticky" | "urltest";
+            tolerance_ms: number;
+            weights: {
+                [key: string]: number;
+            };
+        };
+        GroupRows: {
+            data: components["schemas"]["GroupRow"][];
+        };
+        GroupSaved: {
+            check_interval_s: number;
+            check_url: string;
+            created_at: string;
+            failback: number | string;
+            filter: string;
+            has_settings: boolean;
+            members: string[];
+            missing: string[];
+            msg: string;
+            name: string;
+            /** @enum {unknown} */
+            on_switch: "cut" | "drain" | "keep";
+            resolved: components["schemas"]["GroupMember"][];
+            rules: number;
+            strategy: string;
+            /** @enum {unknown} */
+            strategy_in_force: "fallback" | "spread" | "sticky" | "urltest";
+            tolerance_ms: number;
+            weights: {
+                [key: string]: number;
+            };
         };
         GroupSpan: {
             from: string;
@@ -999,6 +1118,10 @@ export interface components {
             mac: string;
             msg: string;
         };
+        SaidName: {
+            msg: string;
+            name: string;
+        };
         SaidOfTrial: {
             msg: string;
         };
@@ -1263,7 +1386,14 @@ export type EventSeen = components['schemas']['EventSeen'];
 export type Exit = components['schemas']['Exit'];
 export type ExitList = components['schemas']['ExitList'];
 export type Explanation = components['schemas']['Explanation'];
+export type GroupChange = components['schemas']['GroupChange'];
+export type GroupCreate = components['schemas']['GroupCreate'];
 export type GroupHistory = components['schemas']['GroupHistory'];
+export type GroupMember = components['schemas']['GroupMember'];
+export type GroupReplace = components['schemas']['GroupReplace'];
+export type GroupRow = components['schemas']['GroupRow'];
+export type GroupRows = components['schemas']['GroupRows'];
+export type GroupSaved = components['schemas']['GroupSaved'];
 export type GroupSpan = components['schemas']['GroupSpan'];
 export type Health = components['schemas']['Health'];
 export type HistorySummary = components['schemas']['HistorySummary'];
@@ -1355,6 +1485,7 @@ export type Said = components['schemas']['Said'];
 export type SaidClosed = components['schemas']['SaidClosed'];
 export type SaidId = components['schemas']['SaidId'];
 export type SaidMac = components['schemas']['SaidMac'];
+export type SaidName = components['schemas']['SaidName'];
 export type SaidOfTrial = components['schemas']['SaidOfTrial'];
 export type SaidTokenId = components['schemas']['SaidTokenId'];
 export type SentAlert = components['schemas']['SentAlert'];
