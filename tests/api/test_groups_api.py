@@ -333,10 +333,8 @@ async def test_groups_need_the_scopes_read_and_write(device: Device) -> None:
     for scope, allowed in (("read", {"GET"}), ("write", {"GET", "PUT", "DELETE"})):
         secret, _ = await device.tokens.create(scope, [scope], 0, "a test")
         for method, body in (("GET", None), ("PUT", PLAIN | WANS), ("DELETE", None)):
+            headers = {"authorization": f"Bearer {secret}"}
             answer = await device.client.request(
-                method,
-                f"{GROUPS}/wans",
-                headers={"authorization": f"Bearer {secret}"},
-                **({} if body is None else {"json": body}),
+                method, f"{GROUPS}/wans", json=body, headers=headers
             )
             assert (answer.status_code == 403) == (method not in allowed), (scope, method)
