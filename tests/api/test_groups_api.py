@@ -75,6 +75,8 @@ async def test_a_group_is_made_shown_changed_and_deleted(device: Device) -> None
     shown = await send(device, "GET", "/office")
     assert (shown.json(), shown.headers["etag"]) == (answer, response.headers["etag"])
     assert (await send(device, "GET", "")).json()["data"] == [answer]
+    brief = (await send(device, "GET", "?resolved=false")).json()["data"]
+    assert brief == [answer | {"resolved": []}]
     changed = await send(device, "PATCH", "/office", {"failback": "never"})
     assert settings(changed.json()) == fields | {"failback": "never"}
     assert changed.json()["msg"] == "group office saved"

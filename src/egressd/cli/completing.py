@@ -74,7 +74,7 @@ def _devices(remote: Remote) -> Iterator[Choice]:
 
 
 def _groups(remote: Remote) -> Iterator[Choice]:
-    for group in remote.rows("/ops/groups"):
+    for group in remote.rows("/ops/groups?resolved=false"):
         yield group["name"], group["strategy_in_force"]
 
 
@@ -90,7 +90,7 @@ def _members(remote: Remote) -> Iterator[Choice]:
 
 
 def _named_targets(remote: Remote) -> Iterator[Choice]:
-    for group in remote.rows("/ops/groups"):
+    for group in remote.rows("/ops/groups?resolved=false"):
         yield GROUP_PREFIX + group["name"], "group"
     for name in remote.get("/system/interfaces")["interfaces"]:
         yield INTERFACE_PREFIX + name, "interface"

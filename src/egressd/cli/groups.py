@@ -103,7 +103,7 @@ def set_group(
         body["filter"] = pattern
     if failback is not None:
         body["failback"] = int(failback) if failback.isdecimal() else failback
-    if any(each["name"] == name for each in remote.get("/ops/groups")["data"]):
+    if any(each["name"] == name for each in remote.get("/ops/groups", resolved="false")["data"]):
         answer = remote.send("PATCH", _path(name), body)
     else:
         answer = remote.send("POST", "/ops/groups", {"name": name, **body})

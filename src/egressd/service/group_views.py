@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
@@ -45,20 +46,24 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...]
 
 
-def view_of(state: DesiredState, group: TargetGroup, seen: Status) -> GroupView:
-    """Return a group as it is now. O(nodes)."""
+def view_of(state: DesiredState, group: TargetGroup, seen: Status | None) -> GroupView:
+    """Return a group as it is now; without `seen` its members are left out. O(nodes)."""
     target = GROUP_PREFIX + group.name
-    elected = seen.elected.get(group_key(state, target), "") if target in state.numbers else ""
     return GroupView(
         settings=group,
         has_settings=group.name in state.group_by_name,
         strategy=group.strategy or state.settings.group_strategy,
         rules=state.target_uses.get(target, 0),
-        resolved=tuple(
-            _member(state, member, elected, seen) for member in members_of(state, group.name)
-        ),
+        resolved=() if seen is None else tuple(_resolved(state, group.name, seen)),
         missing=missing_members(state, group.name),
     )
+
+
+def _resolved(state: DesiredState, name: str, seen: Status) -> Iterator[GroupMember]:
+    target = GROUP_PREFIX + name
+    elected = seen.elected.get(group_key(state, target), "") if target in state.numbers else ""
+    for member in members_of(state, name):
+        yield _member(state, member, elected, seen)
 
 
 def _member(state: DesiredState, target: str, elected: str, seen: Status) -> GroupMember:

@@ -42,9 +42,9 @@ class TargetGroups:
         self._netd = netd
         self._clock = clock
 
-    async def list(self) -> builtins.list[GroupView]:
-        """Return all groups, by name."""
-        seen = await seen_by(self._netd)
+    async def list(self, *, is_resolved: bool = True) -> builtins.list[GroupView]:
+        """Return all groups, by name; without `is_resolved` none has its members."""
+        seen = await seen_by(self._netd) if is_resolved else None
         state = self._ledger.state
         names = {*state.group_sizes, *state.group_by_name}
         return [view_of(state, _shown(state, name), seen) for name in sorted(names)]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
+from fastapi import Query
 from starlette.responses import Response
 
 from egressd.api.dependencies import ServicesDep
@@ -21,6 +22,7 @@ from egressd.api.wire.groups import (
     GroupRow,
     GroupRows,
     GroupSaved,
+    GroupsQuery,
     SaidName,
     group_row,
     group_saved,
@@ -84,9 +86,10 @@ router: Final = Router("Operations", OPS_PREFIX)
     example={"data": [_ROW]},
     scope="read",
 )
-async def list_groups(services: ServicesDep) -> Response:
+async def list_groups(query: Annotated[GroupsQuery, Query()], services: ServicesDep) -> Response:
     """A group without settings of its own is the nodes that bear its name."""
-    return reply(GroupRows(data=[group_row(view) for view in await services.groups.list()]))
+    found = await services.groups.list(is_resolved=query.resolved)
+    return reply(GroupRows(data=[group_row(view) for view in found]))
 
 
 @router.post(

@@ -10,7 +10,7 @@ from msgspec import Meta
 from pydantic import AfterValidator, Field
 
 from egressd.api.wire.answers import Answer, Message
-from egressd.api.wire.bodies import Body
+from egressd.api.wire.bodies import Body, Query
 from egressd.api.wire.fields import Misfit, form
 from egressd.api.wire.objects import FieldsChange
 from egressd.model.bounds import URL_MAX
@@ -149,6 +149,14 @@ Switch = Annotated[
         description="The fate of open connections if another member is chosen while theirs lives."
     ),
 ]
+
+
+class GroupsQuery(Query):
+    """The part of groups that is asked for."""
+
+    resolved: Annotated[
+        bool, Field(description="Whether groups have their members; else `resolved` is empty.")
+    ] = True
 
 
 class GroupReplace(Body):
