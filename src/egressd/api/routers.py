@@ -8,7 +8,7 @@ that all resources have in the same form.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partialmethod
 from typing import Any, Final
 
@@ -56,6 +56,7 @@ class Router:
         status: int = 200,
         has_statuses: bool = False,
         is_licensed: bool = False,
+        is_making: bool = False,
     ) -> Declare:
         """Declare an endpoint that answers with JSON.
 
@@ -68,7 +69,8 @@ class Router:
         scope of a token that covers the endpoint: one of the specification needs `read` for a GET
         and `write` for all else, every other one declares it. `status` is that of its answer. One
         that `has_statuses` answers 404 for something that does not exist, and 409 over a quota. One
-        that `is_licensed` is for programs with API access alone, as those of the specification.
+        that `is_licensed` is for programs with API access alone, as those of the specification. One
+        that `is_making` answers 201, in the same form, if it has made what it would replace.
         """
         takes: Example | None = None
         if body is not None:
@@ -80,8 +82,9 @@ class Router:
             content = {JSON: _described(answer, example, refusal)}
             if is_csv_too:
                 content[CSV] = {"schema": {"type": "string"}}
+            statuses = (status, 201) if is_making else (status,)
             endpoint = self._add(
-                method, path, summary, handler, content=content, takes=takes, status=status
+                method, path, summary, handler, content=content, takes=takes, statuses=statuses
             )
             endpoint.has_statuses = has_statuses
             endpoint.is_licensed = is_licensed
@@ -136,7 +139,7 @@ class Router:
         *,
         content: Example,
         takes: Example | None = None,
-        status: int = 200,
+        statuses: Sequence[int] = (200,),
     ) -> Endpoint:
         endpoint = Endpoint(
             self._prefix + path,
@@ -148,8 +151,8 @@ class Router:
             tags=[self._tag],
             response_model=None,
             response_class=Response,
-            status_code=status,
-            responses={status: {"description": "Handled", "content": content}},
+            status_code=statuses[0],
+            responses={each: {"description": "Handled", "content": content} for each in statuses},
             openapi_extra={} if takes is None else {"requestBody": {"content": takes}},
         )
         self.endpoints.append(endpoint)

@@ -136,6 +136,7 @@ async def show_group(name: GroupNameInPath, services: ServicesDep) -> Response:
     scope="write",
     has_statuses=True,
     is_conditional=True,
+    is_making=True,
 )
 async def replace_group(
     name: GroupNameInPath, body: GroupReplace, services: ServicesDep, if_match: IfMatch = ""
