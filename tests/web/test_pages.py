@@ -913,6 +913,28 @@ def test_a_device_is_named_and_given_a_rule(tidy: Site) -> None:
         expect(ruled.filter(has_text="Anna's tablet")).to_have_count(0)
 
 
+def test_a_rule_leads_to_its_clients_connections_which_are_closed(served: Site) -> None:
+    client = served.lab.client(1)
+    opened = client.connect()
+    with served.visit("#/rules") as page:
+        page.get_by_role("link", name=f"Connections of {client.address}").click()
+        row = page.get_by_role("row").filter(has_text=f"{WEB_SERVERS[0]}:7").first
+        expect(row).to_contain_text("open")
+        expect(row).to_contain_text("TCP")
+        assert serious(page) == []
+        screenshot(page, "connections")
+        row.get_by_role("button", name=f"Close the connection to {WEB_SERVERS[0]}:7").click()
+        expect(page.get_by_text(f"1 connection of {client.address} closed")).to_be_visible()
+        assert not opened.exchange("too late").ok
+        opened.close()
+        kept = client.connect()
+        expect(row).to_contain_text("open", timeout=15_000)
+        page.get_by_role("button", name="Close all", exact=True).click()
+        page.get_by_role("dialog").get_by_role("button", name="Close", exact=True).last.click()
+        eventually(lambda: not kept.exchange("too late").ok)
+        kept.close()
+
+
 def test_the_explanation_shows_a_client_with_a_dead_node_as_blocked(tidy: Site) -> None:
     lab, client = tidy.lab, tidy.lab.client(1)
     node = lab.nodes["ss"]

@@ -9,6 +9,8 @@ import type { Coded } from "./sentences.ts";
 export type {
   Changes,
   CheckFindings,
+  ClientConnection,
+  ConnectionList,
   DeviceList,
   Exit,
   ExitList,
