@@ -264,7 +264,7 @@ def test_the_other_end_of_a_tunnel_gets_no_connection_to_anything(site: Site) ->
             (client.address, 80),
             (SERVER, 80),
         ):
-            way = ("--interface", "wg0", f"http://{address}:{port}/")
+            way = ("--interface", site.tunnel.interface, f"http://{address}:{port}/")
             found = site.tunnel.host.run("curl", "-sS", "-m", "2", *way, check=False)
             assert (found.stdout, found.returncode in (7, 28, 56)) == ("", True), (address, port)
         asked = (sys.executable, "-c", QUESTION, site.tunnel.client)

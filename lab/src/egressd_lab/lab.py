@@ -70,6 +70,7 @@ class Lab:
         self.nodes: dict[str, Node] = {}
         self.line_servers: list[LineServer] = []
         self._programs: list[Program] = []
+        self._tunnels: list[WireGuardServer] = []
         self._devices: dict[int, Device] = {}
         self._authority: Authority | None = None
 
@@ -174,6 +175,8 @@ class Lab:
             host.close()
         for program in self._programs:
             program.kill()
+        for tunnel in self._tunnels:
+            tunnel.remove()
         netns.remove_lab(self.name)
         if problem is not None:
             raise problem
@@ -287,7 +290,7 @@ class Lab:
         folder.mkdir()
         self.topology.add_node("wireguard", [address], forwards=True)
         server = WireGuardServer(address, Host(self.name, "node-wireguard", folder), folder)
-        self._programs.append(server.program)
+        self._tunnels.append(server)
         server.start()
         return server
 

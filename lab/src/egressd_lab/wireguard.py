@@ -13,16 +13,18 @@ from egressd_lab.process import Program
 
 PROGRAMS: Final = ("wireguard-go", "wg")
 PORT: Final = 51820
-_INTERFACE: Final = "wg0"
+_SOCKETS: Final = Path("/var/run/wireguard")
+"""The folder in which wireguard-go puts a socket for each interface, of every namespace."""
+_NAME_MAX: Final = 13
 _NETWORK: Final = "10.9.0"
 _UP_SECONDS: Final = 15.0
-_MASQUERADE: Final = f"""
-table ip out {{
-  chain post {{
+_MASQUERADE: Final = """
+table ip out {
+  chain post {
     type nat hook postrouting priority srcnat
-    oifname != "{_INTERFACE}" masquerade
-  }}
-}}
+    oifname "eth0" masquerade
+  }
+}
 """
 
 
@@ -34,8 +36,10 @@ class WireGuardServer:
         self.host = host
         self.client = f"{_NETWORK}.2"
         """The client's address in the tunnel."""
+        # Unlike other labs', which run at the same time.
+        self.interface = f"wg{host.namespace.split('-')[1][:_NAME_MAX]}"
         self.program = Program(
-            host.namespace, ("wireguard-go", "-f", _INTERFACE), folder / "wireguard.log"
+            host.namespace, ("wireguard-go", "-f", self.interface), folder / "wireguard.log"
         )
         self._folder = folder
         self._private, self._client_private = _wg("genkey"), _wg("genkey")
@@ -56,14 +60,19 @@ class WireGuardServer:
     @property
     def client_end(self) -> str:
         """The address and port that the client was last heard from; empty if it was not."""
-        found = self.host.run("wg", "show", _INTERFACE, "endpoints").stdout.split()[1]
+        found = self.host.run("wg", "show", self.interface, "endpoints").stdout.split()[1]
         return "" if found == "(none)" else found
+
+    def remove(self) -> None:
+        """Kill it, and remove what it leaves behind."""
+        self.program.kill()
+        (_SOCKETS / f"{self.interface}.sock").unlink(missing_ok=True)
 
     def start(self) -> None:
         """Start it, and let it forward for its client."""
         self.program.start()
         deadline = time.monotonic() + _UP_SECONDS
-        while self.host.run("wg", "show", _INTERFACE, check=False).returncode:
+        while self.host.run("wg", "show", self.interface, check=False).returncode:
             if not self.program.running or time.monotonic() > deadline:
                 raise Failed("start wireguard-go", self.program.tail())
             time.sleep(0.01)
@@ -74,9 +83,9 @@ class WireGuardServer:
             f"[Peer]\nPublicKey = {_wg('pubkey', stdin=self._client_private)}\n"
             f"PresharedKey = {self._shared}\nAllowedIPs = {self.client}/32\n"
         )
-        self.host.run("wg", "setconf", _INTERFACE, str(config))
-        self.host.run("ip", "address", "add", f"{_NETWORK}.1/24", "dev", _INTERFACE)
-        self.host.run("ip", "link", "set", _INTERFACE, "up", "mtu", "1420")
+        self.host.run("wg", "setconf", self.interface, str(config))
+        self.host.run("ip", "address", "add", f"{_NETWORK}.1/24", "dev", self.interface)
+        self.host.run("ip", "link", "set", self.interface, "up", "mtu", "1420")
         self.host.run("nft", "-f", "-", stdin=_MASQUERADE)
 
 
