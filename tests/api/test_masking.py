@@ -53,6 +53,7 @@ NODES: list[tuple[str, dict[str, Any]]] = [
         },
     ),
     ("trojan", {"password": "seed-8", "sni": "www.example.com", "their-own-key": ["seed-9"]}),
+    ("hysteria", {"auth-str": "seed-23", "obfs": "seed-24", "up": 1, "down": 1}),
     ("hysteria2", {"password": "seed-10", "obfs": "salamander", "obfs-password": "seed-11"}),
     ("tuic", {"uuid": UUIDS[2], "password": "seed-12"}),
     ("anytls", {"password": "seed-13"}),
@@ -70,7 +71,7 @@ NODES: list[tuple[str, dict[str, Any]]] = [
     ("socks5", {"password": "seed-14", "username": "u", "notes": {"their": {"token": "seed-15"}}}),
 ]
 SECRETS = [
-    *(f"seed-{n}" for n in range(1, 23)),
+    *(f"seed-{n}" for n in range(1, 25)),
     "seed-user-1",
     "seed-user-2",
     SSH_KEY[1],

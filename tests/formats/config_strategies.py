@@ -107,6 +107,14 @@ PLUGINS: st.SearchStrategy[dict[str, Any]] = (
         lambda o: {"plugin": "v2ray-plugin", "plugin-opts": {"mode": "websocket", **o}},
         objects({}, {"host": hosts, "path": PATHS, "tls": switch, "mux": st.booleans()}),
     )
+    | st.builds(
+        lambda o, more: {"plugin": "shadow-tls", "plugin-opts": o, **more},
+        objects(
+            {"host": hosts, "password": texts, "version": st.integers(2, 3)},
+            {"alpn": st.just(["h2", "http/1.1"])},
+        ),
+        objects({}, {"client-fingerprint": st.just("chrome")}),
+    )
 )
 SS_SECRETS = objects(
     {"cipher": st.sampled_from(["aes-128-gcm", "none", "rc4-md5"]), "password": texts}, {}
@@ -145,6 +153,15 @@ CONFIGS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "trojan": merged(
         objects({**SERVERS, "password": texts}, {**UDP, **TLS, "reality-opts": REALITIES}),
         st.one_of([NETWORKS[n] for n in ("tcp", "ws", "httpupgrade", "grpc")]),
+    ),
+    "hysteria": merged(
+        objects(SERVERS, {})
+        | objects(
+            {"server": hosts, "ports": st.just("443,8000-9000")},
+            {"hop-interval": st.integers(5, 99)},
+        ),
+        objects({"up": st.integers(1, 9999), "down": st.integers(1, 9999)}, {}),
+        objects({}, {"auth-str": texts, "obfs": texts, **UDP, **QUIC_TLS}),
     ),
     "hysteria2": merged(
         objects(SERVERS, {}) | objects({"server": hosts, "ports": st.just("443,8000-9000")}, {}),

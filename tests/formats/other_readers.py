@@ -137,7 +137,12 @@ def ss(link: str) -> dict[str, Any]:
         for option in options:
             key, _, value = option.partition("=")
             pairs[key] = re.sub(r"\\(.)", r"\1", value)  # SIP003's escapes
-        if name == "obfs-local":
+        if name == "shadow-tls":
+            alpn = pairs["alpn"].split(",") if "alpn" in pairs else None
+            layer: dict[str, Any] = {"version": int(pairs["version"]), "alpn": alpn}
+            layer |= {key: pairs[key] for key in ("host", "password")}
+            found |= {"plugin": name, "plugin-opts": given(layer)}
+        elif name == "obfs-local":
             shown = {"mode": pairs["obfs"], "host": pairs.get("obfs-host")}
             found |= {"plugin": "obfs", "plugin-opts": given(shown)}
         else:
@@ -146,8 +151,26 @@ def ss(link: str) -> dict[str, Any]:
                 "plugin": name,
                 "plugin-opts": given({**shown, "tls": "tls" in pairs}),
             }
+    found["client-fingerprint"] = query.get("fp")
     if query.get("uot") == "1":
         found |= {"udp-over-tcp": True}
+    return given(found)
+
+
+def hysteria(link: str) -> dict[str, Any]:
+    """Return a node by https://hysteria.network/docs/uri-scheme/, as mihomo reads it."""
+    url, query = parts_of(link)
+    assert query.get("obfs", "xplus") == "xplus"
+    found = server_of(url) | {
+        "auth-str": query.get("auth"),
+        "obfs": query.get("obfsParam"),
+        "up": query["upmbps"],
+        "down": query["downmbps"],
+        "servername": query.get("peer"),
+        "alpn": query["alpn"].split(",") if query.get("alpn") else None,
+        "skip-cert-verify": query.get("insecure") == "1",
+        "ports": query.get("mport"),
+    }
     return given(found)
 
 
@@ -233,6 +256,7 @@ READERS = {
     "trojan": trojan,
     "vmess": vmess,
     "ss": ss,
+    "hysteria": hysteria,
     "hysteria2": hysteria2,
     "tuic": tuic,
     "anytls": anytls,

@@ -22,6 +22,7 @@ OURS = {
     "http": {"udp", "servername", "alpn", "client-fingerprint", "skip-cert-verify"},
     "ss": {"udp", "udp-over-tcp-version"},
     "vmess": {"udp", "packet-encoding"},
+    "hysteria": {"udp", "hop-interval"},
     "hysteria2": {"udp", "hop-interval"},
     "tuic": {"udp", "udp-over-stream", "reduce-rtt"},
     "ssh": {"udp", "host-key-algorithms"},

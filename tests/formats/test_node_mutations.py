@@ -47,6 +47,7 @@ SEEDS = (
     "MjQtNGQ1My1hZDRmLThjZGE0OGIzMDgxMSIsIm5ldCI6IndzIiwidGxzIjoidGxzIn0=",
     f"vless://{UUID}@a.example:443?security=reality&pbk={KEY}&sid=01&fp=chrome&sni=b.example#n",
     "trojan://p%40ss@a.example:443?type=ws&path=%2Fw&host=h.example&sni=b.example#%E6%9D%B1",
+    "hysteria://a.example:443?auth=p&upmbps=1&downmbps=2&obfs=xplus&obfsParam=o&peer=b.example#n",
     "hysteria2://p@a.example:443,8000-9000/?obfs=salamander&obfs-password=o&sni=b.example#n",
     f"tuic://{UUID}:p@a.example:443?congestion_control=bbr&alpn=h3#n",
     "anytls://p@a.example:443?sni=b.example#n",

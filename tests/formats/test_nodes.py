@@ -221,8 +221,8 @@ def test_a_list_in_brackets_is_parsed(ending: str) -> None:
     assert parse("others", text) == [
         ("one", "http", {"server": "a.example", "port": 80}),
         ("two", "http", {"server": "a.example", "port": 80}),
-        "line 2: type must be one of socks5, http, ss, vmess, vless, trojan, hysteria2, tuic, "
-        "anytls, ssh, wireguard",
+        "line 2: type must be one of socks5, http, ss, vmess, vless, trojan, hysteria, hysteria2, "
+        "tuic, anytls, ssh, wireguard",
     ]
 
 

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from egressd_lab import netns
+from egressd_lab.engine import node_document
 from egressd_lab.lab import Lab
 from egressd_lab.process import Program
 from egressd_lab.spec import RESOLVERS, WHOAMI, LabSpec
@@ -29,7 +30,7 @@ from egressd_lab.wireguard import WireGuardServer
 from tests.lab.whitelisted import served as hello_servers
 from tests.lab.whitelisted import visit
 from tests.support.device import SERVER, clear, send
-from tests.support.nodes.served import NAME, Served, every
+from tests.support.nodes.served import NAME, Served, every, shadow_tls
 from tests.support.nodes.upgrading import BEHIND, Front, command
 from tests.support.programs.hellos import Visit
 
@@ -37,6 +38,8 @@ pytestmark = pytest.mark.lab
 
 WEB = f"http://{SERVER}/"
 PORT = 8443
+LAYERED = "198.18.9.1"
+"""The address of the servers within ShadowTLS."""
 BLACK_HOLE = "198.19.255.1"
 """An address that packets to it are lost for."""
 STRANGER = (
@@ -123,7 +126,7 @@ class Site:
 
 PLUGINS = ("ss-obfs-http", "ss-obfs-tls", "ss-websocket")
 SSH = ("ssh", "ssh-key")
-NAMES = (*every(Path("certificate"), Path("key")), *PLUGINS, *SSH, "wireguard")
+NAMES = (*every(Path("certificate"), Path("key")), *PLUGINS, *SSH, "wireguard", *shadow_tls(PORT))
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +162,12 @@ def site(namespaces: None) -> Iterator[Site]:
                 node.protocol, node.clash, {}, wrong, udp=False, reason=reason
             )
             addresses[node.name] = node.address
+        layered = shadow_tls(PORT)
+        lab.topology.add_node("layered", [LAYERED])
+        behind = [inbound for _, inbounds in layered.values() for inbound in inbounds]
+        lab.start_engine("node-layered", node_document(behind, [LAYERED] * len(behind)))
+        served |= {name: case for name, (case, _) in layered.items()}
+        addresses |= dict.fromkeys(layered, LAYERED)
         tunnel = lab.add_wireguard()
         wrong = {"pre-shared-key": tunnel.clash["private-key"]}
         served["wireguard"] = Served("wireguard", tunnel.clash, {}, wrong)
@@ -281,6 +290,7 @@ QUIC_CARRIERS = (
     "vless vision",
     "trojan tcp",
     "tuic",
+    "hysteria",
     "wireguard",
 )
 

@@ -156,6 +156,7 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     "server-name": ({}, "x must be the server's name (SNI) alone"),
     "one-peer": ({}, "x must have one peer: a node has one server"),
     "differs-from": ({"other": "other"}, "x must not be the same as other"),
+    "base64-text": ({}, "x must be a text in base64"),
     "wireguard-key": ({}, "x must be a key of WireGuard: 32 bytes in base64"),
     "tunnel-address": ({}, "x must be an IPv4 address, such as 10.2.0.2"),
     "tunnel-networks": (

@@ -45,7 +45,10 @@ VALUES: dict[str, list[Any]] = {
     "cipher": ["aes-128-gcm"],
     "udp-over-tcp": [True],
     "udp-over-tcp-version": [2],
-    "plugin": ["obfs", "v2ray-plugin"],
+    "plugin": ["obfs", "v2ray-plugin", "shadow-tls"],
+    "version": [1, 2, 3],
+    "auth-str": ["p"],
+    "protocol": ["udp"],
     "mode": ["http", "websocket"],
     "host": ["h.example", ["h.example"]],
     "path": ["/p", ["/p"], ["/p", "/q"], "/p?ed=2048"],
@@ -74,7 +77,7 @@ VALUES: dict[str, list[Any]] = {
     "hop-interval": [15, "15-30"],
     "up": [10],
     "down": ["20 Mbps"],
-    "obfs": ["salamander"],
+    "obfs": ["salamander", "o"],
     "obfs-password": ["o"],
     "ip": ["192.0.2.9"],
     "congestion-controller": ["bbr"],
@@ -200,6 +203,10 @@ def says_nothing(protocol: str, config: dict[str, Any], path: str, told: set[str
             return bool(config["network"] == "httpupgrade")
         case "ws-opts.max-early-data" | "ws-opts.early-data-header-name":
             return "ed=" in config["ws-opts"].get("path", "")
+        case "protocol":
+            return True  # there is no other
+        case "plugin-opts.version":
+            return bool(value == 2)
         case "ech-opts.config" | "ech-opts.query-server-name":
             return not config["ech-opts"].get("enable", False)
         case _:

@@ -15,7 +15,7 @@ from egressd.formats.entries import PROTOCOLS
 from egressd.formats.share_links import parse_link
 from egressd.model.errors import Invalid
 from egressd.model.names import has_control_characters
-from egressd.planner.options import ENDPOINTS, ech_name, options_of
+from egressd.planner.options import ENDPOINTS, carrier_of, ech_name, options_of
 from egressd.planner.outbounds import build
 from tests.support.nodes.configs import (
     ACCEPTED,
@@ -75,6 +75,11 @@ def test_the_engine_check_can_fail() -> None:
         {**options("ss", cipher="none", password="p"), "method": "rot13"}
     )
 
+
+SHADOW_TLS: dict[str, Any] = {
+    "plugin": "shadow-tls",
+    "plugin-opts": {"host": "a.example", "password": "s", "version": 3},
+}
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("ss", {"cipher": "rot13", "password": "p"}, "config_json.cipher must be one of"),
@@ -144,6 +149,20 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "trojan",
         {"password": "p", "network": "ws", "ws-opts": {"path": "/%zz"}},
         "config_json.ws-opts.path must be an HTTP path",
+    ),
+    ("hysteria", {"up": 1}, "config_json.down must be a rate"),
+    ("hysteria", {"up": 0, "down": 1}, "config_json.up must be a rate"),
+    ("hysteria", {"up": 1, "down": 1, "protocol": "faketcp"}, "config_json.protocol must be udp"),
+    ("hysteria", {"up": 1, "down": 1, "auth": "*"}, "config_json.auth must be a text in base64"),
+    (
+        "ss",
+        {"cipher": "none", "password": "p", "plugin": "shadow-tls"},
+        "config_json.plugin-opts.host must be a host name",
+    ),
+    (
+        "ss",
+        {"cipher": "none", "password": "p", "plugin": "shadow-tls", "plugin-opts": {"host": "a.b"}},
+        "config_json.plugin-opts.password must be text",
     ),
     ("hysteria2", {"obfs": "salamander"}, "config_json.obfs and obfs-password must be given"),
     (
@@ -225,6 +244,9 @@ def test_options_unusable_by_the_engine_are_refused_by_name(
         ("vmess", {"uuid": UUID}, True),
         ("vless", {"uuid": UUID, "udp": False}, False),
         ("trojan", {"password": "p"}, True),
+        ("hysteria", {"up": 1, "down": 1}, True),
+        ("ss", {"cipher": "none", "password": "p", **SHADOW_TLS}, False),
+        ("ss", {"cipher": "none", "password": "p", "udp-over-tcp": True, **SHADOW_TLS}, True),
         ("hysteria2", {}, True),
         ("tuic", {"uuid": UUID, "password": "p"}, True),
         ("anytls", {"password": "p", "udp": False}, False),
@@ -337,6 +359,39 @@ def test_an_encrypted_private_key_keeps_its_headers() -> None:
     made = options("ssh", **{"private-key": "\n".join(key), "private-key-passphrase": "p"})
     assert made["private_key"] == key
     assert made["private_key_passphrase"] == "p"
+
+
+def test_shadow_tls_is_an_outbound_that_shadowsocks_dials_through() -> None:
+    fields = {"cipher": "none", "password": "p", "client-fingerprint": "firefox", **SHADOW_TLS}
+    outbound = build(node("ss", fields))
+    assert "plugin" not in options_of(outbound)
+    layer = carrier_of(outbound)
+    assert layer == {
+        "type": "shadowtls",
+        "server": "192.0.2.1",
+        "server_port": 443,
+        "version": 3,
+        "password": "s",
+        "tls": {
+            "enabled": True,
+            "server_name": "a.example",
+            "utls": {"enabled": True, "fingerprint": "firefox"},
+        },
+    }
+    assert engine_problem(layer) == ""
+    assert carrier_of(build(node("ss", {"cipher": "none", "password": "p"}))) is None
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_older_shadow_tls_speaks_no_tls_1_3(version: int) -> None:
+    options = {**SHADOW_TLS["plugin-opts"], "version": version}
+    fields = {"cipher": "none", "password": "p", "client-fingerprint": "chrome"}
+    made = build(node("ss", {**fields, "plugin": "shadow-tls", "plugin-opts": options}))
+    layer = carrier_of(made)
+    assert layer is not None
+    assert layer["tls"] == {"enabled": True, "server_name": "a.example", "max_version": "1.2"}
+    assert ("password" in layer) is (version == 2)
+    assert engine_problem(layer) == ""
 
 
 def test_rates_and_ranges_are_in_the_engines_units() -> None:

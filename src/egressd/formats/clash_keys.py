@@ -6,6 +6,7 @@ panels write keys of older Clash versions, of Stash, or of their own. Only `norm
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -216,6 +217,19 @@ def _hysteria_obfs(made: Normal) -> None:
         _drop(made, "obfs", "obfs-password")
 
 
+def _encoded_password(made: Normal) -> None:
+    """Move the password from ``auth``, where it is in base64."""
+    given = text_of(made.fields.pop("auth", None))
+    if not given:
+        return
+    try:
+        text = b64decode(given, validate=True).decode()
+    except ValueError:
+        made.problems.append(fault("auth", "base64-text"))
+    else:
+        made.put(made.fields, "auth-str", text, given_as="auth")
+
+
 def _ports_in_a_list(made: Normal) -> None:
     ports = made.fields.get("ports")
     if isinstance(ports, list):
@@ -322,6 +336,15 @@ _OTHER_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     "vmess": _V2RAY_NAMES,
     "vless": _V2RAY_NAMES,
     "trojan": _V2RAY_NAMES,
+    "hysteria": {
+        "authstring": "auth-str",
+        "upspeed": "up",
+        "downspeed": "down",
+        "upmbps": "up",
+        "downmbps": "down",
+        "mport": "ports",
+        "obfsparam": "obfs",
+    },
     "hysteria2": {
         "auth": "password",
         "authstr": "password",
@@ -358,6 +381,14 @@ _MENDS: Final[Mapping[str, tuple[Callable[[Normal], None], ...]]] = {
     "vmess": _TRANSPORTS,
     "vless": _TRANSPORTS,
     "trojan": (_tls_is_certain, *_TRANSPORTS),
+    "hysteria": (
+        _tls_is_certain,
+        _no_network,
+        _version("1"),
+        _encoded_password,
+        _ports_in_a_list,
+        _ech_that_is_off,
+    ),
     "hysteria2": (
         _tls_is_certain,
         _no_network,

@@ -35,7 +35,6 @@ _SHOWN: Final = frozenset(
         "alterId",
         "up",
         "down",
-        "obfs",
         "plugin",
         "mode",
         "mux",
@@ -71,6 +70,10 @@ _SHOWN: Final = frozenset(
 in."""
 
 
+_MODES: Final = {"obfs": frozenset({"salamander", "http", "tls", "none", "plain"})}
+"""Keys, and those of their values that are no credentials: Hysteria 1 has a password there."""
+
+
 def masked_text(secret: str) -> str:
     """Return the mask of a secret; an empty text, which is none, as it is."""
     return MASK if secret else ""
@@ -86,7 +89,14 @@ def masked_config(config_json: str) -> str:
 
 
 def _masked_object(given: dict[str, Any]) -> dict[str, Any]:
-    return {key: _masked_value(value, key in _SHOWN) for key, value in given.items()}
+    return {
+        key: _masked_value(value, key in _SHOWN or _is_mode(key, value))
+        for key, value in given.items()
+    }
+
+
+def _is_mode(key: str, value: Any) -> bool:
+    return isinstance(value, str) and value in _MODES.get(key, ())
 
 
 def _masked_value(value: Any, is_shown: bool) -> Any:

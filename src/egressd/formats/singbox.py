@@ -17,6 +17,7 @@ from egressd.formats.node_draft import ParsedNode, no_effect
 from egressd.formats.rows import Unreadable
 from egressd.formats.scalars import Scalar, is_absent, is_off, text_of, to_json
 from egressd.formats.share_links.plugin import plugin_fields, plugin_of
+from egressd.formats.share_links.uri import from_base64
 
 NOT_NODES: Final = ("selector", "urltest", "direct", "block", "dns")
 """Types of outbounds that are not nodes."""
@@ -284,12 +285,29 @@ def _ss(left: Fields, config: Fields) -> None:
         config |= {"udp-over-tcp": True, "udp-over-tcp-version": version}
 
 
-def _hysteria2(left: Fields, config: Fields) -> None:
-    _move(left, config, {"password": "password", "up_mbps": "up", "down_mbps": "down"})
+def _ports(left: Fields, config: Fields) -> None:
     ports = left.pop("server_ports", None)
     if not is_off(ports):
         listed = ports if isinstance(ports, list) else [ports]
         config["ports"] = ",".join(_said(port) for port in listed)
+
+
+def _hysteria(left: Fields, config: Fields) -> None:
+    names = {"auth_str": "auth-str", "obfs": "obfs", "up_mbps": "up", "down_mbps": "down"}
+    _move(left, config, names)
+    _move(left, config, {"up": "up", "down": "down"})
+    if encoded := text_of(left.pop("auth", None)):
+        if (password := from_base64(encoded)) is None:
+            raise Unreadable("auth must be a text in base64")
+        config["auth-str"] = password
+    _ports(left, config)
+    _move_duration(left, config, "hop_interval", "hop-interval", unit=1)
+    _read_tls(left, config, always=True)
+
+
+def _hysteria2(left: Fields, config: Fields) -> None:
+    _move(left, config, {"password": "password", "up_mbps": "up", "down_mbps": "down"})
+    _ports(left, config)
     least, most = (text_of(left.pop(key, None)) for key in ("hop_interval", "hop_interval_max"))
     if least:
         config["hop-interval"] = f"{least}-{most}" if most else least
@@ -373,6 +391,7 @@ _READERS: Final[Mapping[str, Callable[[Fields, Fields], None]]] = {
     "vmess": _vmess,
     "vless": _vless,
     "trojan": _trojan,
+    "hysteria": _hysteria,
     "hysteria2": _hysteria2,
     "tuic": _tuic,
     "anytls": _anytls,

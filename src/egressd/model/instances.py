@@ -15,7 +15,7 @@ from egressd.model.bounds import DNS_SERVERS_MAX, RELAYS_MAX
 from egressd.model.device import LocalZone
 from egressd.model.forms import Address, Credential, Mark, Number, Port, Url
 from egressd.model.nouns import Settings
-from egressd.model.outbounds import Hysteria2, Outbound, Part
+from egressd.model.outbounds import Hysteria, Hysteria2, Outbound, Part
 
 InstanceKey: TypeAlias = Annotated[
     str, Meta(max_length=20, pattern=r"\A(?:node|sniff|dns|default|service):[0-9]{1,10}\Z")
@@ -108,10 +108,11 @@ class Dialer(Part, frozen=True, kw_only=True, tag="dialer"):
     def short(self) -> bool:
         """True if datagrams longer than `planner.registry.SHORT_DATAGRAM` are lost on some path.
 
-        Hysteria 2 sends 4,096 bytes at most, which include the headers of a protocol relayed
+        Hysteria sends 4,096 bytes at most, which include the headers of a protocol relayed
         inside.
         """
-        return any(isinstance(h.outbound, Hysteria2) for path in self.paths for h in path.hops)
+        kinds = Hysteria | Hysteria2
+        return any(isinstance(h.outbound, kinds) for path in self.paths for h in path.hops)
 
 
 class Sniffer(Part, frozen=True, kw_only=True, tag="sniffer"):

@@ -226,12 +226,25 @@ class V2rayPlugin(Part, frozen=True, kw_only=True, tag="v2ray-plugin"):
     tls: bool = False
 
 
+class ShadowTls(Part, frozen=True, kw_only=True, tag="shadow-tls"):
+    """ShadowTLS, beneath Shadowsocks: the handshake is that of ``host``. It carries TCP alone."""
+
+    version: Literal[1, 2, 3]
+    password: Text = ""
+    host: Host
+    alpn: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=255, pattern=LINE)], ...],
+        Meta(max_length=_LIST_MAX),
+    ] = ()
+    fingerprint: Fingerprint | None = None
+
+
 class Shadowsocks(_Server, frozen=True, kw_only=True, tag="ss"):
     """Shadowsocks. ``udp_over_tcp`` is the version of UDP over TCP, 0 for none."""
 
     method: Cipher
     password: Text
-    plugin: Obfs | V2rayPlugin | None = None
+    plugin: Obfs | V2rayPlugin | ShadowTls | None = None
     udp_over_tcp: Literal[0, 1, 2] = 0
 
 
@@ -280,6 +293,20 @@ class Hysteria2(_Server, frozen=True, kw_only=True, tag="hysteria2"):
     """The password of the Salamander obfuscation; empty: none."""
     up_mbps: Mbps = 0
     down_mbps: Mbps = 0
+    tls: Tls
+
+
+class Hysteria(_Server, frozen=True, kw_only=True, tag="hysteria"):
+    """Hysteria 1, which sends at ``up_mbps`` whatever is lost. Ports are those of `Hysteria2`."""
+
+    server_port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    server_ports: Annotated[tuple[tuple[Port, Port], ...], Meta(max_length=_LIST_MAX)] = ()
+    hop_interval_s: Annotated[int, Meta(ge=0, le=3600)] = 0
+    password: Text = ""
+    obfs: Text = ""
+    """The password of the XPlus obfuscation; empty: none."""
+    up_mbps: Annotated[int, Meta(ge=1, le=1_000_000)]
+    down_mbps: Annotated[int, Meta(ge=1, le=1_000_000)]
     tls: Tls
 
 
@@ -348,6 +375,7 @@ Outbound: TypeAlias = (
     | VMess
     | VLess
     | Trojan
+    | Hysteria
     | Hysteria2
     | Tuic
     | AnyTls

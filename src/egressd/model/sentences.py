@@ -149,6 +149,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "server-name": "{field} must be the server's name (SNI) alone",
     "one-peer": "{field} must have one peer: a node has one server",
     "differs-from": "{field} must not be the same as {other}",
+    "base64-text": "{field} must be a text in base64",
     "wireguard-key": "{field} must be a key of WireGuard: 32 bytes in base64",
     "tunnel-address": "{field} must be an IPv4 address, such as 10.2.0.2",
     "tunnel-networks": "{field} must be a list of at most {most} networks, an IPv4 one among them",

@@ -31,7 +31,7 @@ from egressd.model.instances import (
 )
 from egressd.model.outbounds import Grpc, HttpStream, VLess
 from egressd.planner import local_names, naming, tunnels
-from egressd.planner.options import ENDPOINTS, ech_name, options_of
+from egressd.planner.options import ENDPOINTS, carrier_of, ech_name, options_of
 from egressd.planner.registry import MARK_DIRECT, MARK_LISTED, MARK_REJECT, RESOLVER_IN_USE
 from egressd.planner.whitelist_entries import LISTED, references_of, rules_of
 
@@ -288,12 +288,14 @@ def _outbounds(path: NodePath) -> list[dict[str, Any]]:
             if relay is None
             else {"detour": _tag(relay)}
         )
-        options = options_of(hop.outbound)
+        options, way = options_of(hop.outbound), carrier_of(hop.outbound)
         if options["type"] in ENDPOINTS and relay is None:
             # By itself an endpoint listens for packets of every sender, at a port of its own.
-            way = {"type": "direct", "tag": f"way:{hop.node}", **dial}
-            dial = {"detour": way["tag"]}
-            result.append(way)
+            way = {"type": "direct"}
+        if way is not None:
+            tag = f"way:{hop.node}"
+            result.append({**way, **dial, "tag": tag})
+            dial = {"detour": tag}
         result.append({**options, **dial, "tag": _tag(hop)})
     return result
 

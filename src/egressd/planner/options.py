@@ -17,11 +17,13 @@ from egressd.model.outbounds import (
     HttpProxy,
     HttpStream,
     HttpUpgrade,
+    Hysteria,
     Hysteria2,
     Obfs,
     Outbound,
     Reality,
     Shadowsocks,
+    ShadowTls,
     Socks5,
     Ssh,
     Tls,
@@ -52,6 +54,27 @@ def options_of(made: Outbound) -> Options:
     if not made.udp and not isinstance(made, HttpProxy | AnyTls | Ssh):
         options["network"] = "tcp"
     return options
+
+
+def carrier_of(made: Outbound) -> Options | None:
+    """Return the options of the outbound that this one dials through for its own protocol, without
+    its tag and dial fields: a layer that the engine has as an outbound. None if there is none.
+    """
+    if not isinstance(made, Shadowsocks) or not isinstance(made.plugin, ShadowTls):
+        return None
+    layer = made.plugin
+    tls = _tls(Tls(server_name=layer.host, alpn=layer.alpn, fingerprint=layer.fingerprint))
+    if layer.version < 3:
+        # With TLS 1.3 the host's session tickets come between: a third of the connections fail.
+        tls["max_version"] = "1.2"
+    return {
+        "type": "shadowtls",
+        "server": made.server,
+        "server_port": made.server_port,
+        "version": layer.version,
+        **_given(layer, "password"),
+        "tls": tls,
+    }
 
 
 ENDPOINTS: Final = frozenset({"wireguard"})
@@ -131,6 +154,8 @@ def _protocol(made: Outbound) -> Options:
         case Trojan():
             layers = _layers(made.tls, made.transport)
             return {"type": "trojan", "password": made.password, **layers}
+        case Hysteria():
+            return _hysteria(made)
         case Hysteria2():
             return _hysteria2(made)
         case Tuic():
@@ -156,18 +181,36 @@ def _protocol(made: Outbound) -> Options:
             return _wireguard(made)
 
 
+def _hysteria(made: Hysteria) -> Options:
+    options: Options = {
+        "type": "hysteria",
+        **_given(made, "obfs", "up_mbps", "down_mbps"),
+        **_layers(made.tls),
+        **_hopping(made),
+    }
+    if made.password:
+        options["auth_str"] = made.password
+    return options
+
+
+def _hopping(made: Hysteria | Hysteria2) -> Options:
+    options: Options = {}
+    if made.server_ports:
+        options["server_ports"] = [f"{low}:{high}" for low, high in made.server_ports]
+    if made.hop_interval_s:
+        options["hop_interval"] = f"{made.hop_interval_s}s"
+    return options
+
+
 def _hysteria2(made: Hysteria2) -> Options:
     options = {
         "type": "hysteria2",
         **_given(made, "password", "up_mbps", "down_mbps"),
         **_layers(made.tls),
+        **_hopping(made),
     }
     if made.salamander:
         options["obfs"] = {"type": "salamander", "password": made.salamander}
-    if made.server_ports:
-        options["server_ports"] = [f"{low}:{high}" for low, high in made.server_ports]
-    if made.hop_interval_s:
-        options["hop_interval"] = f"{made.hop_interval_s}s"
     if made.hop_interval_max_s:
         options["hop_interval_max"] = f"{made.hop_interval_max_s}s"
     return options
@@ -300,7 +343,7 @@ def _transport(made: Transport) -> Options:
 # --- Plugins of Shadowsocks (SIP003). --------------------------------------------------------
 
 
-def _plugin(plugin: Obfs | V2rayPlugin | None) -> Options:
+def _plugin(plugin: Obfs | V2rayPlugin | ShadowTls | None) -> Options:
     match plugin:
         case Obfs():
             given = {"obfs": plugin.mode, "obfs-host": plugin.host}
@@ -314,7 +357,7 @@ def _plugin(plugin: Obfs | V2rayPlugin | None) -> Options:
                 **({"tls": ""} if plugin.tls else {}),
             }
             return {"plugin": "v2ray-plugin", "plugin_opts": _options_text(given)}
-        case None:
+        case ShadowTls() | None:  # the former is an outbound: see `carrier_of`
             return {}
 
 

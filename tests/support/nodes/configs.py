@@ -108,6 +108,19 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
         },
     ),
     ("ss", {"cipher": "aes-128-gcm", "password": "p", "udp-over-tcp": True}),
+    *(
+        (
+            "ss",
+            {
+                "cipher": "aes-128-gcm",
+                "password": "p",
+                "client-fingerprint": "chrome",
+                "plugin": "shadow-tls",
+                "plugin-opts": {"host": "a.example", "password": "s", "version": version},
+            },
+        )
+        for version in (1, 2, 3)
+    ),
     ("vmess", {"uuid": UUID, "alterId": 64, "cipher": "chacha20-poly1305"}),
     ("vmess", {"uuid": UUID, "global-padding": True, "authenticated-length": True}),
     *(("vmess", {"uuid": UUID, **network}) for network in ({}, WS, GRPC, UPGRADE, H2, HTTP)),
@@ -138,6 +151,21 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
         )
     ),
     ("trojan", {"password": "p", "ech-opts": {"enable": True, "query-server-name": "a.example"}}),
+    ("hysteria", {"up": 10, "down": "20 Mbps"}),
+    (
+        "hysteria",
+        {
+            "auth-str": "p",
+            "up": "30 Mbps",
+            "down": 200,
+            "obfs": "o",
+            "ports": "1000-2000,3000",
+            "hop-interval": 15,
+            "protocol": "udp",
+            "sni": "a.example",
+            "skip-cert-verify": True,
+        },
+    ),
     ("hysteria2", {"password": "p"}),
     (
         "hysteria2",

@@ -21,6 +21,8 @@ PASSWORD: Final = "open sesame; now=1"
 KEY: Final = b64encode(bytes(range(32))).decode()
 OTHER_KEY: Final = b64encode(bytes(range(1, 33))).decode()
 SHORT_ID: Final = "0123abcd"
+SITE: Final = "203.0.113.12"
+"""The web server of the lab whose TLS handshake others borrow."""
 
 Fields = dict[str, Any]
 
@@ -47,7 +49,7 @@ class Served:
         """True if a closed port shows at once. Over UDP there may be no answer, and the engine's
         gRPC and HTTP/2 retry without end.
         """
-        is_over_udp = self.protocol in ("hysteria2", "tuic", "wireguard")
+        is_over_udp = self.protocol in ("hysteria", "hysteria2", "tuic", "wireguard")
         return not is_over_udp and self.fields.get("network") not in ("grpc", "h2")
 
 
@@ -248,7 +250,7 @@ def _reality() -> dict[str, Served]:
         "enabled": True,
         "private_key": text(private.private_bytes_raw()),
         "short_id": [SHORT_ID],
-        "handshake": {"server": "203.0.113.12", "server_port": 443},
+        "handshake": {"server": SITE, "server_port": 443},
     }
     found = {}
     for name, flow, (fields, served) in (
@@ -283,7 +285,21 @@ def _quic(tls: Fields) -> dict[str, Served]:
     tuic_users = [{"name": "u", "uuid": UUID, "password": PASSWORD}]
     tuic = {"type": "tuic", "users": tuic_users, "tls": tls, "congestion_control": "bbr"}
     wrong = {"password": "wrong"}
+    rates = {"up_mbps": 100, "down_mbps": 100}
+    hysteria = {
+        "type": "hysteria",
+        "users": [{"name": "u", "auth_str": PASSWORD}],
+        "tls": {key: value for key, value in tls.items() if key != "alpn"},
+        **rates,
+    }
+    own = {"auth-str": PASSWORD, "sni": NAME, "up": 50, "down": "100 Mbps"}
     return {
+        "hysteria": Served(
+            "hysteria", own, hysteria, {"auth-str": "wrong"}, reason="wrong password"
+        ),
+        "hysteria obfs": Served(
+            "hysteria", {**own, "obfs": "o"}, {**hysteria, "obfs": "o"}, {"obfs": "other"}
+        ),
         "hysteria2": Served("hysteria2", {"password": PASSWORD, "sni": NAME}, hysteria2, wrong),
         "hysteria2 obfs": Served(
             "hysteria2",
@@ -317,3 +333,45 @@ def _quic(tls: Fields) -> dict[str, Served]:
             {"uuid": OTHER_UUID},
         ),
     }
+
+
+def shadow_tls(port: int) -> dict[str, tuple[Served, list[Fields]]]:
+    """Return nodes of Shadowsocks within ShadowTLS at one address, from that port on, each with the
+    inbounds that serve it: the layer, and what is behind it.
+    """
+    found = {}
+    for at, version in enumerate((2, 3)):
+        outer, inner = port + 2 * at, port + 2 * at + 1
+        options = {"host": "www.gstatic.com", "password": PASSWORD, "version": version}
+        fields = {
+            "port": outer,
+            "cipher": "aes-128-gcm",
+            "password": PASSWORD,
+            "plugin": "shadow-tls",
+            "plugin-opts": options,
+            "udp-over-tcp": True,
+            "udp-over-tcp-version": 2,
+            **({"client-fingerprint": "chrome"} if version == 3 else {}),
+        }
+        secret: Fields = (
+            {"password": PASSWORD}
+            if version == 2
+            else {"users": [{"name": "u", "password": PASSWORD}], "strict_mode": True}
+        )
+        layer = {
+            "type": "shadowtls",
+            "version": version,
+            "listen_port": outer,
+            "handshake": {"server": SITE, "server_port": 443},
+            "detour": f"in{2 * at + 2}",
+            **secret,
+        }
+        behind = {
+            "type": "shadowsocks",
+            "listen_port": inner,
+            "method": "aes-128-gcm",
+            "password": PASSWORD,
+        }
+        wrong = {"plugin-opts": {**options, "password": "wrong"}}
+        found[f"shadow-tls {version}"] = Served("ss", fields, {}, wrong), [layer, behind]
+    return found

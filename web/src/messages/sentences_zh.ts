@@ -92,6 +92,7 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   "server-name": "{field} 应为：服务器名称（SNI）本身",
   "one-peer": "{field} 只能有一个对端：一个节点只有一个服务器",
   "differs-from": "{field} 不能与 {other} 相同",
+  "base64-text": "{field} 应为：base64 编码的文本",
   "wireguard-key": "{field} 应为：WireGuard 密钥，即 base64 编码的 32 字节",
   "tunnel-address": "{field} 应为：IPv4 地址，例如 10.2.0.2",
   "tunnel-networks": "{field} 应为：最多 {most} 个网段的列表，其中须有 IPv4 网段",

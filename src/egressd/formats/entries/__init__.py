@@ -13,7 +13,7 @@ from typing import Final
 from egressd.formats.entries.anytls import ANYTLS
 from egressd.formats.entries.entry import Entry
 from egressd.formats.entries.plain import HTTP, SOCKS5
-from egressd.formats.entries.quic import HYSTERIA2, TUIC
+from egressd.formats.entries.quic import HYSTERIA, HYSTERIA2, TUIC
 from egressd.formats.entries.shadowsocks import SS
 from egressd.formats.entries.ssh import SSH
 from egressd.formats.entries.v2ray import TROJAN, VLESS, VMESS
@@ -26,6 +26,7 @@ PROTOCOLS: Final[Mapping[str, Entry]] = {
     "vmess": VMESS,
     "vless": VLESS,
     "trojan": TROJAN,
+    "hysteria": HYSTERIA,
     "hysteria2": HYSTERIA2,
     "tuic": TUIC,
     "anytls": ANYTLS,

@@ -1,4 +1,4 @@
-"""Hysteria2 and TUIC."""
+"""Hysteria, Hysteria2 and TUIC."""
 
 from __future__ import annotations
 
@@ -82,6 +82,33 @@ def _ports_without_effect(values: Values) -> Iterator[str]:
     if "hop-interval" in values and "ports" not in values:
         yield "hop-interval"
 
+
+def _some_rate(value: Any) -> str:
+    if rate_mbps(_rate(value)) < 1:
+        raise ValueError
+    return str(value)
+
+
+_SOME_RATE: Final = Kind("rate", _some_rate)
+
+HYSTERIA: Final = Entry(
+    Table(
+        {
+            **SERVER,
+            **QUIC_TLS,
+            "ports": Kind("ports", _ports),
+            "hop-interval": whole(_HOP_LEAST, _HOP_MOST),
+            "auth-str": TEXT,
+            "obfs": TEXT,
+            "up": _SOME_RATE,
+            "down": _SOME_RATE,
+            "protocol": choice("udp"),
+        },
+        frozenset({"server", "up", "down"}),
+    ),
+    (one_server_name, certificate_bears_server_name, _ech_config, _hysteria_port),
+    (_ports_without_effect,),
+)
 
 HYSTERIA2: Final = Entry(
     Table(

@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 
 from egressd.formats.entries.entry import SERVER, TO_SERVER, Entry
 from egressd.formats.fields import BOOLEAN, HOST, HTTP_PATH, TEXT, Kind, Table, choice, whole
-from egressd.formats.layers import Values
+from egressd.formats.layers import TLS, Values
 from egressd.model.faults import Fault, fault
 from egressd.model.outbounds import Cipher
 
@@ -18,6 +18,9 @@ SS_2022_KEY_BYTES: Final = {
     "2022-blake3-chacha20-poly1305": 32,
 }
 """Cipher -> bytes of its key, in the 2022 edition (SIP022)."""
+SHADOW_TLS_VERSION: Final = 2
+"""Clash's default version of ShadowTLS."""
+_SHADOW_TLS_OPTIONS: Final = ("password", "version", "alpn")
 SS_CIPHERS: Final = choice(
     *get_args(Cipher),
     aliases={
@@ -50,6 +53,9 @@ def _plugin_with_options(values: Values) -> Iterator[Fault]:
         if options:
             yield fault("plugin", "needed-by", other="plugin-opts")
         return
+    if plugin == "shadow-tls":
+        yield from _shadow_tls(options)
+        return
     mode = options.get("mode", "websocket" if plugin == "v2ray-plugin" else None)
     modes = {"obfs": ("http", "tls"), "v2ray-plugin": ("websocket",)}[plugin]
     if mode not in modes:
@@ -60,6 +66,16 @@ def _plugin_with_options(values: Values) -> Iterator[Fault]:
     for key in ("sni", "name-cert-verify"):
         if options.get("tls", False) and options.get(key, host) != host:
             yield fault(f"plugin-opts.{key}", "plugin-one-name")
+
+
+def _shadow_tls(options: Values) -> Iterator[Fault]:
+    version = options.get("version", SHADOW_TLS_VERSION)
+    if "host" not in options:
+        yield HOST.fault("plugin-opts.host")
+    if version > 1 and "password" not in options:
+        yield TEXT.fault("plugin-opts.password")
+    if options.get("skip-cert-verify", False):
+        yield fault("plugin-opts.skip-cert-verify", "plugin-verifies")
 
 
 def _mux(value: Any) -> bool:
@@ -75,11 +91,22 @@ def _without_effect(values: Values) -> Iterator[str]:
     if "udp-over-tcp-version" in values and not values.get("udp-over-tcp", False):
         yield "udp-over-tcp-version"
     options = values.get("plugin-opts", {})
-    if values.get("plugin") == "obfs":
-        others = ["path", "tls", "mux", "sni", "name-cert-verify"]
-    else:
-        others = [] if options.get("tls", False) else ["sni", "name-cert-verify"]
+    plugin = values.get("plugin")
+    others = [*_SHADOW_TLS_OPTIONS] if plugin != "shadow-tls" else []
+    if plugin == "obfs":
+        others += ["path", "tls", "mux", "sni", "name-cert-verify"]
+    elif plugin == "shadow-tls":
+        others += ["mode", "path", "tls", "mux", "sni", "name-cert-verify"]
+        if options.get("version", SHADOW_TLS_VERSION) == 1:
+            others.append("password")
+        if values.get("udp", False) and not values.get("udp-over-tcp", False):
+            yield "udp"
+    elif not options.get("tls", False):
+        others += ["sni", "name-cert-verify"]
     yield from (f"plugin-opts.{key}" for key in others if options.get(key))
+    is_imitated = plugin == "shadow-tls" and options.get("version", SHADOW_TLS_VERSION) == 3
+    if not is_imitated and values.get("client-fingerprint", "none") != "none":
+        yield "client-fingerprint"
 
 
 SS: Final = Entry(
@@ -91,8 +118,12 @@ SS: Final = Entry(
             "udp-over-tcp": BOOLEAN,
             "udp-over-tcp-version": whole(1, 2),
             "plugin": choice(
-                "obfs", "v2ray-plugin", aliases={"obfs-local": "obfs", "simple-obfs": "obfs"}
+                "obfs",
+                "v2ray-plugin",
+                "shadow-tls",
+                aliases={"obfs-local": "obfs", "simple-obfs": "obfs", "shadowtls": "shadow-tls"},
             ),
+            "client-fingerprint": TLS["client-fingerprint"],
             "plugin-opts": Table(
                 {
                     "mode": choice("http", "tls", "websocket"),
@@ -103,6 +134,9 @@ SS: Final = Entry(
                     "skip-cert-verify": BOOLEAN,
                     "sni": HOST,
                     "name-cert-verify": HOST,
+                    "password": TEXT,
+                    "version": whole(1, 3),
+                    "alpn": TLS["alpn"],
                 }
             ),
         },

@@ -1,9 +1,9 @@
 """Share links: one line of text a node, the exchange format of proxy programs.
 
-`parse_link` reads ``ss://``, ``vmess://``, ``vless://``, ``trojan://``, ``hysteria2://``,
-``hy2://``, ``tuic://``, ``anytls://``, ``ssh://``, ``wireguard://``, ``wg://``, ``socks5://``,
-``socks5h://``, ``socks://``, ``http://`` and ``https://``; `render_link` writes them. Each family
-of schemes has one module; `uri` and `layers` are shared.
+`parse_link` reads ``ss://``, ``vmess://``, ``vless://``, ``trojan://``, ``hysteria://``,
+``hysteria2://``, ``hy2://``, ``tuic://``, ``anytls://``, ``ssh://``, ``wireguard://``, ``wg://``,
+``socks5://``, ``socks5h://``, ``socks://``, ``http://`` and ``https://``; `render_link` writes
+them. Each family of schemes has one module; `uri` and `layers` are shared.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _READERS: Final[Mapping[str, Callable[[str], ParsedNode]]] = {
     "vmess": v2ray.read_vmess,
     "vless": v2ray.read_vless,
     "trojan": v2ray.read_trojan,
+    "hysteria": quic.read_hysteria,
     "hysteria2": quic.read_hysteria2,
     "hy2": quic.read_hysteria2,
     "tuic": quic.read_tuic,
@@ -51,6 +52,7 @@ _WRITERS: Final[Mapping[str, Callable[[NodeConfig, str], str]]] = {
     "vmess": v2ray.write_vmess,
     "vless": v2ray.write_vless,
     "trojan": v2ray.write_trojan,
+    "hysteria": quic.write_hysteria,
     "hysteria2": quic.write_hysteria2,
     "tuic": quic.write_tuic,
     "anytls": anytls.write_anytls,

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from egressd.formats.clash_keys import plugin_field
+from egressd.formats.fields import list_from_text
 from egressd.formats.rows import Unreadable
+from egressd.formats.share_links.uri import number_or
 
 OBFS_NAMES: Final = ("obfs-local", "simple-obfs", "obfs")
 """The names that programs give to the plugin of simple-obfs."""
@@ -38,6 +40,8 @@ def plugin_fields(plugin: str, given: Mapping[str, str]) -> dict[str, Any]:
     """Return a plugin and its options as Clash's fields. A switch without a value is on."""
     if plugin in OBFS_NAMES:
         plugin = "obfs"
+    if plugin == "shadowtls":
+        plugin = "shadow-tls"
     options: dict[str, Any] = {"mode": "websocket"} if plugin == "v2ray-plugin" else {}
     for option, value in given.items():
         field = plugin_field(option)
@@ -45,6 +49,10 @@ def plugin_fields(plugin: str, given: Mapping[str, str]) -> dict[str, Any]:
             options[field] = value.lower() not in _OFF
         elif field in _TEXTS:
             options |= {field: value} if value else {}
+        elif field == "version":
+            options[field] = number_or(value)
+        elif field == "alpn":
+            options[field] = list_from_text(value)
         else:
             # The entry's table refuses an option that it does not know, or a note reports it.
             options[field] = value or True
@@ -52,7 +60,7 @@ def plugin_fields(plugin: str, given: Mapping[str, str]) -> dict[str, Any]:
 
 
 _SWITCHES: Final = ("tls", "mux", "skip-cert-verify")
-_TEXTS: Final = ("mode", "host", "path", "sni", "name-cert-verify")
+_TEXTS: Final = ("mode", "host", "path", "sni", "name-cert-verify", "password")
 _OFF: Final = ("0", "false", "no", "off")
 
 

@@ -1,4 +1,4 @@
-"""``hysteria2://`` (``hy2://``) and ``tuic://`` links.
+"""``hysteria://``, ``hysteria2://`` (``hy2://``) and ``tuic://`` links.
 
 Hysteria2: https://v2.hysteria.network/docs/developers/URI-Scheme/. TUIC has no standard; this is
 the form that programs write (https://github.com/daeuniverse/dae/discussions/182).
@@ -9,12 +9,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, Final
 
-from egressd.formats.amounts import duration_ms, port_ranges
+from egressd.formats.amounts import duration_ms, port_ranges, rate_mbps
 from egressd.formats.config_json import NodeConfig
 from egressd.formats.json_text import read_object
 from egressd.formats.node_draft import ParsedNode, no_effect
 from egressd.formats.rows import Unreadable
 from egressd.formats.share_links.layers import (
+    PARAMETER_OF,
     needs_no_reality,
     needs_plain_tcp,
     read_tls,
@@ -37,6 +38,16 @@ from egressd.model.wording import Sentence
 
 _RATES: Final = {"up": ("up", "upmbps"), "down": ("down", "downmbps")}
 """Field -> the parameters that name it."""
+_XPLUS: Final = "xplus"
+"""The word of Hysteria's links for its only obfuscation."""
+_HYSTERIA_WORDS: Final = {
+    **PARAMETER_OF,
+    "auth-str": "auth",
+    "up": "upmbps",
+    "down": "downmbps",
+    "sni": "peer",
+    "servername": "peer",
+}
 
 
 def read_hysteria2(link: str) -> ParsedNode:
@@ -88,6 +99,56 @@ def write_hysteria2(config: NodeConfig, name: str) -> str:
         fields = fields | {"port": port_ranges(fields["ports"])[0][0]}
     user = encoded(fields.get("password", ""))
     return link_to("hysteria2", user, fields, query, name)
+
+
+def read_hysteria(link: str) -> ParsedNode:
+    """Read ``hysteria://host:port?auth=…&upmbps=…``, whose port is 443 when there is none.
+
+    https://hysteria.network/docs/uri-scheme/. Raises Unreadable.
+    """
+    uri = split(link)
+    query = uri.query
+    config: dict[str, Any] = {"server": uri.host}
+    listed = uri.port if set(uri.port) & set(",-;") else ""
+    if ports := query.get("mport", "ports", "server_ports") or listed:
+        config["ports"] = ports
+    else:
+        config["port"] = number_or(uri.port, 443)
+    # A mode names the one obfuscation; without, the parameter is the password.
+    password, mode = query.get("obfsParam", "obfs-password"), query.get("obfs")
+    if not password and mode.lower() not in ("", "none", _XPLUS):
+        password = mode
+    elif password and mode.lower() not in ("", _XPLUS):
+        raise Unreadable(f"obfs must be {_XPLUS} when obfsParam is given")
+    given = {
+        "auth-str": query.get("auth", "auth_str", "authString") or decoded(uri.user),
+        "obfs": password,
+        "protocol": query.get("protocol"),
+        "hop-interval": number_or(query.get("hop-interval", "mportHopInt")),
+        **{field: query.get(*names) for field, names in _RATES.items()},
+    }
+    config |= {key: value for key, value in given.items() if value}
+    _needs_tls(query)
+    config |= read_tls(query, name_key="sni")
+    return node_of("hysteria", config | read_udp(query), uri, words=_HYSTERIA_WORDS)
+
+
+def write_hysteria(config: NodeConfig, name: str) -> str:
+    """Return the node as a ``hysteria://`` link. Ports are written as those of Hysteria2."""
+    fields = config.fields
+    query = {
+        "protocol": "udp",
+        "auth": fields.get("auth-str", ""),
+        **{f"{key}mbps": str(rate_mbps(fields[key])) for key in _RATES},
+        **({"obfs": _XPLUS, "obfsParam": fields["obfs"]} if "obfs" in fields else {}),
+        "hop-interval": str(fields.get("hop-interval", "")),
+    }
+    tls = write_tls(fields, insecure="insecure")
+    tls["peer"] = tls.pop("sni", "")
+    if "ports" in fields:
+        query["mport"] = fields["ports"]
+        fields = fields | {"port": port_ranges(fields["ports"])[0][0]}
+    return link_to("hysteria", "", fields, query | tls | write_udp(fields), name)
 
 
 def _needs_tls(query: Parameters) -> None:

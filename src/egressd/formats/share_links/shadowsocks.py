@@ -35,7 +35,7 @@ from egressd.formats.share_links.uri import (
 )
 from egressd.model.errors import Invalid
 
-_PLUGIN_NAMES: Final = (*OBFS_NAMES, "v2ray-plugin")
+_PLUGIN_NAMES: Final = (*OBFS_NAMES, "v2ray-plugin", "shadow-tls", "shadowtls")
 _BESIDE: Final = (
     *("obfs", "obfs-host", "obfs-uri"),
     *("mode", "host", "path", "tls", "mux", "skip-cert-verify", "allowInsecure", "sni"),
@@ -62,6 +62,8 @@ def read_ss(link: str) -> ParsedNode:
         **read_udp(query),
         **_read_plugin(query),
     }
+    if fingerprint := query.get("fp"):
+        config["client-fingerprint"] = fingerprint
     needs_plain_tcp(query)
     needs_no_reality(query)
     for name in ("security", "tls"):
@@ -82,6 +84,7 @@ def write_ss(config: NodeConfig, name: str) -> str:
     else:
         user = to_base64(f"{cipher}:{password}", url_safe=True)
     query = {"plugin": _write_plugin(fields), **write_udp(fields)}
+    query["fp"] = fields.get("client-fingerprint", "")
     if fields.get("udp-over-tcp", False):
         query["uot"] = str(fields.get("udp-over-tcp-version", 1))
     return link_to("ss", user, fields, query, name)
@@ -91,7 +94,9 @@ def _read_plugin(query: Parameters) -> dict[str, Any]:
     """Return the plugin of a link as Clash's fields. Raises Unreadable."""
     text = query.get("plugin")
     if document := query.get("v2ray-plugin"):
-        return plugin_fields("v2ray-plugin", _read_json(document))
+        return plugin_fields("v2ray-plugin", _read_json(document, "v2ray-plugin"))
+    if document := query.get("shadow-tls"):
+        return plugin_fields("shadow-tls", _read_json(document, "shadow-tls"))
     if is_off(text):
         return _read_obfs(query)
     name, given = plugin_of(text)
@@ -115,11 +120,11 @@ def _read_obfs(query: Parameters) -> dict[str, Any]:
     return plugin_fields("obfs", given | {"path": query.get("obfs-uri", "path")})
 
 
-def _read_json(text: str) -> dict[str, str]:
+def _read_json(text: str, name: str) -> dict[str, str]:
     """Return a plugin's options from Shadowrocket's JSON in base64. Raises Unreadable."""
     document = from_base64(text.replace(" ", "+"))
     try:
-        given = read_object(document or "", "v2ray-plugin")
+        given = read_object(document or "", name)
     except Invalid as invalid:
         raise Unreadable(str(invalid)) from None
     return {
@@ -134,6 +139,10 @@ def _write_plugin(fields: dict[str, Any]) -> str:
     if plugin == "obfs":
         options = {"obfs": given["mode"], "obfs-host": given.get("host", "")}
         return plugin_text("obfs-local", options)
+    if plugin == "shadow-tls":
+        options = {key: str(given.get(key, "")) for key in ("host", "password", "version")}
+        options["alpn"] = ",".join(given.get("alpn", ()))
+        return plugin_text("shadow-tls", options)
     if plugin == "v2ray-plugin":
         options = {"mode": given.get("mode", ""), "host": given.get("host", "")}
         options["path"] = given.get("path", "")

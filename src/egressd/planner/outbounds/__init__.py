@@ -26,6 +26,7 @@ _BUILDERS: Final[Mapping[str, Callable[..., Outbound]]] = {
     "vmess": v2ray.vmess,
     "vless": v2ray.vless,
     "trojan": v2ray.trojan,
+    "hysteria": quic.hysteria,
     "hysteria2": quic.hysteria2,
     "tuic": quic.tuic,
     "anytls": anytls.anytls,
@@ -46,7 +47,7 @@ _STRATEGIES: Final = {
 """Clash's ``ip-version`` -> sing-box's word. The default asks for IPv4 only, since a resolver that
 does not answer AAAA queries would hold up every connection.
 """
-OVER_UDP: Final = frozenset({"hysteria2", "tuic", "wireguard"})
+OVER_UDP: Final = frozenset({"hysteria", "hysteria2", "tuic", "wireguard"})
 """Protocols that run over UDP. The node that they dial through must carry UDP."""
 TUNNELS: Final = frozenset({"wireguard"})
 """Protocols whose server knows one end of a key. A node of theirs has one instance, which serves

@@ -1,4 +1,4 @@
-"""Hysteria2 and TUIC: protocols over QUIC."""
+"""Hysteria, Hysteria2 and TUIC: protocols over QUIC."""
 
 from __future__ import annotations
 
@@ -6,11 +6,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from egressd.formats.amounts import port_ranges, rate_mbps, seconds_range
-from egressd.model.outbounds import Hysteria2, Tuic
+from egressd.model.outbounds import Hysteria, Hysteria2, Tuic
 from egressd.planner.outbounds.tls import tls
 
 _H3 = {"alpn": ["h3"]}
-"""The usual ALPN of both protocols, for entries without one."""
+"""The usual ALPN of Hysteria2 and TUIC, for entries without one."""
+
+
+def hysteria(fields: Mapping[str, Any], **server: Any) -> Hysteria:
+    """Return a Hysteria outbound.
+
+    https://sing-box.sagernet.org/configuration/outbound/hysteria/
+    """
+    ports = tuple(port_ranges(fields["ports"])) if "ports" in fields else ()
+    return Hysteria(
+        **server,
+        tls=tls(fields),
+        password=fields.get("auth-str", ""),
+        obfs=fields.get("obfs", ""),
+        server_ports=ports,
+        hop_interval_s=fields.get("hop-interval", 0) if ports else 0,
+        up_mbps=max(1, rate_mbps(fields["up"])),
+        down_mbps=max(1, rate_mbps(fields["down"])),
+    )
 
 
 def hysteria2(fields: Mapping[str, Any], **server: Any) -> Hysteria2:
