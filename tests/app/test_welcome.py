@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address
 
+from structlog.testing import capture_logs
+
 from egressd import __version__
 from egressd.app import config
 from egressd.app.config import Config
-from egressd.app.welcome import block
+from egressd.app.welcome import block, show
 
 LAN, OTHER = IPv4Address("10.0.0.1"), IPv4Address("192.168.8.1")
 
@@ -32,3 +34,11 @@ def test_a_chosen_address_is_the_only_one() -> None:
     text = block(settings, [], None)
     assert "API         http://10.0.0.1:80/\n" in text
     assert "console     https://[::1]:443/\n" in text
+
+
+def test_a_log_that_is_no_terminal_has_the_addresses() -> None:
+    settings = config.read({"api": {"listen": "10.0.0.1:80", "tls_listen": "10.0.0.1:443"}})
+    with capture_logs() as lines:
+        show(settings)
+    (line,) = lines
+    assert (line["console"], line["api"]) == ("https://10.0.0.1:443/", "http://10.0.0.1:80/")

@@ -1115,7 +1115,7 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     "step-opened": ({}, "the device is opened: no rule applies, every client goes out directly"),
     "step-no-rule": (
         {"client": "client", "target": "target"},
-        "no enabled rule covers client: the setting unmanaged applies, target",
+        'no enabled rule covers client: "Clients without a rule" applies, which is target',
     ),
     "step-rule": ({"id": 2, "ip": "ip", "client": "client"}, "rule 2 (ip) covers client"),
     "step-narrower-rule": (

@@ -124,6 +124,9 @@ def test_a_list_requested_before_login_shows_no_error(fresh_site: Site) -> None:
     expect(page.get_by_role("alert")).to_have_count(0)
     held[0].continue_()
     expect(page.get_by_text("There is no rule yet.")).to_be_visible()
+    expect(page.get_by_role("button", name="Import a list")).to_be_visible()
+    page.get_by_role("button", name="Add the first one").click()
+    expect(page.get_by_role("form", name="Add a rule")).to_be_visible()
     page.context.close()
 
 

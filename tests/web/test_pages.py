@@ -217,6 +217,27 @@ def test_every_figure_is_within_its_column(served: Site) -> None:
         assert figures.evaluate_all("all => all.every((one) => one.scrollWidth <= one.clientWidth)")
 
 
+_CUT_OFF = """() => [...document.querySelectorAll("main svg text")].filter((text) => {
+  const svg = text.ownerSVGElement.getBoundingClientRect();
+  const own = text.getBoundingClientRect();
+  return own.left < svg.left - 1 || own.right > svg.right + 1;
+}).map((text) => text.textContent)"""
+"""A script that finds the texts of pictures that reach over an edge."""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_text_of_the_flow_picture_is_cut_off(served: Site, width: int) -> None:
+    """Of "10,019 clients" only a part was to be seen."""
+    overview = served.lab.api.ask("GET", "/ops/overview").body
+    flow = overview["flows"][0] | {"problem": "", "problem_coded": None, "egresses": ["wan1"]}
+    many = [flow | {"target": "Group_" + "w" * 40, "clients": 10_019, "download_bps": 999_900_000}]
+    with served.visit("#/settings", width=width) as page:
+        streamed(page, [overview | {"flows": many}])
+        picture = page.get_by_role("figure").first
+        expect(picture.get_by_text("10,019").first).to_be_visible()
+        assert page.evaluate(_CUT_OFF) == []
+
+
 def test_older_changes_are_shown_on_request(tidy: Site) -> None:
     for n in range(13):
         body = {"domains": f"older{n}.test", "ips": "", "node": "DIRECT"}

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { BLOCKED, layout as layoutOf, type Picture } from "../src/flow/layout.ts";
+import { BLOCKED, fitted, layout as layoutOf, type Picture } from "../src/flow/layout.ts";
 import type { Flow } from "../src/lib/types.ts";
 
 function flow(target: string, clients: number, egresses: string[], problem = ""): Flow {
@@ -87,4 +87,12 @@ test("where there is traffic, widths show it, and who has none is still drawn, i
     after.targets.find((block) => block.id === id)?.height ?? 0;
   assert.ok(height("b") > height("a"));
   assert.equal(after.clients.clients, 14);
+});
+
+test("a text is shortened to its room, broad letters sooner than narrow ones", () => {
+  assert.equal(fitted("hk-01", 60), "hk-01");
+  assert.equal(fitted("hk-0123456789", 60), "hk-0123…");
+  assert.equal(fitted("wwwwwwwww", 60), "wwww…");
+  assert.equal(fitted("香港节点一号", 60), "香港节…");
+  assert.equal(fitted("香港", 5), "香…");
 });

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Address
 
+import structlog
+
 from egressd import __version__
 from egressd.app.config import Config
 from egressd.app.listen_address import ListenAddress
@@ -16,16 +18,21 @@ from egressd.app.network import own_addresses
 from egressd.model.errors import Failed
 from egressd.store.setup_code import SetupCode
 
+log = structlog.get_logger()
+
 
 def show(settings: Config) -> None:
-    """Print the block, if standard error is a terminal."""
-    if not sys.stderr.isatty():
-        return
+    """Print the block if standard error is a terminal; else log the addresses."""
     code, addresses = None, []
-    with suppress(Failed):
-        code = SetupCode(settings.api_data).code()
     with suppress(OSError):
         addresses = [found for found in own_addresses() if not found.is_loopback]
+    if not sys.stderr.isatty():
+        console = " ".join(_urls("https", settings.api.tls_listen, addresses))
+        api = " ".join(_urls("http", settings.api.listen, addresses))
+        log.info("console and API answer", console=console, api=api)
+        return
+    with suppress(Failed):
+        code = SetupCode(settings.api_data).code()
     with suppress(OSError):
         print(block(settings, addresses, code), file=sys.stderr, flush=True)
 

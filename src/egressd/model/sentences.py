@@ -818,7 +818,9 @@ SENTENCES: Final[Mapping[str, str]] = {
     # The explanation of a client's path.
     "step-stopped": "the device is stopped: every client is blocked",
     "step-opened": "the device is opened: no rule applies, every client goes out directly",
-    "step-no-rule": ("no enabled rule covers {client}: the setting unmanaged applies, {target}"),
+    "step-no-rule": (
+        'no enabled rule covers {client}: "Clients without a rule" applies, which is {target}'
+    ),
     "step-rule": "rule {id} ({ip}) covers {client}",
     "step-narrower-rule": "rule {id} ({ip}) covers {client}, and is narrower than rule {others}",
     "step-rule-disabled": "rule {id} ({client}) is disabled, and so passed over",

@@ -215,3 +215,21 @@ function between(
   const width = Math.max(RIBBON_MIN, weight * scale);
   return { weight, from: left.take(weight), to: right.take(weight), width };
 }
+
+/** Pixels of most letters, of broad ones, and of Chinese ones, in the picture's font. */
+const LETTER = 7.4;
+const BROAD = 11.5;
+const SQUARE = 14.5;
+
+/** Shorten a text to about `room` pixels, but not to nothing. */
+export function fitted(text: string, room: number): string {
+  const letters = [...text];
+  let used = 0;
+  for (const [at, letter] of letters.entries()) {
+    const size = /[mwMW@%]/.test(letter) ? BROAD : letter < "\u1100" ? LETTER : SQUARE;
+    used += size;
+    const isLast = at === letters.length - 1;
+    if (used + (isLast ? 0 : LETTER) > room) return `${letters.slice(0, Math.max(1, at)).join("")}…`;
+  }
+  return text;
+}
