@@ -271,6 +271,52 @@ def test_the_reason_of_a_blocked_rule_is_shown(tidy: Site) -> None:
                 expect(row.locator(".under")).to_contain_text(why)
 
 
+def test_the_palette_finds_and_leads_there_by_keys_alone(tidy: Site) -> None:
+    rule = {"ip": "10.77.7.8", "target_node": "REJECT", "comment": "kitchen radio"}
+    tidy.lab.api.post("/rules", rule)
+    with tidy.visit("#/overview") as page:
+        field = page.get_by_role("combobox", name="Find or do")
+        chosen = page.get_by_role("option", selected=True)
+        page.keyboard.press("Control+k")
+        expect(field).to_be_focused()
+        assert serious(page) == []
+        page.keyboard.type("radio kitch")
+        expect(chosen).to_contain_text("10.77.7.8")
+        expect(field).to_have_attribute("aria-activedescendant", chosen.get_attribute("id") or "")
+        screenshot(page, "palette")
+        page.keyboard.press("Enter")
+        expect(field).to_have_count(0)
+        expect(page.get_by_label("Filter")).to_have_value("ip:10.77.7.8")
+        expect(page.get_by_role("row").filter(has_text="kitchen radio")).to_be_visible()
+
+        # An address without a rule can be asked about, and given one.
+        page.keyboard.press("Control+k")
+        expect(field).to_be_focused()
+        page.keyboard.type("10.77.7.9")
+        expect(chosen).to_contain_text("Explain the path of 10.77.7.9")
+        page.keyboard.press("ArrowUp")
+        expect(chosen).to_contain_text("Add a rule for 10.77.7.9")
+        page.keyboard.press("Enter")
+        form = page.get_by_role("form", name="Add a rule")
+        expect(form.get_by_label("Client")).to_have_value("10.77.7.9")
+        page.keyboard.press("Control+k")
+        expect(field).to_be_focused()
+        page.keyboard.press("Escape")
+        expect(field).to_have_count(0)
+        expect(form.get_by_label("Client")).to_be_focused()
+
+
+def test_the_palette_opens_by_touch_in_chinese(served: Site) -> None:
+    with served.visit("#/overview", width=390, theme="dark", language="zh-CN") as page:
+        page.get_by_role("button", name="查找与操作").locator("visible=true").tap()
+        page.get_by_role("combobox", name="查找与操作").fill("节点")
+        expect(page.get_by_role("option").first).to_contain_text("节点")
+        assert serious(page) == []
+        screenshot(page, "palette-390")
+        page.get_by_role("option").first.tap()
+        expect(page.get_by_role("heading", level=1)).to_have_text("节点")
+
+
 def test_the_menu_closes_on_a_phone(served: Site) -> None:
     with served.visit("#/rules", width=390) as page:
         menu, add = (page.get_by_role("button", name=name) for name in ("Menu", "Add a rule"))

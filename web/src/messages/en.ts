@@ -381,6 +381,16 @@ export const en = {
   "connections.uncounted":
     "–: known connections by DIRECT or a WAN are forwarded by a shorter path, which counts by client only.",
 
+  "palette.action": "Action",
+  "palette.found": "Found",
+  "palette.hint": "An address, a name, a page…",
+  "palette.line": "VPN line",
+  "palette.more": "The first of {n}. Type more to narrow them down.",
+  "palette.none": "Nothing is found.",
+  "palette.page": "Page",
+  "palette.title": "Find or do",
+  "palette.total": "{n} found",
+
   "history.intro": "The traffic that passed this box. Each box of a pair of gateways has a history of its own.",
   "history.by": "History of",
   "history.client": "Clients",

@@ -379,6 +379,16 @@ export const zh: Record<Key, string> = {
   "connections.via": "经由 {name}",
   "connections.uncounted": "–：经 DIRECT 或 WAN 的已知连接走快速路径，只按客户端计数。",
 
+  "palette.action": "操作",
+  "palette.found": "结果",
+  "palette.hint": "地址、名称、页面…",
+  "palette.line": "VPN 线路",
+  "palette.more": "共 {n} 项，仅显示前面一部分，请继续输入。",
+  "palette.none": "没有结果。",
+  "palette.page": "页面",
+  "palette.title": "查找与操作",
+  "palette.total": "{n} 项",
+
   "history.intro": "经过本机的流量。双机网关中的每台设备各有自己的历史。",
   "history.by": "历史对象",
   "history.client": "客户端",

@@ -9,6 +9,8 @@ import Settings from "./Settings.svelte";
 import Whitelist from "./Whitelist.svelte";
 import Why from "./Why.svelte";
 
+export { default as Palette } from "../shell/Palette.svelte";
+
 export const LATER = {
   devices: Devices,
   whitelist: Whitelist,
