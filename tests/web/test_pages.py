@@ -277,6 +277,8 @@ def test_the_palette_finds_and_leads_there_by_keys_alone(tidy: Site) -> None:
     with tidy.visit("#/overview") as page:
         field = page.get_by_role("combobox", name="Find or do")
         chosen = page.get_by_role("option", selected=True)
+        # The key means nothing before the page is there.
+        expect(page.get_by_role("heading", name="Overview")).to_be_visible()
         page.keyboard.press("Control+k")
         expect(field).to_be_focused()
         assert serious(page) == []
