@@ -25,6 +25,7 @@ PAGES = (
     "rules",
     "devices",
     "nodes",
+    "groups",
     "lines",
     "whitelist",
     "proxies",
@@ -34,9 +35,9 @@ PAGES = (
     "api",
 )
 HEADINGS = {
-    "en": "Overview Rules Devices Nodes VPN_lines Whitelist Proxy_services History Why? Settings"
-    " API_settings",
-    "zh-CN": "概览 规则 终端 节点 VPN_线路 白名单 代理服务 历史 为什么？ 设置 API_设置",  # noqa: RUF001
+    "en": "Overview Rules Devices Nodes Groups VPN_lines Whitelist Proxy_services History Why?"
+    " Settings API_settings",
+    "zh-CN": "概览 规则 终端 节点 节点组 VPN_线路 白名单 代理服务 历史 为什么？ 设置 API_设置",  # noqa: RUF001
 }
 HOSTILE = "<img src=x onerror=alert(1)>'\"&amp;{{7*7}}"
 PAGE_MAX = 150 * 1024

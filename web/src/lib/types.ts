@@ -47,6 +47,7 @@ export type AlertChannel = api.AlertChannelRow;
 export type AlertPolicy = api.AlertPolicyAnswer;
 export type AlertTested = api.AlertTested;
 export type SentAlert = api.SentAlert;
+export type Group = api.GroupRow;
 export type Device = api.DeviceSeen;
 export type Node = api.NodeRow;
 export type LineType = "l2tp" | "pptp";

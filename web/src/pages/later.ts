@@ -3,6 +3,7 @@
 
 import Api from "./Api.svelte";
 import Devices from "./Devices.svelte";
+import Groups from "./groups/Groups.svelte";
 import History from "./History.svelte";
 import Proxies from "./Proxies.svelte";
 import Settings from "./Settings.svelte";
@@ -13,6 +14,7 @@ export { default as Palette } from "../shell/Palette.svelte";
 
 export const LATER = {
   devices: Devices,
+  groups: Groups,
   whitelist: Whitelist,
   proxies: Proxies,
   history: History,

@@ -1,0 +1,73 @@
+"""The page of groups."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.web.axe import serious
+from tests.web.chromium import screenshot
+from tests.web.site import Site
+
+pytestmark = [pytest.mark.lab, pytest.mark.browser]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_group_is_made_ordered_and_deleted(site: Site, width: int) -> None:
+    with site.kept(), site.visit("#/groups", width=width) as page:
+        site.lab.api.post("/nodes", site.lab.nodes["socks5"].draft() | {"group": "asia"})
+        page.get_by_role("button", name="New group").click()
+        form = page.get_by_role("dialog", name="New group")
+        form.get_by_label("Name", exact=True).fill("office")
+        picker = form.get_by_label("Add a member")
+        for member in ("Interface:wan2", "Group_asia", "nowhere", "DIRECT"):
+            picker.fill(member)
+            page.keyboard.press("Escape")
+            form.get_by_role("button", name="Add", exact=True).click()
+        items = form.get_by_role("list", name="Members, in order").get_by_role("listitem")
+        expect(items).to_contain_text(["wan2", "asia", "nowhere", "DIRECT"])
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_contain_text("there is no node 'nowhere'")
+        form.get_by_role("button", name="Remove nowhere").click()
+
+        form.get_by_role("button", name="Move DIRECT up").click()
+        expect(items).to_contain_text(["wan2", "DIRECT", "asia"])
+        page.keyboard.press("Alt+ArrowUp")
+        expect(items).to_contain_text(["DIRECT", "wan2", "asia"])
+        expect(form.get_by_role("button", name="Move DIRECT down")).to_be_focused()
+        page.keyboard.press("Alt+ArrowDown")
+        expect(items).to_contain_text(["wan2", "DIRECT", "asia"])
+        expect(form.get_by_role("status")).to_have_text("DIRECT is at place 2 of 3")
+
+        form.get_by_label("Strategy").select_option("spread")
+        form.get_by_label("Weight of Interface:wan2").fill("3")
+        form.get_by_label("Nodes by name").fill("(")
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_contain_text("must be a pattern of RE2")
+        form.get_by_label("Nodes by name").fill("^hk")
+        form.get_by_label("Back to a better member").select_option("after")
+        form.get_by_label("Minutes").fill("7")
+        assert serious(page) == []
+        screenshot(page, f"group-dialog-{width}")
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_be_hidden()
+        saved = site.lab.api.ask("GET", "/ops/groups/office").body
+        assert saved["members"] == ["Interface:wan2", "DIRECT", "Group_asia"]
+        assert (saved["weights"], saved["failback"]) == ({"Interface:wan2": 3}, 7)
+
+        card = page.get_by_role("region", name="office")
+        expect(card.get_by_role("listitem")).to_contain_text(["wan2", "DIRECT", "socks5"])
+        expect(card).to_contain_text("Clients spread by their addresses")
+        assert serious(page) == []
+        screenshot(page, f"groups-{width}")
+
+        card.get_by_role("button", name="Edit the group office").click()
+        form = page.get_by_role("dialog", name="Edit the group office")
+        form.get_by_label("Strategy").select_option("sticky")
+        form.get_by_role("button", name="Save").click()
+        expect(card).to_contain_text("The same member as long as it works")
+
+        card.get_by_role("button", name="Delete the settings of the group office").click()
+        page.get_by_role("button", name="Delete", exact=True).last.click()
+        expect(card).to_be_hidden()
+        expect(page.get_by_role("region", name="asia")).to_be_visible()
