@@ -926,6 +926,8 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     "no-node-out": ({}, "none of its nodes has a way out"),
     "node-fails": ({"reason": "reason"}, "its node fails: reason"),
     "nodes-fail": ({"reason": "reason"}, "all of its nodes fail: reason"),
+    "no-member-works": ({"reason": "reason"}, "none of its members works: reason"),
+    "member-silent": ({"target": "target"}, "target: the check of its group gets no answer"),
     "line-offline": ({"name": "name", "reason": "reason"}, "the line name is offline: reason"),
     "line-disabled": ({"name": "name"}, "the line name is disabled"),
     "gone": ({"kind": "kind", "name": "name"}, "there is no kind name"),

@@ -10,7 +10,7 @@ import pytest
 
 from egressd.model.device import InterfaceRoles
 from egressd.model.facts import Facts, Interface, Route
-from egressd.model.plan import Egress, GlobalPolicy, Limit, Plan, WhitelistPlan
+from egressd.model.plan import Egress, GlobalPolicy, Group, Limit, Plan, WhitelistPlan
 from egressd.planner.fast_path import (
     APART_MAX,
     FastEgress,
@@ -18,16 +18,20 @@ from egressd.planner.fast_path import (
     Place,
     fast_egresses,
     place,
+    routed_groups,
 )
+from egressd.planner.groups import Choice
 from egressd.planner.registry import (
     MARK_DIRECT,
     MARK_REJECT,
     egress_mark,
     flow_mark,
+    group_mark,
     line_mark,
     node_mark,
 )
 from egressd.planner.topology import discover
+from tests.support.nodes.instances import node_instance
 
 CLIENT = "10.77.0.11"
 ROLES = InterfaceRoles(lan=("lan0",), wan=("wan1", "wan2"))
@@ -83,8 +87,14 @@ def found(wanted: Plan, seen: Facts | None = None) -> Place | None:
     return place(address, wanted, Neighbourhood(seen, discover(seen, ROLES)))
 
 
-def ways_of(seen: Facts, wanted: Plan | None = None) -> dict[int, FastEgress]:
-    return fast_egresses(wanted or plan(MARK_DIRECT), seen, discover(seen, ROLES), ROLES)
+def ways_of(
+    seen: Facts, wanted: Plan | None = None, roles: InterfaceRoles = ROLES
+) -> dict[int, FastEgress]:
+    """Return the egress of each mark that flows may have while their client has it, too."""
+    wanted = wanted or plan(MARK_DIRECT)
+    found = fast_egresses(wanted, seen, discover(seen, roles), roles, {})
+    assert all(way.flow == flow_mark(way.client, EPOCH) for way in found)
+    return {way.client: egress for way, egress in found.items()}
 
 
 @pytest.mark.parametrize("mark", [MARK_DIRECT, egress_mark(2)])
@@ -95,6 +105,39 @@ def test_a_client_with_a_kernel_routed_target_takes_the_fast_path(mark: int) -> 
 @pytest.mark.parametrize("mark", [node_mark(7), MARK_REJECT, line_mark(3)])
 def test_p1_a_client_with_another_target_takes_the_slow_path(mark: int) -> None:
     assert found(plan(mark)) is None
+
+
+GROUP = group_mark(4)
+
+
+def grouped(*members: str) -> Plan:
+    """Return a plan whose client has a group as its target."""
+    wanted = plan(GROUP)
+    wanted.instances = {key: node_instance(int(key[5:])) for key in members if key[:5] == "node:"}
+    wanted.groups = {
+        "group:4": Group(
+            mark=GROUP, members=members, strategy="fallback", url="http://site.test", interval_s=10
+        )
+    }
+    return wanted
+
+
+def test_clients_of_a_group_of_wans_take_the_fast_path_by_living_ones() -> None:
+    wanted, seen = grouped("Interface:wan2", "Interface:wan1", "node:7"), facts()
+    topology = discover(seen, ROLES)
+    groups = routed_groups(wanted)
+    assert place(CLIENT, wanted, Neighbourhood(seen, topology), groups) == Place(GROUP, LAN)
+    choices = {"group:4": Choice(living=("Interface:wan2", "node:7"), elected="Interface:wan2")}
+    ways = fast_egresses(wanted, seen, topology, ROLES, choices)
+    of_group = {way.flow: egress.interface for way, egress in ways.items() if way.client == GROUP}
+    assert of_group == {flow_mark(egress_mark(2), EPOCH): WAN2}
+    assert not any(w.client == GROUP for w in fast_egresses(wanted, seen, topology, ROLES, {}))
+
+
+def test_p1_a_client_of_a_group_of_nodes_takes_the_slow_path() -> None:
+    wanted, seen = grouped("node:7", "node:8"), facts()
+    assert routed_groups(wanted) == set()
+    assert place(CLIENT, wanted, Neighbourhood(seen, discover(seen, ROLES)), set()) is None
 
 
 @pytest.mark.parametrize(("up", "down"), [(1000, 0), (0, 1000)])
@@ -136,9 +179,7 @@ def test_a_client_that_may_be_on_two_lans_takes_the_slow_path() -> None:
 
 def test_next_hops_are_gateways_except_for_neighbours() -> None:
     neighbours = IPv4Network("198.51.100.0/24")
-    first = FastEgress(
-        flow_mark(egress_mark(1), EPOCH), WAN1, IPv4Address("198.51.100.1"), OWN, (neighbours,)
-    )
+    first = FastEgress(WAN1, IPv4Address("198.51.100.1"), OWN, (neighbours,))
     found = ways_of(facts())
     assert found[egress_mark(1)] == first
     assert found[egress_mark(2)].interface == WAN2
@@ -148,7 +189,6 @@ def test_direct_follows_the_main_table() -> None:
     found = ways_of(facts(gateway("192.0.2.0/24", "wan2", "198.51.101.1")))
     direct = found[MARK_DIRECT]
     assert (direct.interface, str(direct.gateway)) == (WAN1, "198.51.100.1")
-    assert direct.flow == flow_mark(MARK_DIRECT, EPOCH)
     apart = {str(network) for network in direct.apart}
     assert apart == {"10.77.0.0/24", "198.51.100.0/23", "192.0.2.0/24"}
 
@@ -212,7 +252,7 @@ def test_an_egress_has_its_configured_source_while_the_interface_has_it(
     roles = msgspec.structs.replace(ROLES, sources={"wan1": IPv4Address("203.0.113.9")})
     others = ["203.0.113.9/32"] if has_it else []
     seen = with_addresses(["198.51.100.10/24", *others])
-    found = fast_egresses(plan(MARK_DIRECT), seen, discover(seen, roles), roles)
+    found = ways_of(seen, roles=roles)
     assert str(found[egress_mark(1)].address) == str(found[MARK_DIRECT].address) == chosen
 
 

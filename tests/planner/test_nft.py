@@ -373,6 +373,29 @@ def test_a_group_without_a_choice_has_no_elements() -> None:
     assert [found[name] for name in ("members", "elected", "kept", "slots")] == [{}, {}, {}, {}]
 
 
+def test_flows_keep_members_that_the_kernel_routes() -> None:
+    """Inspected connections and questions for local names are among these flows."""
+    group = Group(
+        mark=0x1800_0001,
+        members=("Interface:wan2", "DIRECT", "node:1"),
+        strategy="fallback",
+        url="",
+        interval_s=30,
+    )
+    plan = Plan(
+        groups={"group:1": group},
+        instances={"node:1": node_instance(1)},
+        egresses={"wan2": Egress(number=2)},
+        whitelist=WhitelistPlan(epoch=3, sniffers={0x2000_0002: 0x1400_0002}),
+        policy=GlobalPolicy(local_resolvers=("192.168.1.1",)),
+    )
+    choices = {"group:1": Choice(living=("Interface:wan2", "node:1"), elected="Interface:wan2")}
+    found = nft.elements(plan, Topology(), {"node:1": 20_000}, choices=choices)
+    marks = (0x2003_0002, 0x1400_0002, 0x1E00_0002, 0x1000_0001)
+    assert set(found["members"]) == {f"0x18000001 . {mark:#x}" for mark in marks}
+    assert found["elected"] == {"0x18000001": "0x20000002"}
+
+
 def test_flows_keep_nodes_that_run() -> None:
     group = Group(
         mark=0x1800_0001, members=("node:1", "node:2"), strategy="fallback", url="", interval_s=30

@@ -118,7 +118,7 @@ def test_a_node_without_an_interface_is_resolved_by_the_first_resolver() -> None
 
 def test_each_node_of_a_group_is_resolved_by_its_own_egress() -> None:
     group = [
-        Edit("nodes", key, msgspec.structs.replace(node(key, name), group="g"))
+        Edit("nodes", key, msgspec.structs.replace(node(key, name), name=f"n{key}", group="g"))
         for key, name in enumerate((*INTERFACES, "", "wan1"), 1)
     ]
     unmanaged = Edit("settings", 0, Settings(unmanaged="Group_g"))

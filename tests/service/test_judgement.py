@@ -9,7 +9,7 @@ import pytest
 
 from egressd.model.desired import Edit
 from egressd.model.messages import InstanceStatus, LineStatus, Status
-from egressd.model.nouns import Settings, Whitelist
+from egressd.model.nouns import Rule, Settings, TargetGroup, Whitelist
 from egressd.model.wording import as_sentence
 from egressd.service.judgement import (
     CAUSES_MAX,
@@ -103,6 +103,61 @@ def test_each_state_gives_its_cause_and_reason(
     assert (verdict.cause, verdict.reason) == (cause, reason)
     all_of_them = judge_all(STATE, EgressIndex(STATE, RESOLVERS), what)
     assert target not in all_of_them or all_of_them[target] == verdict
+
+
+MIXED = STATE.with_edits(
+    [
+        Edit("groups", 1, TargetGroup(id=1, name="m", members=("one", "Interface:wan2"))),
+        Edit("groups", 2, TargetGroup(id=2, name="n", members=("Group_g",), filter="^near$")),
+        *(Edit("numbers", f"Group_{name}", number) for number, name in enumerate("mn", 5)),
+        *(
+            Edit("rules", number, Rule(id=number, ip=f"10.0.0.{number}/32", target_node=target))
+            for number, target in enumerate(("Group_m", "Group_n"), 20)
+        ),
+    ],
+    2,
+)
+
+
+@pytest.mark.parametrize(
+    ("target", "what", "egresses", "cause", "reason"),
+    [
+        ("Group_m", RUNNING, ("DIRECT", "wan2"), "", ""),
+        ("Group_m", seen(failing={"node:1": "refused"}), ("wan2",), "", ""),
+        ("Group_m", seen(silent_members=("Interface:wan2",)), ("DIRECT",), "", ""),
+        ("Group_m", closed(wan2="it is down"), ("DIRECT",), "", ""),
+        (
+            "Group_m",
+            seen(failing={"node:1": "refused"}, egress_problems=OPEN | {"wan2": "it is down"}),
+            (),
+            "nodes",
+            "none of its members works: its node fails: refused; it is down",
+        ),
+        (
+            "Group_m",
+            seen(instances=down("node:1"), silent_members=("Interface:wan2",)),
+            (),
+            "engine",
+            "none of its members works: no memory; Interface:wan2: the check of its group gets no "
+            "answer",
+        ),
+        ("Group_m", seen(networks=()), (), "lan", "there is no LAN"),
+        ("Group_n", seen(failing={"node:1": "a", "node:2": "b"}), ("DIRECT", "wan2"), "", ""),
+        (
+            "Group_n",
+            seen(failing={"node:1": "a", "node:2": "b", "node:3": "c"}),
+            ("DIRECT", "wan2"),
+            "nodes",
+            "all of its nodes fail: a",
+        ),
+    ],
+)
+def test_a_group_with_settings_works_while_a_member_does(
+    target: str, what: Status, egresses: tuple[str, ...], cause: str, reason: str
+) -> None:
+    verdict = judge(MIXED, target, RESOLVERS, what)
+    assert (verdict.egresses, verdict.cause, verdict.reason) == (egresses, cause, reason)
+    assert judge_all(MIXED, EgressIndex(MIXED, RESOLVERS), what)[target] == verdict
 
 
 def test_a_stopped_device_takes_precedence_and_an_opened_one_is_direct() -> None:

@@ -78,5 +78,5 @@ def ask_again(path: FastPath) -> None:
         limits={CLIENT: Limit(number=1, upload_kbps=0, download_kbps=0)},
         egresses={"wan1": Egress(number=1)},
     )
-    path.follow(plan, seen, topology, roles)
+    path.follow(plan, seen, topology, roles, {})
     path.sync()

@@ -335,6 +335,8 @@ class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
     interfaces: tuple[InterfaceStatus, ...] = ()
     lines: dict[str, LineStatus] = {}
     instances: dict[str, InstanceStatus] = {}
+    silent_members: tuple[str, ...] = ()
+    """Members of groups, other than nodes, whose last check failed, as rules name them."""
     failing: dict[str, Sentence] = {}
     """Key of a node's instance -> why the node failed at its last check. Nodes that serve groups
     are checked all the time, others once connections through them fail."""

@@ -19,7 +19,7 @@ from msgspec import Meta
 from egressd.model.bounds import RULE_LIMIT_MAX_KBPS
 from egressd.model.forms import Address, Addresses, Mac, Mark, Number, Port, Url
 from egressd.model.instances import Instance, RuleSetName
-from egressd.model.nouns import GroupStrategy, Line
+from egressd.model.nouns import GroupStrategy, Line, OnSwitch
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -33,7 +33,13 @@ CLIENTS_MAX: Final = 1 << 18
 OTHERS_MAX: Final = 1 << 14
 """Entries of any other table. There are 10,000 ports for engine instances to listen at."""
 
-NodeKey: TypeAlias = Annotated[str, Meta(max_length=15, pattern=r"\Anode:[0-9]{1,10}\Z")]
+MemberKey: TypeAlias = Annotated[
+    str,
+    Meta(
+        max_length=25,
+        pattern=r"\A(node:[0-9]{1,10}|DIRECT|Interface:[A-Za-z0-9][A-Za-z0-9_.@-]{0,14})\Z",
+    ),
+]
 Entries: TypeAlias = Annotated[dict[str, V], Meta(max_length=CLIENTS_MAX)]
 Ports: TypeAlias = Annotated[tuple[Port, ...], Meta(max_length=65_535)]
 Rate: TypeAlias = Annotated[int, Meta(ge=0, le=RULE_LIMIT_MAX_KBPS)]
@@ -46,18 +52,38 @@ class _Entry(
 
 
 class Group(_Entry, frozen=True, kw_only=True):
-    """Nodes that share the clients of one target. netd decides which node serves which client, by
-    the nodes' health (`egressd.planner.groups`).
+    """Nodes, interfaces and DIRECT, which share the clients of one target. netd decides which of
+    them serves which client, by their health (`egressd.planner.groups`).
     """
 
     mark: Mark
-    members: Annotated[tuple[NodeKey, ...], Meta(min_length=1)]
-    """Keys of the nodes' instances, in the order of ``fallback``."""
+    members: Annotated[tuple[MemberKey, ...], Meta(min_length=1)]
+    """In the order of ``fallback``: keys of nodes' instances, and the other targets as rules name
+    them."""
     strategy: GroupStrategy
     url: Url
-    """The URL that is fetched through a node to check it."""
+    """The URL that is fetched through a member to check it."""
     interval_s: Annotated[int, Meta(ge=1, le=86_400)]
-    """Seconds within which clients leave a node that falls silent."""
+    """Seconds within which clients leave a member that falls silent."""
+    weights: dict[MemberKey, Annotated[int, Meta(ge=1, le=100)]] = {}
+    """Member -> its part of the clients with ``spread``, 1 if it is missing."""
+    tolerance_ms: Annotated[int, Meta(ge=0, le=10_000)] = 50
+    """With ``urltest``, the milliseconds by which another member must be faster."""
+    failback_s: Annotated[int, Meta(ge=-1, le=86_400)] = 0
+    """Seconds for which a better member must have been healthy before clients return to it; -1 if
+    they do not."""
+    on_switch: OnSwitch = "keep"
+    """The fate of flows if another member is chosen while theirs lives."""
+
+    @property
+    def routed_members(self) -> tuple[str, ...]:
+        """The members whose traffic the kernel routes."""
+        return tuple(key for key in self.members if is_routed_member(key))
+
+
+def is_routed_member(key: str) -> bool:
+    """True for the key of a group's member whose traffic the kernel routes, and no node."""
+    return not key.startswith("node:")
 
 
 class Egress(_Entry, frozen=True, kw_only=True):

@@ -681,6 +681,8 @@ SENTENCES: Final[Mapping[str, str]] = {
     "no-node-out": "none of its nodes has a way out",
     "node-fails": "its node fails: {reason}",
     "nodes-fail": "all of its nodes fail: {reason}",
+    "no-member-works": "none of its members works: {reason}",
+    "member-silent": "{target}: the check of its group gets no answer",
     "line-offline": "the line {name} is offline: {reason}",
     "line-disabled": "the line {name} is disabled",
     "gone": "there is no {kind} {name}",

@@ -43,6 +43,9 @@ class ServedTargets(Protocol):
     """The targets that the kernel sends clients to."""
 
     choices: Mapping[str, Choice]
+    peer_dns: Mapping[str, tuple[str, ...]]
+
+    def is_closed(self, member: str) -> bool: ...
 
     @property
     def topology(self) -> Topology: ...
@@ -53,7 +56,6 @@ class ServedTargets(Protocol):
 class KernelPort(ServedTargets, Protocol):
     """Routes, policy rules, sysctls and the nftables table, converged to a plan."""
 
-    peer_dns: Mapping[str, tuple[str, ...]]
     silent: Set[Resolver]
     outdated: Collection[str]
     taken: Taken

@@ -101,6 +101,8 @@ def _switched_instances(
     before: DesiredState, after: DesiredState, switched: set[str], resolvers: Resolvers
 ) -> Patch[Instance]:
     """Return the patch for targets that came into use or went out of it; nodes stay unchanged."""
+    if switched and after.groups:  # a target may be in use as a member of a group, too
+        return patch_between(_instances(before, resolvers), _instances(after, resolvers))
     used = [name for name in switched if targets.is_ruled(after, name)]
     nodes = [n for n in targets.nodes_of(after, switched) if targets.serves(after, n)]
     put = {
@@ -150,6 +152,9 @@ def _redefined_targets(
     for edit in edits:
         if edit.table == "numbers":
             names.add(str(edit.key))
+        if edit.table == "groups":
+            rows = (state.groups.get(int(edit.key)) for state in (before, after))
+            names.update(GROUP_PREFIX + row.name for row in rows if row is not None)
         if edit.table != "nodes":
             continue
         for state in (before, after):

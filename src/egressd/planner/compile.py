@@ -14,8 +14,8 @@ from typing import Final
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
 from egressd.model.instances import Asker, GroupPolicy, Instance, Listed, Sniffer
-from egressd.model.names import AUTO, GROUP_PREFIX, INTERFACE_PREFIX, parse_target
-from egressd.model.nouns import Line, Node, Rule, Whitelist
+from egressd.model.names import AUTO, INTERFACE_PREFIX, parse_target
+from egressd.model.nouns import NEVER, Line, Node, Rule, Whitelist
 from egressd.model.plan import Egress, GlobalPolicy, Group, Limit, Plan, WhitelistPlan
 from egressd.planner import local_names, whitelist_entries
 from egressd.planner.flatten import flatten, merge
@@ -47,7 +47,9 @@ from egressd.planner.targets import (
     interfaces_of,
     is_ruled,
     mark_of,
+    members_of,
     nodes_of,
+    reached,
     ruled_targets,
     used_targets,
 )
@@ -157,7 +159,7 @@ def instances(
 
     A target that cannot work (its relay was deleted, for example) has none, and so blocks.
     """
-    targets = list(targets)
+    targets = reached(state, targets)
     return {
         **sniffers(state, resolvers, targets),
         **askers(state, resolvers, targets),
@@ -233,23 +235,49 @@ def group_key(state: DesiredState, target: str) -> str:
 
 
 def groups(state: DesiredState, targets: Iterable[str]) -> dict[str, Group]:
-    """Return the groups among `targets`, with those of their members that can be dialled."""
+    """Return the groups among `targets`, with those of their members that traffic can go to."""
     names = [t for t in targets if parse_target(t).kind == "group" and t in state.numbers]
-    members: dict[str, list[str]] = {name: [] for name in names}
-    for node in sorted(nodes_of(state, names), key=lambda node: node.id):
-        if dial_path(state, node) is not None:
-            members[GROUP_PREFIX + node.group].append(f"node:{node.id}")
-    return {
-        group_key(state, name): Group(
-            mark=group_mark(state.numbers[name]),
-            members=tuple(keys),
-            strategy=state.settings.group_strategy,
-            url=state.settings.delay_url,
-            interval_s=state.settings.check_interval_s,
+    made = {name: _group(state, name) for name in names}
+    return {group_key(state, name): group for name, group in made.items() if group is not None}
+
+
+def _group(state: DesiredState, target: str) -> Group | None:
+    name = parse_target(target).name
+    keys = {t: _member_key(state, t) for t in members_of(state, name)}
+    members = {t: key for t, key in keys.items() if key}
+    if not members:
+        return None
+    default = state.settings
+    its = state.group_named(name)
+    if its is None:
+        return Group(
+            mark=group_mark(state.numbers[target]),
+            members=tuple(members.values()),
+            strategy=default.group_strategy,
+            url=default.delay_url,
+            interval_s=default.check_interval_s,
         )
-        for name, keys in members.items()
-        if keys
-    }
+    strategy = its.strategy or default.group_strategy
+    weights = {members[t]: w for t, w in its.weights.items() if t in members and w != 1}
+    return Group(
+        mark=group_mark(state.numbers[target]),
+        members=tuple(members.values()),
+        strategy=strategy,
+        url=its.check_url or default.delay_url,
+        interval_s=its.check_interval_s,
+        weights=weights if strategy == "spread" else {},
+        tolerance_ms=its.tolerance_ms,
+        failback_s=its.failback_min * 60 if its.failback_min != NEVER else -1,
+        on_switch=its.on_switch,
+    )
+
+
+def _member_key(state: DesiredState, target: str) -> str:
+    """Return the key of a group's member, which is no group; empty if no traffic can go there."""
+    node = state.node_named(target)
+    if node is not None:
+        return "" if dial_path(state, node) is None else f"node:{node.id}"
+    return "" if mark_of(state, target) == MARK_REJECT else target
 
 
 def service_key(service_id: int) -> str:
@@ -445,7 +473,7 @@ def _sniffers(state: DesiredState) -> dict[int, int]:
     """Return mark of a kernel-routed target of rules -> mark of the instance that sniffs for it."""
     return {
         mark_of(state, target): sniffer_mark(number)
-        for target in ruled_targets(state) - {state.whitelist.node}
+        for target in reached(state, ruled_targets(state)) - {state.whitelist.node}
         if (number := sniffer_number(state, target)) is not None
     }
 

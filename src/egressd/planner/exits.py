@@ -11,7 +11,7 @@ from egressd.model.instances import KernelPath, NodePath
 from egressd.model.names import DIRECT, INTERFACE_PREFIX, parse_target
 from egressd.planner import instances
 from egressd.planner.probes import target_paths
-from egressd.planner.targets import dial_path, nodes_of, used_targets
+from egressd.planner.targets import dial_path, nodes_of, reached, used_targets
 
 
 class ExitTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ def exit_targets(state: DesiredState, resolvers: Resolvers) -> dict[str, ExitTar
     """Return by key every node in use, the interfaces that nodes, rules and proxy services leave
     by, and DIRECT if any of them does. A target that leads nowhere is left out.
     """
-    used = used_targets(state)
+    used = reached(state, used_targets(state))
     found: list[ExitTarget] = []
     names = {s.outbound_interface for s in state.services.values() if s.is_enabled}
     names |= {parsed.name for parsed in map(parse_target, used) if parsed.kind == "interface"}

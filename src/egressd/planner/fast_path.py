@@ -8,13 +8,14 @@ flows whose mark differs from the client's.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network, collapse_addresses
 from typing import Final, NamedTuple
 
 from egressd.model.device import InterfaceRoles
 from egressd.model.facts import Facts, Interface
-from egressd.model.plan import Plan
+from egressd.model.plan import Plan, is_routed_member
+from egressd.planner.groups import Choice, member_mark
 from egressd.planner.registry import (
     MARK_DIRECT,
     MARK_LINE,
@@ -30,11 +31,18 @@ APART_MAX: Final = 8
 _ANYWHERE: Final = IPv4Network("0.0.0.0/0")
 
 
-class FastEgress(NamedTuple):
-    """The fast path's egress for packets of one mark."""
+class FastWay(NamedTuple):
+    """The two marks that decide the egress of a packet of a known flow."""
 
+    client: int
+    """The mark that the client has now: its target's."""
     flow: int
-    """The conntrack mark of their flows."""
+    """The conntrack mark of the flow."""
+
+
+class FastEgress(NamedTuple):
+    """The fast path's egress of a way."""
+
     interface: int
     """The index of the outgoing interface."""
     gateway: IPv4Address
@@ -96,10 +104,15 @@ def plain_lans(facts: Facts, topology: Topology) -> list[Interface]:
     return [lan for lan in found if lan is not None and _is_plain(lan)]
 
 
-def place(address: str, plan: Plan, neighbourhood: Neighbourhood) -> Place | None:
-    """Return the place of a client of the plan if its flows may take the fast path, else None."""
+def place(
+    address: str, plan: Plan, neighbourhood: Neighbourhood, groups: Collection[int] = ()
+) -> Place | None:
+    """Return the place of a client of the plan if its flows may take the fast path, else None.
+    `groups`: the marks of `routed_groups`.
+    """
     mark = plan.hosts.get(address, 0) if plan.policy.is_ruled else 0
-    if not is_routed(mark) or mark & MARK_LINE:
+    is_own = is_routed(mark) and not mark & MARK_LINE
+    if not is_own and mark not in groups:
         return None
     limit = plan.limits.get(address)
     if limit is None or is_limited(limit):
@@ -108,10 +121,37 @@ def place(address: str, plan: Plan, neighbourhood: Neighbourhood) -> Place | Non
     return Place(mark, index, plan.bindings.get(address, "")) if index else None
 
 
+def routed_groups(plan: Plan) -> frozenset[int]:
+    """Return the marks of the groups with members that the kernel routes."""
+    return frozenset(group.mark for group in plan.groups.values() if group.routed_members)
+
+
 def fast_egresses(
+    plan: Plan,
+    facts: Facts,
+    topology: Topology,
+    roles: InterfaceRoles,
+    choices: Mapping[str, Choice],
+) -> dict[FastWay, FastEgress]:
+    """Return the egress of each way. Egresses that are not plain enough are left out.
+
+    `choices`: group key -> the members that flows may stay with.
+    """
+    of_mark = _egresses_by_mark(plan, facts, topology, roles)
+    epoch = plan.whitelist.epoch
+    ways = {FastWay(mark, flow_mark(mark, epoch)): egress for mark, egress in of_mark.items()}
+    for name, group in plan.groups.items():
+        living = choices[name].living if name in choices else ()
+        for key in filter(is_routed_member, living):
+            mark = member_mark(plan, key)
+            if mark in of_mark:
+                ways[FastWay(group.mark, flow_mark(mark, epoch))] = of_mark[mark]
+    return ways
+
+
+def _egresses_by_mark(
     plan: Plan, facts: Facts, topology: Topology, roles: InterfaceRoles
 ) -> dict[int, FastEgress]:
-    """Return mark -> egress of its packets. Egresses that are not plain enough are left out."""
     mtus = {facts.interfaces[name].mtu for name in topology.lans if name in facts.interfaces}
     sources = dict(topology.sources)
     found = {}
@@ -127,8 +167,7 @@ def fast_egresses(
         if not _is_plain(interface) or not is_as_wide or address is None:
             continue
         if len(networks) <= APART_MAX:
-            flow = flow_mark(mark, plan.whitelist.epoch)
-            found[mark] = FastEgress(flow, interface.index, gateway, address, networks)
+            found[mark] = FastEgress(interface.index, gateway, address, networks)
     return found
 
 

@@ -1,104 +1,155 @@
-"""The assignment of a group's clients to its nodes. Pure.
+"""The assignment of a group's clients to its members. Pure.
 
-A node that is not known to be dead counts as living. When none lives, no client is moved: there is
-nothing to gain, and an unreachable node blocks by itself.
+A member is a node, an interface or DIRECT. One that is not known to be dead counts as living. When
+none lives, no client is moved: there is nothing to gain, and an unreachable member blocks by
+itself.
 
-- ``urltest``: the node with the lowest delay; the one chosen stays unless another is faster by
-  more than `TOLERANCE_MS`, so that clients do not move back and forth.
-- ``fallback``: the first that lives, in the group's order. A node must be measured before the
-  one chosen last gives way to it.
-- ``sticky``: each client keeps its node while that lives. A new client gets the node with the
-  fewest clients. Clients that no rule names by address (those of a CIDR) are assigned by a hash
-  of the address to one of `SLOTS` slots, and each slot is treated as such a client.
+- ``urltest``: the member with the lowest delay; the one chosen stays unless another is faster by
+  more than the group's tolerance, so that clients do not move back and forth.
+- ``fallback``: the first that lives, in the group's order. A member must be measured before the
+  one chosen last gives way to it, and must have been healthy for as long as the group demands.
+- ``sticky``: each client keeps its member while that lives. A new client gets the member with the
+  fewest clients.
+- ``spread``: clients are assigned by a hash of their address to one of `SLOTS` slots, and each slot
+  to a member by the members' weights (weighted rendezvous hashing, Thaler and Ravishankar 1998): if
+  one dies, its clients alone move, and they return to it.
 
-Existing flows stay with their node while it lives, regardless of the choice for new ones; see
-`egressd.planner.chains`.
+With ``sticky``, clients that no rule names by address (those of a CIDR) are assigned to slots, too,
+and each slot is treated as a client.
+
+Existing flows stay with their member while it lives, regardless of the choice for new ones, unless
+the group says otherwise (`stays`); see `egressd.planner.chains`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
 from heapq import heapify, heapreplace
+from math import log
 from typing import Final, TypeVar
 
 import msgspec
 
-from egressd.model.plan import Group
-
-TOLERANCE_MS: Final = 50
-"""Milliseconds: the tolerance of sing-box's own url test (``protocol/group/urltest.go``)."""
+from egressd.model.names import DIRECT, INTERFACE_PREFIX
+from egressd.model.plan import Group, Plan
+from egressd.planner.registry import MARK_DIRECT
+from egressd.planner.topology import interface_mark
 
 SLOTS: Final = 256
-"""Hash values of clients' addresses in ``sticky`` groups."""
+"""Hash values of clients' addresses in ``sticky`` and ``spread`` groups."""
 
 DEAD: Final = -1
 
-K = TypeVar("K")
+K = TypeVar("K", str, int)
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes of a group's clients, as keys of the nodes' instances."""
+    """The members of a group's clients, by their keys."""
 
     living: tuple[str, ...] = ()
-    """The nodes that flows may stay with."""
+    """The members that flows may stay with."""
     elected: str = ""
-    """The node that every client is sent to; empty with ``sticky``."""
+    """The member that every client is sent to; empty with ``sticky`` and ``spread``."""
     kept: dict[str, str] = {}
-    """Client address -> its node."""
+    """Client address -> its member."""
     slots: tuple[str, ...] = ()
-    """Nodes by the address's hash, for clients that are not in `kept`."""
+    """Members by the address's hash, for clients that are not in `kept`."""
 
     def serving(self) -> set[str]:
-        """Return the nodes that new flows are sent to."""
+        """Return the members that new flows are sent to."""
         return {self.elected, *self.kept.values(), *self.slots} - {""}
 
     def of_client(self, client: str) -> str:
-        """Return the node of a client's new flows; empty if only the kernel's hash decides."""
+        """Return the member of a client's new flows; empty if only the kernel's hash decides."""
         return self.elected or self.kept.get(client, "")
 
 
+def member_mark(plan: Plan, key: str) -> int:
+    """Return the mark of a member's clients. Raises KeyError if the plan does not have it."""
+    if key == DIRECT:
+        return MARK_DIRECT
+    name = key.removeprefix(INTERFACE_PREFIX)
+    if name != key:
+        return interface_mark(name, plan.egresses[name].number)
+    return plan.instances[key].mark
+
+
 def living_of(group: Group, delays: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the nodes that flows may stay with: the living ones, or all if none lives."""
+    """Return the members that live, or all if none does."""
     return tuple(key for key in group.members if delays.get(key) != DEAD) or group.members
 
 
 def choose(
-    group: Group, delays: Mapping[str, int], before: Choice, clients: Iterable[str]
+    group: Group,
+    delays: Mapping[str, int],
+    before: Choice,
+    clients: Iterable[str],
+    ripe: Callable[[str], bool] = lambda _: True,
 ) -> Choice:
-    """Return the choice to follow `before`.
+    """Return the choice to follow `before`, in which flows may stay with each member that lives.
 
-    `delays`: key -> milliseconds, or `DEAD`; a node that is missing has not been measured.
-    `clients`: the addresses that rules send to the group.
+    `delays`: key -> milliseconds, or `DEAD`; a member that is missing has not been measured.
+    `clients`: the addresses that rules send to the group. `ripe` is true for a member that has been
+    healthy for long enough that clients may return to it.
     """
     living = living_of(group, delays)
     match group.strategy:
         case "sticky":
-            slots = _spread(living, dict(enumerate(before.slots)), range(SLOTS))
-            kept = _spread(living, before.kept, sorted(clients))
+            slots = _balanced(living, dict(enumerate(before.slots)), range(SLOTS))
+            kept = _balanced(living, before.kept, sorted(clients))
             return Choice(living=living, kept=kept, slots=tuple(slots.values()))
+        case "spread":
+            spread = _spread(group, living, before.slots, ripe)
+            kept = {client: spread[_slot_of(client)] for client in clients}
+            return Choice(living=living, kept=kept, slots=spread)
         case "fallback":
-            return Choice(living=living, elected=_first(living, delays, before.elected))
+            elected = _first(living, delays, before.elected, ripe)
+            return Choice(living=living, elected=elected)
         case _:
-            return Choice(living=living, elected=_fastest(living, delays, before.elected))
+            elected = _fastest(living, delays, before.elected, group.tolerance_ms)
+            return Choice(living=living, elected=elected)
 
 
-def _first(living: tuple[str, ...], delays: Mapping[str, int], current: str) -> str:
-    return next((key for key in living if key in delays or current in ("", key)), living[0])
+def stays(group: Group, choice: Choice, draining: Collection[str]) -> Choice:
+    """Return the choice with `living` reduced to the members that flows may stay with by the
+    group's policy. `draining`: the members that were left too short a time ago for their flows to
+    be cut.
+    """
+    if group.on_switch == "keep":
+        return choice
+    kept = choice.serving()
+    if group.on_switch == "drain":
+        kept |= {*draining}
+    return msgspec.structs.replace(
+        choice, living=tuple(key for key in choice.living if key in kept)
+    )
 
 
-def _fastest(living: tuple[str, ...], delays: Mapping[str, int], current: str) -> str:
+def _first(
+    living: tuple[str, ...], delays: Mapping[str, int], current: str, ripe: Callable[[str], bool]
+) -> str:
+    if current not in living:
+        return next((key for key in living if key in delays or not current), living[0])
+    return next(key for key in living if key == current or (key in delays and ripe(key)))
+
+
+def _fastest(
+    living: tuple[str, ...], delays: Mapping[str, int], current: str, tolerance_ms: int
+) -> str:
     measured = [key for key in living if delays.get(key, DEAD) != DEAD]
     best = min(measured, key=delays.__getitem__, default=living[0])
     if current not in living:
         return best
-    if current in measured and delays[current] <= delays[best] + TOLERANCE_MS:
+    if current in measured and delays[current] <= delays[best] + tolerance_ms:
         return current
     return best if measured else current
 
 
-def _spread(living: Sequence[str], before: Mapping[K, str], clients: Iterable[K]) -> dict[K, str]:
-    """Return each client's node: its previous one if that lives, else one with the fewest
+def _balanced(living: Sequence[str], before: Mapping[K, str], clients: Iterable[K]) -> dict[K, str]:
+    """Return each client's member: its previous one if that lives, else one with the fewest
     clients.
     """
     able = frozenset(living)
@@ -112,3 +163,30 @@ def _spread(living: Sequence[str], before: Mapping[K, str], clients: Iterable[K]
             heapreplace(idlest, (load + 1, place, chosen))
             result[client] = chosen
     return result
+
+
+def _spread(
+    group: Group, living: Sequence[str], before: Sequence[str], ripe: Callable[[str], bool]
+) -> tuple[str, ...]:
+    """Return each slot's member; its previous one if that lives, and the other is not ripe yet."""
+    result = []
+    for slot in range(SLOTS):
+        current = before[slot] if before else ""
+        best = max(living, key=lambda key: _rank(key, slot, group.weights.get(key, 1)))
+        result.append(best if current not in living or ripe(best) else current)
+    return tuple(result)
+
+
+@lru_cache(65_536)
+def _rank(key: str, slot: int, weight: int) -> float:
+    """Return the rank of a member for a slot: its weight over an exponential variate."""
+    share = (_hash(f"{key} {slot}") + 0.5) / 2**64
+    return -weight / log(share)
+
+
+def _slot_of(client: str) -> int:
+    return _hash(client) % SLOTS
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")

@@ -5,16 +5,16 @@ The table's text is in `planner.chains`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from ipaddress import IPv4Network, collapse_addresses
 from typing import Final, NamedTuple
 
-from egressd.model.plan import Change, Plan
+from egressd.model.plan import Change, Plan, is_routed_member
 from egressd.planner.bounds import Bounds
 from egressd.planner.chains import CHAINS, MAPS, RETIRED, RETIRED_MAPS, SETS
 from egressd.planner.flatten import range_text
-from egressd.planner.groups import Choice
+from egressd.planner.groups import Choice, member_mark
 from egressd.planner.lease_rules import GATED, is_of_gate
 from egressd.planner.registry import (
     MARK_ASKED_DIRECTLY,
@@ -301,21 +301,33 @@ def _listed_engine(mark: int) -> dict[str, str]:
 def _group_elements(
     plan: Plan, choices: Mapping[str, Choice], ports: Mapping[str, int]
 ) -> Elements:
-    """Return the members of groups and their clients' nodes. Without a choice, which is the case
+    """Return the members of groups and their clients' members. Without a choice, which is the case
     before the engine runs, no client is served.
     """
     result: Elements = {"members": {}, "elected": {}, "kept": {}, "slots": {}}
-    marks = {key: _mark(instance.mark) for key, instance in plan.instances.items()}
     for name, group in plan.groups.items():
         choice, own = choices.get(name, _NO_CHOICE), _mark(group.mark)
-        # A standby node may have lived, and have been lost with its worker.
-        running = [marks[key] for key in choice.living if key in ports]
-        result["members"] |= {f"{own} . {mark}": "" for mark in running}
+        marks = {key: _mark(member_mark(plan, key)) for key in group.members}
+        flows = (flow for key in choice.living for flow in _flows_of_member(plan, key, ports))
+        result["members"] |= {f"{own} . {_mark(flow)}": "" for flow in flows}
         if choice.elected:
             result["elected"][own] = marks[choice.elected]
         result["kept"] |= {f"{own} . {c}": marks[key] for c, key in choice.kept.items()}
         result["slots"] |= {f"{own} . {_mark(n)}": marks[key] for n, key in enumerate(choice.slots)}
     return result
+
+
+def _flows_of_member(plan: Plan, key: str, ports: Mapping[str, int]) -> Iterator[int]:
+    """Yield the conntrack marks of the flows that go by a member of a group."""
+    mark = member_mark(plan, key)
+    if is_routed_member(key):
+        yield flow_mark(mark, plan.whitelist.epoch)
+        if mark in plan.whitelist.sniffers:
+            yield plan.whitelist.sniffers[mark]
+        if plan.policy.local_resolvers:
+            yield asker_mark(asker_number(mark))
+    elif key in ports:  # a standby node may have lived, and have been lost with its worker
+        yield mark
 
 
 def load(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
 from egressd.model.instances import KernelPath, NodePath
-from egressd.model.names import TargetName
+from egressd.model.names import TargetName, parse_target
 from egressd.model.nouns import Node
 from egressd.planner import instances
 from egressd.planner.compile import egress_resolvers
 from egressd.planner.registry import MARK_REJECT
-from egressd.planner.targets import dial_path, dial_paths, mark_of
+from egressd.planner.targets import dial_path, dial_paths, mark_of, members_of
 
 
 def target_paths(
@@ -21,7 +21,14 @@ def target_paths(
     The name is a node's, or for a target that the kernel routes the target itself; a target that
     blocks has no path.
     """
-    if target.kind in ("node", "group"):
+    if target.kind == "group":
+        members = map(parse_target, members_of(state, target.name))
+        return {
+            name: path
+            for member in members
+            for name, path in target_paths(state, member, resolvers).items()
+        }
+    if target.kind == "node":
         return {
             path.hops[0].name: instances.node_path(path, resolvers)
             for path in dial_paths(state, target)

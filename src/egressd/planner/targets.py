@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
+from typing import Final
 
 from egressd.model.bounds import RELAYS_MAX
 from egressd.model.desired import DesiredState
@@ -11,6 +12,7 @@ from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, REJECT, TargetNa
 from egressd.model.nouns import Node
 from egressd.model.wording import NONE, Sentence, say
 from egressd.planner import outbounds, whitelist_entries
+from egressd.planner.name_filters import matches
 from egressd.planner.nodes import DialPath, fault_of, outbound_of, settings_of
 from egressd.planner.registry import MARK_DIRECT, MARK_REJECT, group_mark, node_mark
 from egressd.planner.topology import interface_mark
@@ -27,7 +29,7 @@ def mark_of(state: DesiredState, target: str) -> int:
             return MARK_REJECT if node_id is None else node_mark(node_id)
         case "group":
             number = state.numbers.get(target)
-            known = number is not None and parsed.name in state.group_sizes
+            known = number is not None and state.group_exists(parsed.name)
             return group_mark(number) if known and number is not None else MARK_REJECT
         case "interface":
             number = state.numbers.get(target)
@@ -71,38 +73,115 @@ def alert_targets(state: DesiredState) -> set[str]:
 
 
 def serves(state: DesiredState, node: Node) -> bool:
-    """True if rules or the whitelist send traffic to `node`, by itself or as one of its group."""
-    return is_ruled(state, node.name) or (
-        node.group != "" and is_ruled(state, GROUP_PREFIX + node.group)
-    )
+    """True if rules or the whitelist send traffic to `node`, by itself or as a member of a group.
+    O(groups with settings).
+    """
+    groups = {node.group} - {""}
+    groups |= {
+        group.name
+        for group in state.groups.values()
+        if is_ruled(state, GROUP_PREFIX + group.name) and node.name in members_of(state, group.name)
+    }
+    return is_ruled(state, node.name) or any(is_ruled(state, GROUP_PREFIX + n) for n in groups)
+
+
+def members_of(state: DesiredState, group: str) -> tuple[str, ...]:
+    """Return the members of a group as targets, in order and each once. The members of a group
+    among them stand in its place; one that does not exist is left out. O(nodes).
+    """
+    return _members(state).of(group)
+
+
+def reached(state: DesiredState, targets: Iterable[str]) -> set[str]:
+    """Return `targets`, and the members of those that are groups."""
+    found = set(targets)
+    for target in [*found]:
+        parsed = parse_target(target)
+        if parsed.kind == "group" and state.group_exists(parsed.name):
+            found.update(members_of(state, parsed.name))
+    return found
+
+
+class _Members:
+    """The members of the groups of one state, each found once."""
+
+    def __init__(self, state: DesiredState) -> None:
+        self._state = state
+        self._bearing: dict[str, list[Node]] = {}
+        for node in sorted(state.nodes.values(), key=lambda node: node.id):
+            if node.group:
+                self._bearing.setdefault(node.group, []).append(node)
+        self._found: dict[str, tuple[str, ...]] = {}
+
+    def is_of(self, state: DesiredState) -> bool:
+        """True if the groups of `state` have the same members."""
+        mine = self._state
+        return mine.nodes is state.nodes and mine.groups is state.groups
+
+    def of(self, group: str, above: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the members of a group. Groups of `above` are not asked again: a circle ends."""
+        if group in self._found:
+            return self._found[group]
+        found = tuple(dict.fromkeys(self._each(group, (*above, group))))
+        if not above:
+            self._found[group] = found
+        return found
+
+    def _each(self, group: str, path: tuple[str, ...]) -> Iterator[str]:
+        state, settings = self._state, self._state.group_named(group)
+        bearing = self._bearing.get(group, [])
+        if settings is not None:
+            for target in settings.members:
+                parsed = parse_target(target)
+                if parsed.kind == "group":
+                    if parsed.name not in path:
+                        yield from self.of(parsed.name, path)
+                elif parsed.kind != "reject" and state.target_exists(parsed):
+                    yield target
+            if settings.filter:
+                yield from (
+                    node.name
+                    for node in sorted(state.nodes.values(), key=lambda node: node.id)
+                    if node.group == group or matches(settings.filter, node.name)
+                )
+                return
+        yield from (node.name for node in bearing)
+
+
+_RECENT_MAX: Final = 4
+_recent: list[_Members] = []
+"""The members in the states before and after a change, which are looked up many times."""
+
+
+def _members(state: DesiredState) -> _Members:
+    for each in _recent:
+        if each.is_of(state):
+            return each
+    made = _Members(state)
+    _recent.insert(0, made)
+    del _recent[_RECENT_MAX:]
+    return made
 
 
 def nodes_of(state: DesiredState, targets: Iterable[str]) -> list[Node]:
     """Return the nodes that are targets, or in a group that is one. O(nodes) if there is a
     group.
     """
-    parsed = [parse_target(target) for target in targets]
-    named = {target.name for target in parsed if target.kind == "node"}
-    grouped = {t.name for t in parsed if t.kind == "group" and t.name in state.group_sizes}
-    found = [node for name in named if (node := state.node_named(name))]
-    if grouped:
-        members = (node for node in state.nodes.values() if node.group in grouped)
-        found += [node for node in members if node.name not in named]
-    return found
+    names = dict.fromkeys(reached(state, targets))
+    return [node for name in names if (node := state.node_named(name))]
 
 
 def dial_paths(state: DesiredState, target: TargetName) -> tuple[DialPath, ...]:
     """Return the paths to the nodes of a target; those that miss a relay or an interface are left
     out.
     """
+    names: Iterable[str] = ()
     if target.kind == "node":
-        node = state.node_named(target.name)
-        members = [] if node is None else [node]
+        names = (target.name,)
     elif target.kind == "group":
-        members = state.group_members(target.name)
-    else:
-        members = []
-    return tuple(path for node in members if (path := dial_path(state, node)) is not None)
+        names = members_of(state, target.name)
+    nodes = (node for name in names if (node := state.node_named(name)) is not None)
+    return tuple(path for node in nodes if (path := dial_path(state, node)) is not None)
 
 
 def dial_path(state: DesiredState, node: Node) -> DialPath | None:
@@ -149,7 +228,7 @@ def _hops(state: DesiredState, node: Node) -> tuple[tuple[Node, ...], Sentence]:
 
 def interfaces_of(state: DesiredState, targets: Collection[str]) -> set[str]:
     """Return the interfaces that targets name: directly, or as the egress of their nodes."""
-    parsed = map(parse_target, targets)
+    parsed = map(parse_target, reached(state, targets))
     named = {target.name for target in parsed if target.kind == "interface"}
     paths = (dial_path(state, node) for node in nodes_of(state, targets))
     last_hops = (path.hops[-1] for path in paths if path is not None)

@@ -1,43 +1,33 @@
-"""The members of groups, by the configuration."""
+"""The members of groups, by the configuration, and their keys in netd's reports."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from egressd.model.desired import DesiredState
 from egressd.model.names import parse_target
-from egressd.planner.name_filters import matches
-
-
-def members_of(state: DesiredState, group: str) -> tuple[str, ...]:
-    """Return the members of a group as targets, in order and each once. The members of a group
-    among them stand in its place; one that does not exist is left out. O(nodes).
-    """
-    return tuple(dict.fromkeys(_members(state, group, (group,))))
-
-
-def _members(state: DesiredState, group: str, path: tuple[str, ...]) -> Iterator[str]:
-    settings = state.group_named(group)
-    pattern = "" if settings is None else settings.filter
-    for target in () if settings is None else settings.members:
-        parsed = parse_target(target)
-        if parsed.kind == "group":
-            if parsed.name not in path:  # a circle ends
-                yield from _members(state, parsed.name, (*path, parsed.name))
-        elif state.target_exists(parsed):
-            yield target
-    if group in state.group_sizes or pattern:
-        for node_id in sorted(state.nodes):
-            node = state.nodes[node_id]
-            if node.group == group or (pattern and matches(pattern, node.name)):
-                yield node.name
+from egressd.planner.exits import node_key
+from egressd.planner.targets import members_of
 
 
 def has_members(state: DesiredState, group: str) -> bool:
     """True if the group has a member that exists. O(1) if a node bears its name."""
-    if group in state.group_sizes:
-        return True
-    return next(_members(state, group, (group,)), None) is not None
+    return group in state.group_sizes or bool(members_of(state, group))
+
+
+def key_of(state: DesiredState, target: str) -> str:
+    """Return the key by which netd reports a member: a node's, or the target itself."""
+    node = state.node_named(target)
+    return target if node is None else node_key(node.id)
+
+
+def member_name(state: DesiredState, key: str) -> str:
+    """Return the member of a group that netd reports by this key, as rules name it; empty if there
+    is none.
+    """
+    number = key.removeprefix("node:")
+    if number == key:
+        return key
+    node = state.nodes.get(int(number))
+    return "" if node is None else node.name
 
 
 def routed_member(state: DesiredState, group: str) -> str:

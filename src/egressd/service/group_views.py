@@ -14,9 +14,9 @@ from egressd.model.names import DIRECT, GROUP_PREFIX, parse_target
 from egressd.model.nouns import GroupStrategy, TargetGroup
 from egressd.model.wording import NONE, Coded, Coding, Sentence, say
 from egressd.planner.compile import group_key
-from egressd.planner.exits import node_key
+from egressd.planner.targets import members_of
 from egressd.planner.topology import is_line
-from egressd.service.group_members import members_of, missing_members
+from egressd.service.group_members import key_of, missing_members
 
 
 class GroupMember(Coding, frozen=True, kw_only=True):
@@ -80,12 +80,6 @@ def _member(state: DesiredState, target: str, elected: str, seen: Status) -> Gro
     )
 
 
-def key_of(state: DesiredState, target: str) -> str:
-    """Return the key by which netd reports a member: a node's, or the target itself."""
-    node = state.node_named(target)
-    return target if node is None else node_key(node.id)
-
-
 def _problem(target: str, key: str, seen: Status) -> Sentence:
     """Return why a member does not work, as far as netd knows; else empty."""
     if key in seen.failing:
@@ -96,6 +90,8 @@ def _problem(target: str, key: str, seen: Status) -> Sentence:
     if parsed.kind not in ("interface", "direct"):
         return NONE
     name = parsed.name or DIRECT
+    if target in seen.silent_members:
+        return say("member-silent", target=target)
     if is_line(name) and name in seen.lines and not seen.lines[name].is_online:
         line = seen.lines[name]
         return say("line-offline", name=name, reason=line.reason or line.state)

@@ -7,7 +7,7 @@ judges a target by the configuration and netd's current status. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from ipaddress import IPv4Address
 from typing import Final
 
@@ -21,8 +21,9 @@ from egressd.model.wording import NONE, Coded, Coding, Sentence, say, together
 from egressd.planner import whitelist_entries
 from egressd.planner.compile import UNMANAGED_KEY, instance_keys
 from egressd.planner.nodes import DialPath, outbound_of
-from egressd.planner.targets import dial_path, dial_paths, used_targets
+from egressd.planner.targets import dial_path, dial_paths, members_of, used_targets
 from egressd.planner.topology import is_client_space, is_line
+from egressd.service.group_members import routed_member
 from egressd.service.reachability import egress_of, egresses_of, routed_by, why_blocked
 
 _DIGITS: Final = re.compile(r"\d+")
@@ -87,6 +88,11 @@ class EgressIndex:
                 name = egress_of(path)
                 self._by_node[node.name] = (name,)
                 by_group.setdefault(node.group, {})[name] = None
+        for group in state.groups.values():
+            nodes = [n for n in members_of(state, group.name) if n in self._by_node]
+            keys = (self._keys[name] for name in nodes)
+            self._keys[GROUP_PREFIX + group.name] = {key for each in keys for key in each}
+            by_group[group.name] = dict.fromkeys(e for n in nodes for e in self._by_node[n])
         self._by_group = {group: tuple(names) for group, names in by_group.items()}
 
     def keys_of(self, target: str) -> set[str]:
@@ -109,6 +115,8 @@ class EgressIndex:
 def judge(state: DesiredState, target: str, resolvers: Resolvers, seen: Status) -> Verdict:
     """Return the verdict on clients that a rule sends to `target`."""
     parsed = parse_target(target)
+    if parsed.kind == "group" and routed_member(state, parsed.name):
+        return _judge_members(state, parsed, seen, lambda each: judge(state, each, resolvers, seen))
     keys = instance_keys(state, target, resolvers)
     if parsed.kind in ("node", "group"):
         keys = {f"node:{path.hops[0].id}" for path in dial_paths(state, parsed)}
@@ -129,12 +137,47 @@ def judge_all(state: DesiredState, index: EgressIndex, seen: Status) -> dict[str
     """
     if state.settings.opened:
         return dict.fromkeys(used_targets(state), judge_unruled(state, seen))
-    found = {}
-    for target in sorted(used_targets(state)):
-        parsed = parse_target(target)
-        egresses, keys = index.egresses_of(parsed), index.keys_of(target)
-        found[target] = _judge(state, parsed, egresses, keys, seen)
-    return found
+    return {
+        target: _judge_by_index(state, target, index, seen)
+        for target in sorted(used_targets(state))
+    }
+
+
+def _judge_by_index(state: DesiredState, target: str, index: EgressIndex, seen: Status) -> Verdict:
+    parsed = parse_target(target)
+    if parsed.kind == "group" and routed_member(state, parsed.name):
+        return _judge_members(
+            state, parsed, seen, lambda each: _judge_by_index(state, each, index, seen)
+        )
+    return _judge(state, parsed, index.egresses_of(parsed), index.keys_of(target), seen)
+
+
+def _judge_members(
+    state: DesiredState, group: TargetName, seen: Status, judge_one: Callable[[str], Verdict]
+) -> Verdict:
+    """Return the verdict on the clients of a group that has other members than nodes, which works
+    as long as one of them does.
+    """
+    verdicts = []
+    for member in members_of(state, group.name):
+        verdict = judge_one(member)
+        if not verdict.is_blocked and member in seen.silent_members:
+            reason = say("member-silent", target=member)
+            verdict = Verdict(egresses=verdict.egresses, cause="nowhere", reason=reason)
+        verdicts.append(verdict)
+    working = [verdict for verdict in verdicts if not verdict.is_blocked]
+    if working:
+        best = min(working, key=lambda verdict: verdict.cause)
+        egresses = dict.fromkeys(name for verdict in working for name in verdict.egresses)
+        return Verdict(egresses=tuple(egresses), cause=best.cause, reason=best.reason)
+    first = verdicts[0]
+    reasons = tuple(dict.fromkeys(verdict.reason for verdict in verdicts))
+    return Verdict(
+        cause=first.cause,
+        reason=first.reason
+        if len(reasons) == 1
+        else say("no-member-works", reason=together(reasons[:_NAMED])),
+    )
 
 
 def why_no_client(address: IPv4Address, seen: Status) -> Sentence:

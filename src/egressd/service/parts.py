@@ -11,7 +11,8 @@ from egressd.model.names import GROUP_PREFIX
 from egressd.model.timelines import PartKey, SeenPart
 from egressd.planner.compile import group_key
 from egressd.planner.exits import node_key
-from egressd.planner.targets import nodes_of, used_targets
+from egressd.planner.targets import members_of, nodes_of, used_targets
+from egressd.service.group_members import key_of
 from egressd.service.lines import status_of
 
 _DOWN: Final = SeenPart(is_up=False)
@@ -35,20 +36,25 @@ class PartStates:
         self._nodes: dict[str, str] = {}
         """Name of a node in use -> the key of its instance."""
         self._groups: dict[str, tuple[str, list[str]]] = {}
-        """Name of a group in use -> its key, and those of its nodes' instances."""
+        """Name of a group in use -> its key, and those of its members."""
 
     def states(self, seen: Status) -> dict[PartKey, SeenPart]:
         """Return the state of each node, group and line in use. A node works if netd has no reason
         against it, a group if one of its nodes works, a line if it is online.
         """
         self._look()
-        bad = {*seen.failing, *(key for key, its in seen.instances.items() if its.problem)}
+        bad = {
+            *seen.failing,
+            *seen.silent_members,
+            *(key for key, its in seen.instances.items() if its.problem),
+        }
         names = {key: name for name, key in self._nodes.items()}
         found: dict[PartKey, SeenPart] = {
             ("node", name): _DOWN if key in bad else _UP for name, key in self._nodes.items()
         }
         for name, (key, members) in self._groups.items():
-            elected = names.get(seen.elected.get(key, ""), "")
+            elected = seen.elected.get(key, "")
+            elected = names.get(elected, "" if elected.startswith("node:") else elected)
             found["group", name] = SeenPart(any(each not in bad for each in members), elected)
         for line in self._state().lines.values():
             if line.is_enabled:
@@ -78,7 +84,7 @@ class PartStates:
         self._nodes = {node.name: node_key(node.id) for node in nodes_of(state, used)}
         for target in used:
             name = target.removeprefix(GROUP_PREFIX)
-            if name == target or name not in state.group_sizes or target not in state.numbers:
+            if name == target or not state.group_exists(name) or target not in state.numbers:
                 continue
-            members = [node_key(node.id) for node in state.group_members(name)]
+            members = [key_of(state, member) for member in members_of(state, name)]
             self._groups[name] = group_key(state, target), members

@@ -22,14 +22,15 @@ from egressd.model.messages import Status
 from egressd.model.names import DIRECT, TargetName, parse_target
 from egressd.model.nouns import Rule
 from egressd.model.wording import NONE, Coded, Coding, Sentence, say
-from egressd.planner.compile import egress_resolvers, is_asked_directly
+from egressd.planner.compile import egress_resolvers, group_key, is_asked_directly
 from egressd.planner.instances import clients_resolvers
 from egressd.planner.local_names import zone_of
 from egressd.planner.nodes import carries_udp
 from egressd.planner.resolvers import RESOLVERS_MAX
-from egressd.planner.targets import dial_paths
+from egressd.planner.targets import dial_paths, members_of
 from egressd.planner.whitelist_entries import HTTP_PORTS, QUIC_PORTS, TLS_PORTS, entries_of
 from egressd.service.bounds import reached_by
+from egressd.service.group_members import member_name, routed_member
 from egressd.service.judgement import Verdict, judge, judge_unruled, why_no_client
 
 Protocol = Literal["tcp", "udp"]
@@ -191,7 +192,7 @@ def explain(
         target=target,
         nodes=tuple(path.hops[0].name for path in dial_paths(state, parsed)),
         egresses=verdict.egresses,
-        dns=_dns(state, parse_target(own), resolvers, zone),
+        dns=_dns(state, _in_use(state, parse_target(own), seen), resolvers, zone),
         limits=_limits(rule),
     )
     return msgspec.structs.replace(answer, steps=tuple(_steps(answer, state, by_list, zone)))
@@ -311,6 +312,16 @@ def _dns(
             return _asked(servers, way, resolvers)
         case _:
             return DnsSeen(server="", way=NONE)
+
+
+def _in_use(state: DesiredState, target: TargetName, seen: Status) -> TargetName:
+    """Return the member of a group with other members than nodes that its clients go by; the first
+    one if that is not known, or not the same for all. Another target stays.
+    """
+    if target.kind != "group" or not routed_member(state, target.name):
+        return target
+    elected = member_name(state, seen.elected.get(group_key(state, str(target)), ""))
+    return parse_target(elected or members_of(state, target.name)[0])
 
 
 def _asked(servers: tuple[str, ...], way: Sentence, resolvers: Resolvers) -> DnsSeen:

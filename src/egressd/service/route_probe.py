@@ -19,6 +19,7 @@ from egressd.planner.compile import group_key
 from egressd.planner.probes import target_paths
 from egressd.planner.targets import mark_of
 from egressd.service import checks
+from egressd.service.group_members import member_name
 from egressd.service.judge import Judge
 from egressd.service.ledger import Ledger
 from egressd.service.ports import Netd
@@ -142,16 +143,14 @@ def _address_in(page: bytes) -> str:
 
 
 def _way_taken(state: DesiredState, told: Explanation, located: Located) -> str:
-    """Return the node that a group sends the client's new connections to, if netd knows it."""
+    """Return the member that a group sends the client's new connections to, if netd knows it."""
     # Clients without a rule have an engine instance of their own, which chooses by itself; listed
     # traffic may come from an engine, not from the client.
     if told.rule is None or told.target != told.rule.target_node:
         return ""
     if parse_target(told.target).kind != "group":
         return ""
-    key = located.members.get(group_key(state, told.target), "")
-    node = state.nodes.get(int(key.removeprefix("node:"))) if key else None
-    return "" if node is None else node.name
+    return member_name(state, located.members.get(group_key(state, told.target), ""))
 
 
 def _expected_mark(state: DesiredState, told: Explanation) -> int:

@@ -14,18 +14,20 @@ import pytest
 
 from egressd.model.errors import Failed
 from egressd.model.messages import Delay
-from egressd.model.plan import Change, Group, Patch, Plan
+from egressd.model.plan import Change, Egress, Group, Patch, Plan
 from egressd.model.wording import as_sentence
 from egressd.netd.engine.protocol import ProbeDocument
 from egressd.netd.health.group_checks import GroupChecks
-from egressd.netd.health.groups import Groups
+from egressd.netd.health.groups import DRAIN_S, Groups
 from egressd.planner.groups import DEAD, Choice
+from egressd.planner.registry import egress_mark
 from tests.netd.clockless import CLOCKLESS, until
 from tests.support.loops import Backend
 from tests.support.nodes.instances import node_instance
 
 KEYS = ("node:1", "node:2", "node:3")
 INTERVAL_S = 1
+URL = "http://site.test/"
 
 
 def plan_of(keys: Sequence[str] = KEYS) -> Plan:
@@ -36,7 +38,7 @@ def plan_of(keys: Sequence[str] = KEYS) -> Plan:
                 mark=0x1800_0001,
                 members=tuple(keys),
                 strategy="fallback",
-                url="http://site.test/",
+                url=URL,
                 interval_s=INTERVAL_S,
             )
         }
@@ -55,17 +57,19 @@ class Network:
         self.silent: set[str] = set()
         self.failure: Exception | None = None
         self.asked: list[tuple[float, tuple[str, ...]]] = []
+        self.documents: dict[str, str] = {}
         self.begun = asyncio.get_running_loop().time()
 
     async def delays(
         self, probes: Sequence[ProbeDocument], url: str, timeout_ms: int
     ) -> dict[str, Delay]:
         now = asyncio.get_running_loop().time() - self.begun
-        assert url == "http://site.test/"
+        assert url == URL
         assert timeout_ms == INTERVAL_S * 1000 // 6
         if self.failure is not None:
             raise self.failure
         names = tuple(sorted(probe.name for probe in probes))
+        self.documents |= {probe.name: probe.config for probe in probes}
         self.asked.append((now, names))
         if self.silent.intersection(names):
             await asyncio.sleep(timeout_ms / 1000)
@@ -108,7 +112,7 @@ async def test_members_are_checked_once_an_interval_and_serving_ones_twice() -> 
         names = [names for _, names in network.asked]
         assert names.count(("node:1",)) == 4
         assert names.count(("node:2", "node:3")) == 2
-        assert groups.delays == dict.fromkeys(KEYS, 9)
+        assert groups.measured(network.plan) == dict.fromkeys(KEYS, 9)
 
 
 async def test_a_silent_node_is_replaced_within_the_interval_after_retries() -> None:
@@ -161,7 +165,7 @@ async def test_a_missing_engine_makes_no_node_dead(failure: Exception) -> None:
         network.failure = failure
         health.refresh()
         await asyncio.sleep(0.05)
-        assert DEAD not in groups.delays.values()
+        assert groups.dead(network.plan) == []
         network.failure = None
         network.dead = {"node:1"}
         await until(lambda: groups.choices["group:1"].elected == "node:2", 2)
@@ -179,12 +183,12 @@ async def test_groups_that_are_added_later_are_checked() -> None:
 
 def test_an_edited_node_has_no_known_delay(tmp_path: Path) -> None:
     groups = Groups(tmp_path / "groups.json")
-    groups.delays = {"node:1": DEAD, "node:2": DEAD, "node:3": 9}
     plan = plan_of()
+    groups.note(URL, {"node:1": DEAD, "node:2": DEAD, "node:3": 9})
     anew = node_instance(1, "192.0.2.9")
     patch = Patch(put={"node:1": anew, "node:3": plan.instances["node:3"]}, drop=("node:2",))
     groups.forget(Change(base=0, revision=1, instances=patch), plan)
-    assert groups.delays == {"node:3": 9}
+    assert groups.delays_of(plan.groups["group:1"]) == {"node:3": 9}
 
 
 def test_choices_survive_a_restart_of_netd(tmp_path: Path) -> None:
@@ -249,7 +253,7 @@ def test_another_strategy_makes_a_new_choice(tmp_path: Path) -> None:
 
 def test_a_dead_node_outside_its_group_is_not_reported(tmp_path: Path) -> None:
     groups = Groups(tmp_path / "groups.json")
-    groups.delays = {"node:1": DEAD, "node:2": DEAD, "node:3": 9}
+    groups.note(URL, {"node:1": DEAD, "node:2": DEAD, "node:3": 9})
     assert groups.dead(plan_of()) == ["node:1", "node:2"]
     assert groups.dead(plan_of(KEYS[1:])) == ["node:2"]
     assert groups.dead(Plan(instances=plan_of().instances)) == []
@@ -263,3 +267,99 @@ def test_the_elected_node_is_reported_for_groups_of_the_plan(tmp_path: Path) -> 
     assert groups.elected(plan_of()) == {"group:1": "node:2"}
     groups.choices = {"group:1": Choice(kept={"10.0.0.1": "node:2"})}
     assert groups.elected(plan_of()) == {"group:1": ""}
+
+
+def mixed(**more: object) -> Plan:
+    """Return a plan with a group of a node and two WANs."""
+    group = Group(
+        mark=0x1800_0001,
+        members=("Interface:wan2", "node:1", "Interface:wan1"),
+        strategy="fallback",
+        url=URL,
+        interval_s=INTERVAL_S,
+    )
+    return Plan(
+        instances={"node:1": node_instance(1)},
+        egresses={"wan1": Egress(number=1), "wan2": Egress(number=2, resolvers=("192.0.2.53",))},
+        groups={"group:1": msgspec.structs.replace(group, **more)},
+    )
+
+
+def chosen(groups: Groups, plan: Plan) -> Choice:
+    """Let the groups decide, and return the choice, which is in force then."""
+    before = groups.choices
+    groups.choices = groups.decide(plan, Change(base=0, revision=0))
+    groups.note_left(before)
+    return groups.choices["group:1"]
+
+
+async def test_members_that_the_kernel_routes_are_checked_by_their_marks() -> None:
+    network = Network(mixed())
+    groups = Groups(Path("/nonexistent/groups.json"))
+
+    async def changed() -> None:
+        chosen(groups, network.plan)
+
+    await changed()
+    health = GroupChecks(network, groups, lambda: network.plan, changed)
+    health.start()
+    try:
+        await until(lambda: len(groups.measured(network.plan)) == 3, 1)
+        assert str(egress_mark(2)) in network.documents["Interface:wan2"]
+        assert "192.0.2.53" in network.documents["Interface:wan2"]
+        network.dead = {"Interface:wan2"}
+        await until(lambda: groups.choices["group:1"].elected == "node:1", 2)
+        assert groups.dead(network.plan) == ["Interface:wan2"]
+    finally:
+        await health.close()
+
+
+def test_a_closed_interface_is_dead_without_a_check(tmp_path: Path) -> None:
+    groups, plan = Groups(tmp_path / "groups.json"), mixed()
+    assert chosen(groups, plan).elected == "Interface:wan2"
+    groups.note(URL, {"Interface:wan2": 5, "node:1": 5})
+    groups.is_closed = lambda member: member == "Interface:wan2"
+    choice = chosen(groups, plan)
+    assert (choice.elected, choice.living) == ("node:1", ("node:1", "Interface:wan1"))
+
+
+def test_clients_go_back_once_a_member_was_healthy_for_long_enough(tmp_path: Path) -> None:
+    now = 1000.0
+    groups, plan = Groups(tmp_path / "groups.json", lambda: now), mixed(failback_s=60)
+    groups.note(URL, {"Interface:wan2": DEAD, "node:1": 5})
+    assert chosen(groups, plan).elected == "node:1"
+    groups.note(URL, {"Interface:wan2": 5})
+    now += 59
+    assert chosen(groups, plan).elected == "node:1"
+    now += 1
+    assert chosen(groups, plan).elected == "Interface:wan2"
+    never = mixed(failback_s=-1)
+    groups.note(URL, {"Interface:wan2": DEAD})
+    assert chosen(groups, never).elected == "node:1"
+    groups.note(URL, {"Interface:wan2": 5})
+    now += 86_400
+    assert chosen(groups, never).elected == "node:1"
+
+
+def test_flows_of_a_member_that_was_left_are_drained_for_five_minutes(tmp_path: Path) -> None:
+    now = 1000.0
+    groups, plan = Groups(tmp_path / "groups.json", lambda: now), mixed(on_switch="drain")
+    assert chosen(groups, plan).living == ("Interface:wan2",)
+    reordered = mixed(on_switch="drain", members=("node:1", "Interface:wan2", "Interface:wan1"))
+    groups.note(URL, {"node:1": 5})
+    for _ in range(2):
+        assert chosen(groups, reordered).living == ("node:1", "Interface:wan2")
+    now += DRAIN_S
+    assert chosen(groups, reordered).living == ("node:1",)
+
+
+def test_each_group_judges_by_its_own_url(tmp_path: Path) -> None:
+    groups, plan = Groups(tmp_path / "groups.json"), mixed()
+    other = msgspec.structs.replace(plan.groups["group:1"], mark=0x1800_0002, url="http://b.test/")
+    plan.groups["group:2"] = other
+    groups.note(URL, {"node:1": DEAD})
+    groups.note("http://b.test/", {"node:1": 7})
+    assert groups.delays_of(plan.groups["group:1"]) == {"node:1": DEAD}
+    assert groups.delays_of(other) == {"node:1": 7}
+    assert groups.dead(plan) == []
+    assert groups.measured(plan) == {"node:1": 7}

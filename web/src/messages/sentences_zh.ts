@@ -450,6 +450,8 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   "no-node-out": "没有一个节点可以出网",
   "node-fails": "节点故障：{reason}",
   "nodes-fail": "所有节点均故障：{reason}",
+  "no-member-works": "所有成员均不可用：{reason}",
+  "member-silent": "{target}：组的检测没有应答",
   "line-offline": "线路 {name} 离线：{reason}",
   "line-disabled": "线路 {name} 已停用",
   gone: "{>kind} {name} 不存在",

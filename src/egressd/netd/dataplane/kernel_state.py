@@ -13,7 +13,7 @@ import structlog
 from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed, Invalid
 from egressd.model.facts import Facts
-from egressd.model.names import DIRECT
+from egressd.model.names import DIRECT, INTERFACE_PREFIX
 from egressd.model.plan import Change, Egress, Plan
 from egressd.model.wording import NONE, Sentence, say
 from egressd.netd.dataplane import network_warnings
@@ -205,6 +205,11 @@ class KernelState:
             return not egress_problems.why_direct_closed(self.facts, self.topology)
         return egress in self.topology.routable
 
+    def is_closed(self, member: str) -> bool:
+        """True if no traffic can leave by a member of a group that the kernel routes."""
+        name = member.removeprefix(INTERFACE_PREFIX)
+        return not self.is_open(name) or name in self.outdated
+
     def why_unreached(self, egress: str) -> Sentence:
         """Return a sentence if a gateway of an interface or of ``DIRECT`` does not answer; empty
         if none is known to be silent.
@@ -279,7 +284,7 @@ class KernelState:
         self._has_gate |= is_gated
         failure = None
         try:
-            self.fast_path.follow(plan, self.facts, self.topology, self._roles)
+            self.fast_path.follow(plan, self.facts, self.topology, self._roles, self.choices)
         except Failed as error:
             failure = error  # the table is loaded all the same: it blocks the clients it can
         try:
@@ -316,7 +321,9 @@ class KernelState:
         if self._needs_load or script.needs_load(self._elements, wanted):
             await self.load(plan, ports)
             return
-        self.fast_path.follow(plan, self.facts, self.topology, self._roles, all_clients=False)
+        self.fast_path.follow(
+            plan, self.facts, self.topology, self._roles, self.choices, all_clients=False
+        )
         if text := script.INET.update(self._elements, wanted) + hosts.script():
             await self._or_load(self._transact(text), plan, ports)
             self._elements = wanted

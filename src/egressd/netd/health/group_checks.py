@@ -1,29 +1,45 @@
-"""Check the nodes of groups regularly, and at once when connections through one fail.
+"""Check the members of groups regularly, and at once when connections through a node fail.
 
-Nodes that serve clients are checked twice in a check interval, so that a silent node is found in
+A member is checked by a request for the group's URL: through a node, or by the route of an
+interface or of DIRECT.
+
+Members that serve clients are checked twice in a check interval, so that a silent one is found in
 time: half an interval passes until it is checked, and two requests time out after a sixth of the
-interval each (`_TIMEOUTS`). All other nodes are checked once in an interval, a few at a time: a
-thousand outbounds at once would cost a hundred megabytes. A node that refuses connections is found
-by the first client that it refuses: the engine reports the failure (`suspect`).
+interval each (`_TIMEOUTS`). All others are checked once in an interval, a few at a time: a thousand
+outbounds at once would cost a hundred megabytes. A node that refuses connections is found by the
+first client that it refuses: the engine reports the failure (`suspect`). An interface that goes
+down is left at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+import math
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Final
 
 import structlog
 
 from egressd.model.errors import EgressdError
-from egressd.model.instances import Dialer, Instance
-from egressd.model.plan import Group, Plan
+from egressd.model.instances import Dialer, Instance, KernelPath
+from egressd.model.names import INTERFACE_PREFIX
+from egressd.model.plan import Group, Plan, is_routed_member
 from egressd.netd.engine.protocol import ProbeDocument
 from egressd.netd.health.groups import Groups, members, serving
 from egressd.netd.ports import DelaySource
 from egressd.netd.system.periodic import PeriodicTask
 from egressd.planner.documents import probe_document
-from egressd.planner.groups import DEAD
+from egressd.planner.groups import DEAD, member_mark
+from egressd.planner.registry import RESOLVER_IN_USE
 
 log = structlog.get_logger()
 
@@ -31,18 +47,21 @@ _TIMEOUTS: Final = 6
 """The number of request timeouts that fit into the check interval."""
 _TIMEOUT_MAX_MS: Final = 5_000
 _AT_ONCE: Final = 64
-"""Nodes that a survey checks at the same time."""
+"""Members of a group that a survey checks at the same time."""
 _ALL_DEAD_S: Final = 4.0
 """Seconds of the check interval while a group has no living node."""
-_NO_GROUPS_S: Final = 5.0
-"""Seconds between looks for groups while there are none: the shortest check interval."""
+_LOOK_S: Final = 5.0
+"""Seconds at most between looks at the groups: another group may have come, or other intervals."""
 _TRUST_S: Final = 1.0
 """Seconds in which a suspect that answered is not suspected again: its clients then request
 destinations that cannot be reached."""
 
 
 class GroupChecks:
-    """Keeps `groups.delays` up to date. `changed` is awaited after each check of nodes."""
+    """Keeps the health of members up to date. `changed` is awaited after each check.
+
+    `peer_dns` returns the resolvers that the peers of VPN lines hand out, by the line's name.
+    """
 
     def __init__(
         self,
@@ -50,22 +69,27 @@ class GroupChecks:
         groups: Groups,
         plan: Callable[[], Plan],
         changed: Callable[[], Awaitable[None]],
+        peer_dns: Callable[[], Mapping[str, tuple[str, ...]]] = dict,
     ) -> None:
         self._pool = pool
         self._groups = groups
         self._plan = plan
         self._changed = changed
-        self._checks = PeriodicTask("check the nodes in use", self._check_serving, _NO_GROUPS_S)
-        self._survey = PeriodicTask("check all nodes", self._survey_all, _NO_GROUPS_S)
+        self._peer_dns = peer_dns
+        self._checks = PeriodicTask("check the members in use", self._check_serving, _LOOK_S)
+        self._survey = PeriodicTask("check all members", self._survey_all, _LOOK_S)
         self._is_whole = False
-        """True if the next survey is of all nodes, those in use too."""
+        """True if the next survey is of all members, those in use too."""
+        self._check_at: dict[str, float] = {}
+        """Group key -> the time of the next check of its members in use, by the loop's clock."""
+        self._survey_at: dict[str, float] = {}
         self._cleared: dict[str, float] = {}
-        """Instance key -> the time when a suspect was last found alive, by the loop's clock."""
+        """Member -> the time when a suspect was last found alive, by the loop's clock."""
         self._suspected: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Start checking the nodes of the plan's groups."""
+        """Start checking the members of the plan's groups."""
         self._checks.start()
         self._survey.start()
 
@@ -78,12 +102,12 @@ class GroupChecks:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def refresh(self) -> None:
-        """Check all nodes soon, since the groups or their nodes have changed."""
+        """Check all members soon, since the groups or their members have changed."""
         self._is_whole = True
         self._survey.wake()
 
     def suspect(self, keys: Iterable[str]) -> None:
-        """Check the nodes of groups among `keys`: the engine could not connect through them."""
+        """Check the members among `keys`: the engine could not connect through them."""
         now = asyncio.get_running_loop().time()
         for key in members(self._plan()).intersection(keys) - self._suspected:
             if now - self._cleared.get(key, -_TRUST_S) >= _TRUST_S:
@@ -91,12 +115,13 @@ class GroupChecks:
                 self._run(self._clear_up(key))
 
     async def _clear_up(self, key: str) -> None:
-        """Check a suspect. If it is dead, have all nodes checked, so that the choice of another
-        node uses fresh results.
+        """Check a suspect. If it is dead, have all members checked, so that the choice of another
+        one uses fresh results.
         """
         try:
-            await self._ask([key])
-            if self._groups.delays.get(key) == DEAD:
+            concerned = [each for each in self._plan().groups.values() if key in each.members]
+            await self._ask([(group, [key]) for group in concerned])
+            if key in self._groups.dead(self._plan()):
                 self.refresh()
             else:
                 self._cleared[key] = asyncio.get_running_loop().time()
@@ -104,41 +129,67 @@ class GroupChecks:
             self._suspected.discard(key)
 
     async def _check_serving(self) -> float:
-        """Check the nodes that serve clients, twice an interval."""
-        await self._ask(members(self._plan()) & serving(self._groups.choices))
-        return self._period() / 2
+        """Check the members that serve clients, twice an interval."""
+        due = self._due(self._check_at, 2)
+        choices = self._groups.choices
+        asked = {key: choices[key].serving() for key in due if key in choices}
+        await self._ask([(due[key], sorted(each)) for key, each in asked.items()])
+        return self._rest(self._check_at)
 
     async def _survey_all(self) -> float:
-        """Check the other nodes once an interval; check all nodes after `refresh`."""
-        attended = set() if self._is_whole else serving(self._groups.choices)
-        self._is_whole = False
-        keys = sorted(members(self._plan()) - attended)
-        for first in range(0, len(keys), _AT_ONCE):
-            await self._ask(keys[first : first + _AT_ONCE])
-        return self._period()
+        """Check the other members once an interval; check all members after `refresh`."""
+        is_whole, self._is_whole = self._is_whole, False
+        if is_whole:
+            self._survey_at.clear()
+        choices = self._groups.choices
+        asked: list[tuple[Group, list[str]]] = []
+        for key, group in self._due(self._survey_at, 1).items():
+            attended = choices[key].serving() if key in choices and not is_whole else set()
+            asked.append((group, [each for each in group.members if each not in attended]))
+        longest = max((len(keys) for _, keys in asked), default=0)
+        for first in range(0, longest, _AT_ONCE):
+            await self._ask([(group, keys[first : first + _AT_ONCE]) for group, keys in asked])
+        return self._rest(self._survey_at)
 
-    def _period(self) -> float:
-        """Return the check interval in seconds; a short one while a group has no living node."""
-        groups = self._plan().groups.values()
-        interval = min((group.interval_s for group in groups), default=_NO_GROUPS_S)
-        delays = self._groups.delays
-        if any(all(delays.get(key) == DEAD for key in group.members) for group in groups):
-            return min(interval, _ALL_DEAD_S)
-        return interval
+    def _due(self, at: dict[str, float], times: int) -> dict[str, Group]:
+        """Return the groups whose time in `at` has come, and put in the next one: so many `times`
+        in an interval.
+        """
+        groups, now = self._plan().groups, asyncio.get_running_loop().time()
+        due = {key: group for key, group in groups.items() if at.get(key, now) <= now}
+        for key in at.keys() - groups.keys():
+            del at[key]
+        for key, group in due.items():
+            at[key] = now + self._period(group) / times
+        return due
 
-    async def _ask(self, keys: Iterable[str]) -> None:
-        """Measure nodes; measure those a second time that serve clients and fail."""
+    def _rest(self, at: Mapping[str, float]) -> float:
+        """Return the seconds until the first time in `at`, or until the next look for groups."""
+        left = min(at.values(), default=math.inf) - asyncio.get_running_loop().time()
+        return max(0.0, min(left, _LOOK_S))
+
+    def _period(self, group: Group) -> float:
+        """Return the check interval in seconds; a short one while a group has no living member."""
+        delays = self._groups.delays_of(group)
+        is_dead = all(delays.get(key) == DEAD for key in group.members)
+        return min(group.interval_s, _ALL_DEAD_S) if is_dead else group.interval_s
+
+    async def _ask(self, asked: Iterable[tuple[Group, Collection[str]]]) -> None:
+        """Check members of groups; check those a second time that serve clients and fail."""
+        of_url: dict[str, list[tuple[Group, Collection[str]]]] = {}
+        for group, keys in asked:
+            if keys:
+                of_url.setdefault(group.url, []).append((group, keys))
+        if not of_url:
+            return
         try:
-            failed = await self._measure(keys)
-            if again := failed & serving(self._groups.choices):
-                failed = failed - again | await self._measure(again)
+            await asyncio.gather(*(self._ask_by(url, each) for url, each in of_url.items()))
         except EgressdError as error:
-            log.warning("cannot check the nodes of groups", error=str(error))
+            log.warning("cannot check the members of groups", error=str(error))
             return
         except Exception:
-            log.exception("cannot check the nodes of groups")
+            log.exception("cannot check the members of groups")
             return
-        self._groups.delays |= dict.fromkeys(failed & self._plan().instances.keys(), DEAD)
         try:
             await self._changed()
         except EgressdError as error:
@@ -147,24 +198,55 @@ class GroupChecks:
             # No error may end the checks.
             log.exception("cannot move clients to another group member")
 
-    async def _measure(self, keys: Iterable[str]) -> set[str]:
-        """Note the delays of the nodes that answer. Return the keys of those that do not."""
-        plan = self._plan()
-        instances = {key: plan.instances[key] for key in keys if key in plan.instances}
-        policy = next(iter(plan.groups.values()), None)
-        if policy is None or not instances:
+    async def _ask_by(self, url: str, asked: Sequence[tuple[Group, Collection[str]]]) -> None:
+        timeout_ms = min(_timeout_ms(group) for group, _ in asked)
+        keys = {key for _, each in asked for key in each}
+        failed = await self._measure(url, timeout_ms, keys)
+        if again := failed & serving(self._groups.choices):
+            failed = failed - again | await self._measure(url, timeout_ms, again)
+        self._groups.note(url, dict.fromkeys(failed & members(self._plan()), DEAD))
+
+    async def _measure(self, url: str, timeout_ms: int, keys: Iterable[str]) -> set[str]:
+        """Note the delays of the members that answer. Return the keys of those that do not."""
+        probes = self._probes(self._plan(), keys)
+        if not probes:
             return set()
-        probes = [*probes_of(instances.values())]
-        found = await self._pool.delays(probes, policy.url, _timeout_ms(policy))
+        named = [ProbeDocument(name=key, config=text) for key, text in probes.items()]
+        found = await self._pool.delays(named, url, timeout_ms)
         # A result of a node whose configuration has changed meanwhile is of the old one.
-        valid = {
-            key: delay.delay
-            for key, delay in found.items()
-            if (now := self._plan().instances.get(key)) and now.work == instances[key].work
-        }
+        now = self._probes(self._plan(), probes)
+        valid = {key: d.delay for key, d in found.items() if now.get(key) == probes[key]}
         alive = {key: delay for key, delay in valid.items() if delay != DEAD}
-        self._groups.delays |= alive
+        self._groups.note(url, alive)
         return valid.keys() - alive.keys()
+
+    def _probes(self, plan: Plan, keys: Iterable[str]) -> dict[str, str]:
+        """Return the documents of probes, by the members' keys."""
+        found = {}
+        for key in sorted(keys):
+            if not is_routed_member(key):
+                instance = plan.instances.get(key)
+                if instance is not None and isinstance(instance.work, Dialer):
+                    found[key] = probe_document(instance.work.paths[0])
+            elif not self._groups.is_closed(key):
+                path = self._routed_path(plan, key)
+                if path is not None:
+                    found[key] = probe_document(path)
+        return found
+
+    def _routed_path(self, plan: Plan, key: str) -> KernelPath | None:
+        """Return the path of a member that the kernel routes; None if the plan has none."""
+        name = key.removeprefix(INTERFACE_PREFIX)
+        servers = plan.policy.resolvers
+        if name != key:
+            egress = plan.egresses.get(name)
+            if egress is None:
+                return None
+            own = egress.resolvers or self._peer_dns().get(name) or egress.default_resolvers
+            servers = own or servers
+        # Without a resolver a URL with an address works all the same.
+        resolver = servers[0] if servers else str(RESOLVER_IN_USE)
+        return KernelPath(mark=member_mark(plan, key), resolver=resolver)
 
     def _run(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.ensure_future(work)

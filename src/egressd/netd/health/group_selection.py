@@ -15,10 +15,9 @@ from egressd.model.plan import Change, Plan
 from egressd.netd.dataplane.instances import RunningInstances
 from egressd.netd.engine.slot import Running
 from egressd.netd.health.group_checks import GroupChecks
-from egressd.netd.health.groups import Choices, Groups, living, serving
+from egressd.netd.health.groups import Choices, Groups, living, nodes_in, serving
 from egressd.netd.kernel.debounce import Debouncer
 from egressd.netd.ports import DelaySource, ServedTargets
-from egressd.planner.groups import DEAD
 
 
 class GroupSelection:
@@ -43,7 +42,8 @@ class GroupSelection:
         self._instances = instances
         self._plan = plan
         self._publish = publish
-        self._health = GroupChecks(delays, groups, plan, regroup)
+        groups.is_closed = kernel.is_closed
+        self._health = GroupChecks(delays, groups, plan, regroup, lambda: kernel.peer_dns)
         self._saving = Debouncer(lambda: asyncio.to_thread(groups.save))
 
     def restore(self) -> None:
@@ -75,6 +75,11 @@ class GroupSelection:
         return self._groups.choices
 
     @property
+    def depends_on_routes(self) -> bool:
+        """True if a group has members that the kernel routes."""
+        return any(group.routed_members for group in self._plan().groups.values())
+
+    @property
     def is_settled(self) -> bool:
         """True if the choices in force are the ones that `decide` would make now."""
         return self.decide() == self._groups.choices
@@ -88,10 +93,10 @@ class GroupSelection:
         plan = self._plan()
         tried = set(failed)
         self._groups.forget(change, plan)
-        self._groups.delays |= dict.fromkeys(failed, DEAD)
+        self._groups.note_broken(failed)
         while True:
             choices = self._groups.decide(plan, change)
-            chosen = serving(choices) - started.keys() - tried
+            chosen = nodes_in(serving(choices)) - started.keys() - tried
             absent = {key for key in chosen if self._instances.get(key) is None}
             absent -= self._instances.reviving
             if not absent:
@@ -99,14 +104,14 @@ class GroupSelection:
             instances = change.instances.applied(plan.instances)
             wanted = [instance for key, instance in instances if key in absent]
             started |= await self._instances.start(wanted, strict=False)
-            self._groups.delays |= dict.fromkeys(absent - started.keys(), DEAD)
+            self._groups.note_broken(absent - started.keys())
             tried |= absent
 
     def commit(self, choices: Choices) -> Choices:
         """Make these the choices that the kernel gets next. Return the ones before."""
         before, self._groups.choices = self._groups.choices, choices
         self._kernel.choices = choices
-        self._instances.needed = serving(choices)
+        self._instances.needed = nodes_in(serving(choices))
         return before
 
     def spare(self) -> list[str]:
@@ -116,6 +121,7 @@ class GroupSelection:
     def follow_up(self, before: Choices) -> bool:
         """Save the choices and publish events about them. True if flows had to leave a node."""
         choices = self._groups.choices
+        self._groups.note_left(before)
         self._saving.notify()
         if choices.keys() != before.keys() or living(choices) - living(before):
             self._health.refresh()

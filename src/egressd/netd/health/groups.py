@@ -1,35 +1,50 @@
-"""The measured delays of the nodes of groups, and the nodes that serve clients at present.
+"""The health of the members of groups, and the members that serve clients at present.
 
-The choices outlive netd in a small file, so that a client keeps its node over a restart.
+The choices outlive netd in a small file, so that a client keeps its member over a restart.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import structlog
 
-from egressd.model.plan import Change, Group, Plan
+from egressd.model.plan import Change, Group, Plan, is_routed_member
 from egressd.netd.system.files import write_private
-from egressd.planner.groups import DEAD, Choice, choose, living_of
+from egressd.planner.groups import DEAD, Choice, choose, living_of, stays
 
 log = structlog.get_logger()
 
 Choices = dict[str, Choice]
-"""Group key -> the nodes that its clients go by."""
+"""Group key -> the members that its clients go by."""
+
+DRAIN_S: Final = 300.0
+"""Seconds for which open connections stay with a member that was left, with ``drain``."""
 
 
 class Groups:
-    """The choices in force, and the delays that they were based on."""
+    """The choices in force, and what is known of the health of members."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` returns seconds that only grow."""
         self.choices: Choices = {}
-        self.delays: dict[str, int] = {}
-        """Instance key -> milliseconds, or `egressd.planner.groups.DEAD`. Instances that were never
-        measured are missing."""
+        self.is_closed: Callable[[str], bool] = lambda _member: False
+        """True for a member that no traffic can leave by, as the kernel knows without a check."""
         self._path = path
+        self._clock = clock
+        self._delays: dict[tuple[str, str], int] = {}
+        """URL and member -> the milliseconds of its last check, or `DEAD`. Members that were never
+        checked are missing."""
+        self._healthy_since: dict[tuple[str, str], float] = {}
+        self._broken: set[str] = set()
+        """Members that did not start, until a check succeeds."""
+        self._left_at: dict[tuple[str, str], float] = {}
+        """Group and member -> the time when new flows went elsewhere."""
 
     def load(self) -> None:
         """Load the choices of an earlier netd; none if the file cannot be read."""
@@ -41,62 +56,143 @@ class Groups:
         }
 
     def save(self) -> None:
-        """Write the choices. Blocks. A failure is logged: clients then may get other nodes after a
-        restart.
+        """Write the choices. Blocks. A failure is logged: clients then may get other members after
+        a restart.
         """
         try:
             write_private(self._path, msgspec.json.encode(self.choices))
         except OSError as error:
             log.warning("cannot save the group selections", error=str(error))
 
+    # --- Choices. -----------------------------------------------------------------------
+
     def decide(self, plan: Plan, change: Change) -> Choices:
         """Return the choices for `plan` as it is after `change`. O(hosts) only for groups whose
-        clients keep their nodes, and only when such clients come, go or lose their node.
+        clients keep their members, and only when such clients come, go or lose their member.
         """
         groups = change.groups.applied(plan.groups)
         return {key: self._choose(key, group, plan, change) for key, group in groups}
 
     def _choose(self, key: str, group: Group, plan: Plan, change: Change) -> Choice:
         before = self.choices.get(key, Choice())
-        if group.strategy != "sticky":
-            return choose(group, self.delays, before, ())
-        # The assignment of nodes to clients involves all clients at once: it is kept when neither
-        # the clients nor the living nodes have changed.
-        is_sticky = bool(before.slots)
-        lives = living_of(group, self.delays)
-        if is_sticky and before.living == lives and not _concerns(change, group, before):
-            return before
-        hosts = change.hosts.applied(plan.hosts)
-        clients = [address for address, mark in hosts if mark == group.mark]
-        return choose(group, self.delays, before, clients)
+        delays = self.delays_of(group)
+        clients: list[str] = []
+        if group.strategy in ("sticky", "spread"):
+            # The assignment of members to clients involves all clients at once: it is kept when
+            # neither the clients nor the group nor the living members have changed.
+            is_settled = before.living == living_of(group, delays) and group.strategy == "sticky"
+            is_same = key not in change.groups.put and group.on_switch == "keep"
+            if before.slots and is_settled and is_same and not _concerns(change, group, before):
+                return before
+            hosts = change.hosts.applied(plan.hosts)
+            clients = [address for address, mark in hosts if mark == group.mark]
+        choice = choose(group, delays, before, clients, self._ripeness(group))
+        return stays(group, choice, self._draining(key, before))
+
+    def note_left(self, before: Choices) -> None:
+        """Note the members that the choices in force have left since `before`."""
+        now = self._clock()
+        for key, choice in self.choices.items():
+            serving = choice.serving()
+            for member in before.get(key, Choice()).serving() - serving:
+                self._left_at[key, member] = now
+            for member in serving:
+                self._left_at.pop((key, member), None)
+        self._left_at = {
+            (key, member): at
+            for (key, member), at in self._left_at.items()
+            if now - at < DRAIN_S and key in self.choices
+        }
+
+    def _draining(self, key: str, before: Choice) -> set[str]:
+        now = self._clock()
+        return before.serving() | {
+            member
+            for (group, member), at in self._left_at.items()
+            if group == key and now - at < DRAIN_S
+        }
+
+    def _ripeness(self, group: Group) -> Callable[[str], bool]:
+        def is_ripe(key: str) -> bool:
+            if group.failback_s <= 0:
+                return group.failback_s == 0
+            since = self._healthy_since.get((group.url, key))
+            return since is not None and self._clock() - since >= group.failback_s
+
+        return is_ripe
+
+    # --- Health. ------------------------------------------------------------------------
+
+    def delays_of(self, group: Group) -> dict[str, int]:
+        """Return the milliseconds of the last check of each member of a group, or `DEAD`; members
+        that were not checked are missing.
+        """
+        found = {}
+        for key in group.members:
+            delay = self._delays.get((group.url, key))
+            if key in self._broken or (is_routed_member(key) and self.is_closed(key)):
+                delay = DEAD
+            if delay is not None:
+                found[key] = delay
+        return found
+
+    def note(self, url: str, delays: Mapping[str, int]) -> None:
+        """Note the results of checks by `url`: member -> milliseconds, or `DEAD`."""
+        now = self._clock()
+        for key, delay in delays.items():
+            self._delays[url, key] = delay
+            if delay == DEAD:
+                self._healthy_since.pop((url, key), None)
+            else:
+                self._healthy_since.setdefault((url, key), now)
+                self._broken.discard(key)
+
+    def note_broken(self, keys: Iterable[str]) -> None:
+        """Note members that did not start."""
+        for key in keys:
+            self._broken.add(key)
+            for known in [each for each in self._healthy_since if each[1] == key]:
+                del self._healthy_since[known]
+
+    def forget(self, change: Change, plan: Plan) -> None:
+        """Forget the health of nodes that `change` redefines or removes."""
+        gone = {*change.instances.drop, *change.egresses.drop}
+        for key, instance in change.instances.put.items():
+            before = plan.instances.get(key)
+            if before is None or before.work != instance.work:
+                gone.add(key)
+        if gone:
+            self._broken -= gone
+            for table in (self._delays, self._healthy_since):
+                for known in [each for each in table if each[1] in gone]:
+                    del table[known]
 
     def measured(self, plan: Plan) -> dict[str, int]:
-        """Return the delays of the nodes of the plan's groups that answered at their last check, in
-        milliseconds.
+        """Return the delays of the members of the plan's groups that answered at their last check,
+        in milliseconds.
         """
-        delays = ((key, self.delays.get(key, DEAD)) for key in sorted(members(plan)))
-        return {key: delay for key, delay in delays if delay != DEAD}
+        found: dict[str, int] = {}
+        for delays in map(self.delays_of, plan.groups.values()):
+            found |= {key: delay for key, delay in delays.items() if delay != DEAD}
+        return dict(sorted(found.items()))
 
     def elected(self, plan: Plan) -> dict[str, str]:
-        """Return the node that all clients of each group of the plan are sent to, by the group's
+        """Return the member that all clients of each group of the plan are sent to, by the group's
         key; empty if each client has its own.
         """
         return {key: its.elected for key, its in self.choices.items() if key in plan.groups}
 
     def dead(self, plan: Plan) -> list[str]:
-        """Return the nodes of the plan's groups that are known to be dead. A node that has left all
-        groups is not measured any more, so its last result does not count.
+        """Return the members of the plan's groups that are known to be dead, by the check of each
+        of their groups. One that has left all groups is not checked any more, so its last result
+        does not count.
         """
-        return [key for key in sorted(members(plan)) if self.delays.get(key) == DEAD]
-
-    def forget(self, change: Change, plan: Plan) -> None:
-        """Forget the delays of nodes that `change` redefines or removes."""
-        for key in change.instances.drop:
-            self.delays.pop(key, None)
-        for key, instance in change.instances.put.items():
-            before = plan.instances.get(key)
-            if before is None or before.work != instance.work:
-                self.delays.pop(key, None)
+        found: dict[str, bool] = {}
+        for group in plan.groups.values():
+            delays = self.delays_of(group)
+            for key in group.members:
+                found[key] = found.get(key, True) and delays.get(key) == DEAD
+        return sorted(key for key, is_dead in found.items() if is_dead)
 
 
 def _concerns(change: Change, group: Group, choice: Choice) -> bool:
@@ -108,15 +204,20 @@ def _concerns(change: Change, group: Group, choice: Choice) -> bool:
 
 
 def members(plan: Plan) -> set[str]:
-    """Return the keys of the instances of nodes that are in groups."""
+    """Return the keys of the members of groups."""
     return {key for group in plan.groups.values() for key in group.members}
 
 
 def serving(choices: Choices) -> set[str]:
-    """Return the keys of the instances that new flows of groups are sent to."""
+    """Return the keys of the members that new flows of groups are sent to."""
     return {key for choice in choices.values() for key in choice.serving()}
 
 
+def nodes_in(keys: Iterable[str]) -> set[str]:
+    """Return the keys that are those of nodes' instances."""
+    return {key for key in keys if not is_routed_member(key)}
+
+
 def living(choices: Choices) -> set[str]:
-    """Return the keys of the instances that flows of groups may stay with."""
+    """Return the keys of the members that flows of groups may stay with."""
     return {key for choice in choices.values() for key in choice.living}

@@ -25,7 +25,7 @@ from egressd.netd.kernel.address_ranges import RangeMap, Ranges
 from egressd.netd.kernel.conntrack import TrackedFlow
 from egressd.netd.kernel.cut_flows import CutFlows
 from egressd.netd.kernel.debounce import Debouncer
-from egressd.planner.groups import Choice
+from egressd.planner.groups import Choice, member_mark
 from egressd.planner.registry import (
     MARK_ASKED_DIRECTLY,
     MARK_ENGINE,
@@ -154,15 +154,22 @@ def may_have(
     has_askers = bool(policy.local_resolvers)
     resolvers = {inet_aton(server) for server in asked(plan, {})}
     own = {address.packed for address in router_addresses}
-    groups, instances, chosen = plan.groups.copy(), plan.instances.copy(), dict(choices)
+    groups, chosen = plan.groups.copy(), dict(choices)
+    members = Plan(instances=plan.instances.copy(), egresses=plan.egresses.copy())
 
     @cache  # there are far fewer targets than flows
     def marks_of(target: int) -> set[int]:
         marks = {target}
         for name, group in groups.items():
             if group.mark in marks:
-                living = {instances[key].mark for key in chosen[name].living}
-                marks |= living.intersection(served)
+                for key in chosen[name].living:
+                    mark = member_mark(members, key)
+                    if is_routed(mark):
+                        # Those of its questions and of its connections that are inspected, too.
+                        marks |= {mark, listed.sniffers.get(mark, mark), asked_directly}
+                        marks |= {asker_mark(asker_number(mark))} if has_askers else set()
+                    elif mark in served:
+                        marks.add(mark)
         return {0, *(flow_mark(mark, listed.epoch) for mark in marks if mark)}
 
     def is_current(client: bytes, flow: TrackedFlow) -> bool:

@@ -12,11 +12,11 @@ import msgspec
 
 from egressd.model.facts import Facts
 from egressd.model.messages import InstanceStatus, InterfaceStatus, RuleCount, Status
-from egressd.model.plan import Plan
+from egressd.model.plan import Plan, is_routed_member
 from egressd.model.wording import NONE, Sentence, say
 from egressd.netd.dataplane.instances import RunningInstances
 from egressd.netd.health.dns_servers import DnsServerChecks
-from egressd.netd.health.groups import Groups
+from egressd.netd.health.groups import Groups, nodes_in
 from egressd.netd.health.node_failures import NodeFailures
 from egressd.netd.health.proxy_handshakes import ProxyHandshakes
 from egressd.netd.health.refused_sources import RefusedSources
@@ -115,6 +115,7 @@ class Monitor:
             instances=_instances(plan, self._instances, self._descriptors.full),
             failing=self._failing(plan),
             elected=self._groups.elected(plan),
+            silent_members=tuple(filter(is_routed_member, self._groups.dead(plan))),
             egress_problems=self._kernel.egress_problems(plan),
             dead_ends=dict(self._dns_servers.dead_ends),
             nameless=dict(self._dns_servers.nameless),
@@ -150,7 +151,7 @@ class Monitor:
         return await self._counts.read()
 
     def _failing(self, plan: Plan) -> dict[str, Sentence]:
-        dead = dict.fromkeys(self._groups.dead(plan), _NODE_SILENT)
+        dead = dict.fromkeys(nodes_in(self._groups.dead(plan)), _NODE_SILENT)
         return dead | self._node_failures.reasons
 
     def _strangers(self, plan: Plan, living: frozenset[bytes]) -> int:

@@ -25,7 +25,7 @@ from egressd.model.instances import (
     Sniffer,
     Work,
 )
-from egressd.model.names import is_interface_name
+from egressd.model.names import DIRECT, INTERFACE_PREFIX, is_interface_name
 from egressd.model.nouns import Line
 from egressd.model.plan import PLAN_VERSION, TABLES, Change, Egress, Group, Plan, WhitelistPlan
 from egressd.planner.lines.dial import malformed
@@ -85,12 +85,14 @@ def _sizes(change: Change, plan: Plan) -> Iterator[str]:
 
 
 def _missing(change: Change, plan: Plan) -> Iterator[str]:
-    if not (change.groups or change.instances.drop):
+    if not (change.groups or change.instances.drop or change.egresses.drop):
         return
-    there = {key for key, _ in change.instances.applied(plan.instances)}
+    there = {DIRECT, *(key for key, _ in change.instances.applied(plan.instances))}
+    there |= {INTERFACE_PREFIX + name for name, _ in change.egresses.applied(plan.egresses)}
     for key, group in change.groups.applied(plan.groups):
         if gone := next((member for member in group.members if member not in there), ""):
-            yield f"groups.{key}: members must be instances of the plan, and {gone} is none"
+            forms = "instances or egresses of the plan"
+            yield f"groups.{key}: members must be {forms}, and {gone} is none"
 
 
 def problems(change: Change) -> Iterator[str]:
@@ -246,6 +248,8 @@ def _group(key: str, group: Group) -> Iterator[str]:
         is_own_mark = False
     if not is_own_mark:
         yield f"mark must be that of {key}"
+    if others := group.weights.keys() - set(group.members):
+        yield f"weights must be those of members, and {min(others)} is none"
 
 
 def _egress(_key: str, egress: Egress) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from egressd.planner.chains.terms import ROUTED
+from egressd.planner.chains.terms import GROUP, ROUTED
 from egressd.planner.declared import Chain, base_chain, chain
 
 CHAINS: Final[dict[str, Chain]] = {
@@ -27,6 +27,7 @@ CHAINS: Final[dict[str, Chain]] = {
     "ask": chain(
         "DNS of clients with a rule: count, local names, the mark of the DNS server",
         "jump count",
+        f"{GROUP} jump group",
         # If there are local names, an instance looks for them among the questions of clients with a
         # rule that the kernel routes.
         "meta mark set meta mark map @askers goto engine",

@@ -4,30 +4,43 @@ from __future__ import annotations
 
 from typing import Final
 
-from egressd.planner.chains.terms import TO_INSTANCE
+from egressd.planner.chains.terms import GROUP, NO_EPOCH, ROUTED, TO_INSTANCE
 from egressd.planner.declared import Chain, chain
 from egressd.planner.groups import SLOTS
 from egressd.planner.registry import (
     DATAGRAM_MAX,
     HASH_SEED,
-    MARK_GROUP,
-    MARK_GROUP_MASK,
     SHORT_DATAGRAM,
 )
 
+_MARK_OF_FLOW: Final = f"meta mark set ct mark & {NO_EPOCH:#x}"
 _UDP_HEADER: Final = 8
 """Bytes, which the length of a datagram includes (RFC 768)."""
 
+_TO_INSTANCE: Final = (
+    "udp dport != 53 meta mark @noudp reject with icmpx port-unreachable",
+    f"udp length > {SHORT_DATAGRAM + _UDP_HEADER} jump long",
+    "jump connmark_check",
+    TO_INSTANCE,
+    # tproxy fails open if no socket listens: packets that get here must not go on.
+    "goto deny",
+)
+"""The rules are in both chains: a packet may go through 16 chains at most (NFT_JUMP_STACK_SIZE)."""
+
 CHAINS: Final[dict[str, Chain]] = {
     "engine": chain(
-        "to an engine instance: group choice, size, connmark check, TPROXY, else deny",
-        f"meta mark & {MARK_GROUP_MASK:#x} == {MARK_GROUP:#x} jump group",
-        "udp dport != 53 meta mark @noudp reject with icmpx port-unreachable",
-        f"udp length > {SHORT_DATAGRAM + _UDP_HEADER} jump long",
-        "jump connmark_check",
-        TO_INSTANCE,
-        # tproxy fails open if no socket listens: packets that get here must not go on.
-        "goto deny",
+        "to an engine instance, or to a member of a group",
+        f"{GROUP} goto member",
+        *_TO_INSTANCE,
+    ),
+    "member": chain(
+        "to the member of a group: whitelisted domains first, then kernel's routing or an instance",
+        "jump group",
+        # What an instance hands back is this machine's own, which the kernel does not route.
+        f'meta mark {ROUTED} iifname "lo" goto deny',
+        f"meta mark {ROUTED} meta l4proto . th dport @wlports meta mark set meta mark map @sniff",
+        f"meta mark {ROUTED} goto routed",
+        *_TO_INSTANCE,
     ),
     "long": chain(
         "datagrams that are too long for the node are refused",
@@ -36,7 +49,8 @@ CHAINS: Final[dict[str, Chain]] = {
         "goto deny",
     ),
     "group": chain(
-        "a group's mark becomes that of one of its nodes",
+        "a group's mark becomes that of one of its members",
+        f"ct mark {ROUTED} meta mark . ct mark @members {_MARK_OF_FLOW} return",
         "meta mark . ct mark @members meta mark set ct mark return",
         "meta mark set meta mark map @elected return",
         "meta mark set meta mark . ip saddr map @kept return",

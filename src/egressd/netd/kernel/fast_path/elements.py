@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import struct
-import sys
 from ipaddress import IPv4Address
 from typing import Final
 
-from egressd.planner.fast_path import APART_MAX, FastEgress, Place
+from egressd.planner.fast_path import APART_MAX, FastEgress, Place, FastWay
 
 ADDRESS_BYTES: Final = 4
-MARK_BYTES: Final = 4
 PLACE: Final = struct.Struct("=II6sxx")
 """A client's mark, the index of its LAN, and the hardware address that its frames must come from,
 or zeros. The key is the client's address."""
 _ANY: Final = bytes(6)
 COUNT: Final = struct.Struct("=4Q")
 """Bytes and packets that a client has sent, and received."""
-EGRESS: Final = struct.Struct("=II4s4s")
-"""The part of an egress before its exceptions: the mark of its flows, interface, gateway,
-address."""
+WAY: Final = struct.Struct("=II")
+"""The mark of a client, and that of a flow. It is the key of an egress."""
+EGRESS: Final = struct.Struct("=I4s4s")
+"""The part of an egress before its exceptions: interface, gateway, address."""
 APART: Final = struct.Struct("=4s4s")
 """An exception: network and mask."""
 LEASE_KEY: Final = bytes(4)
@@ -47,7 +46,7 @@ def egress_value(egress: FastEgress) -> bytes:
     """Return an egress as a value of the map of egresses."""
     apart = [APART.pack(n.network_address.packed, n.netmask.packed) for n in egress.apart]
     apart += [_NOWHERE] * (APART_MAX - len(apart))
-    fixed = EGRESS.pack(egress.flow, egress.interface, egress.gateway.packed, egress.address.packed)
+    fixed = EGRESS.pack(egress.interface, egress.gateway.packed, egress.address.packed)
     return fixed + b"".join(apart)
 
 
@@ -56,6 +55,11 @@ def address_key(address: str) -> bytes:
     return IPv4Address(address).packed
 
 
-def mark_key(mark: int) -> bytes:
-    """Return the key of a mark."""
-    return mark.to_bytes(MARK_BYTES, sys.byteorder)
+def way_key(way: FastWay) -> bytes:
+    """Return the key of a way."""
+    return WAY.pack(*way)
+
+
+def read_way(key: bytes) -> FastWay:
+    """Return the way of a key of the map of egresses."""
+    return FastWay(*WAY.unpack(key))

@@ -13,7 +13,7 @@ _CLIENTS_MAX: Final = 1 << 18
 _EGRESSES_MAX: Final = 1 << 12
 _SHAPES: Final = {
     "clients": (elements.ADDRESS_BYTES, elements.PLACE.size, _CLIENTS_MAX),
-    "egresses": (elements.MARK_BYTES, elements.EGRESS_BYTES, _EGRESSES_MAX),
+    "egresses": (elements.WAY.size, elements.EGRESS_BYTES, _EGRESSES_MAX),
     "counts": (elements.ADDRESS_BYTES, elements.COUNT.size, _CLIENTS_MAX),
 }
 """Name -> sizes of key and value, and capacity."""

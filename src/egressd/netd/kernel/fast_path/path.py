@@ -6,7 +6,6 @@ import errno
 import math
 import os
 import socket
-import sys
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -33,10 +32,13 @@ from egressd.planner.fast_path import (
     FastEgress,
     Neighbourhood,
     Place,
+    FastWay,
     fast_egresses,
     place,
     plain_lans,
+    routed_groups,
 )
+from egressd.planner.groups import Choice
 from egressd.planner.topology import Topology
 
 log = structlog.get_logger()
@@ -57,7 +59,7 @@ _PASSING: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.ENOBUFS, errno.EI
 _REST_S: Final = 60.0
 """Seconds until the next attempt."""
 _UNKNOWN_PROGRAM: Final = (False, 0)
-_UNKNOWN: Final = FastEgress(0, 0, IPv4Address(0), IPv4Address(0), ())
+_UNKNOWN: Final = FastEgress(0, IPv4Address(0), IPv4Address(0), ())
 
 
 class FastPath:
@@ -85,7 +87,9 @@ class FastPath:
         self._hooked: dict[int, tuple[bool, int]] = {}
         """Interface -> its program, and the number that the kernel gave it."""
         self._clients: dict[str, Place] = {}
-        self._egresses: dict[int, FastEgress] = {}
+        self._egresses: dict[FastWay, FastEgress] = {}
+        self._groups: frozenset[int] = frozenset()
+        """The marks of the groups whose clients may take the fast path."""
         self._neighbourhood = Neighbourhood(Facts(), Topology())
         self._made_for: tracking.Timeouts | None = None
         """The time-outs that the programs are made for."""
@@ -124,8 +128,8 @@ class FastPath:
                 self._clients[socket.inet_ntoa(key)] = elements.read_place(value)
             self._is_gated = self._maps.lease is not None
             # The values of the egresses do not matter: all of them are written anew.
-            marks = (int.from_bytes(key, sys.byteorder) for key in self._maps.egresses)
-            self._egresses = dict.fromkeys(marks, _UNKNOWN)
+            ways = map(elements.read_way, self._maps.egresses)
+            self._egresses = dict.fromkeys(ways, _UNKNOWN)
 
     def follow(
         self,
@@ -133,15 +137,17 @@ class FastPath:
         facts: Facts,
         topology: Topology,
         roles: InterfaceRoles,
+        choices: Mapping[str, Choice],
         *,
         all_clients: bool = True,
     ) -> None:
-        """Lead the plan's clients by the present egresses. Without `all_clients`, clients are
-        examined again only if the LANs have changed.
+        """Lead the plan's clients by the present egresses, and those of groups by the members of
+        their `choices`. Without `all_clients`, clients are
+        examined again only if the LANs have changed, or a group is of another kind.
         """
         self._gate(is_gated=plan.policy.is_leased)
         self._is_in_sync = False
-        wanted = fast_egresses(plan, facts, topology, roles)
+        wanted = fast_egresses(plan, facts, topology, roles, choices)
         indexes = {egress.interface for egress in wanted.values()}
         indexes.update(lan.index for lan in plain_lans(facts, topology))
         names = {it.index: it.name for it in facts.interfaces.values() if it.index in indexes}
@@ -151,11 +157,12 @@ class FastPath:
             self._hooks.see(self.others.fronts)
         occupied = self.others.commands.keys()
         self._lead(
-            {mark: egress for mark, egress in wanted.items() if egress.interface not in occupied}
+            {way: egress for way, egress in wanted.items() if egress.interface not in occupied}
         )
         neighbourhood = Neighbourhood(facts, topology, occupied)
-        if all_clients or neighbourhood != self._neighbourhood:
-            self._neighbourhood = neighbourhood
+        groups = routed_groups(plan)
+        if all_clients or (neighbourhood, groups) != (self._neighbourhood, self._groups):
+            self._neighbourhood, self._groups = neighbourhood, groups
             known = {*self._clients, *plan.hosts}
             self._forget_all_but(known)
             self.move(plan, known)
@@ -164,7 +171,7 @@ class FastPath:
         """Update these clients, whose rules or limits have changed: O(change)."""
         with self._refusals():
             for address in touched:
-                self._send(address, place(address, plan, self._neighbourhood))
+                self._send(address, place(address, plan, self._neighbourhood, self._groups))
                 if address not in plan.hosts:
                     self._forget(address)
 
@@ -247,16 +254,16 @@ class FastPath:
         in_kernel = map(socket.inet_ntoa, self._maps.counts) if self._maps is not None else ()
         return {*self._carried, *in_kernel}
 
-    def _lead(self, wanted: Mapping[int, FastEgress]) -> None:
+    def _lead(self, wanted: Mapping[FastWay, FastEgress]) -> None:
         before, self._egresses = self._egresses, dict(wanted)
         if self._maps is None:
             return
         with self._refusals():
-            for mark in before.keys() - wanted.keys():
-                self._maps.egresses.drop(elements.mark_key(mark))
-            for mark, egress in wanted.items():
-                if before.get(mark) != egress:
-                    self._maps.egresses.put(elements.mark_key(mark), elements.egress_value(egress))
+            for way in before.keys() - wanted.keys():
+                self._maps.egresses.drop(elements.way_key(way))
+            for way, egress in wanted.items():
+                if before.get(way) != egress:
+                    self._maps.egresses.put(elements.way_key(way), elements.egress_value(egress))
 
     def _send(self, address: str, where: Place | None) -> None:
         """Set or remove a client's place."""
@@ -273,8 +280,8 @@ class FastPath:
     def _open(self) -> None:
         maps = self._maps = Maps.make(is_gated=self._is_gated)
         self._put_deadline(maps)
-        for mark, egress in self._egresses.items():
-            maps.egresses.put(elements.mark_key(mark), elements.egress_value(egress))
+        for way, egress in self._egresses.items():
+            maps.egresses.put(elements.way_key(way), elements.egress_value(egress))
         for address, where in self._clients.items():
             self._let(maps, address, where)
 

@@ -48,10 +48,12 @@ _TUPLE: Final = -16  # struct bpf_sock_tuple: addresses, ports
 _OPTIONS, _OPTIONS_BYTES = -32, 12  # struct bpf_ct_opts: namespace, error, protocol, direction
 _OPTIONS_PROTOCOL, _OPTIONS_DIRECTION = _OPTIONS + 8, _OPTIONS + 9
 _NEW: Final = -48  # addresses and ports after translation, as in _TUPLE
-_CLIENT, _MARK = -52, -56
+_CLIENT: Final = -52
 _NEXT, _NEXT_BYTES = -80, 20  # struct bpf_redir_neigh: family, address
-_STATUS, _FLOW_MARK, _TIMEOUT, _OUT = -88, -92, -96, -100
+_STATUS, _TIMEOUT, _OUT = -88, -96, -100
 _LEASE_KEY: Final = -104
+_WAY: Final = -112  # the marks of the client and of the flow, as in WAY
+_MARK, _FLOW_MARK = _WAY, _WAY + 4
 _TUPLE_BYTES: Final = 12
 _ADDRESSES_AND_PORTS: Final = ((4, 0), (4, 4), (2, 8), (2, 10))
 """Size and offset of each in a tuple."""
@@ -219,14 +221,12 @@ def _see_where_it_goes(it: Program, maps: MapDescriptors) -> None:
     it.stx(4, FP, _MARK, R2)
     it.ldx(4, R8, R0, 4)  # the client's LAN
     _see_that_it_is_the_device(it)
-    _look_up(it, maps.egresses, _MARK)
+    # The connmark check: a flow that began by an egress which its client has no more is decided by
+    # the ruleset.
+    _look_up(it, maps.egresses, _WAY)
     it.jeq(R0, 0, "slow path")
-    # The connmark check: a flow that began by another egress is decided by the ruleset.
-    it.ldx(4, R1, R0, 0)
-    it.ldx(4, R2, FP, _FLOW_MARK)
-    it.jne(R1, R2, "slow path")
     it.ldx(4, R3, R6, _IFINDEX)
-    it.ldx(4, R4, R0, 4)  # the egress's interface
+    it.ldx(4, R4, R0, 0)  # the egress's interface
     it.ldx(4, R5, FP, _NEW + 4)
     it.st(4, FP, _NEXT, AF_INET)
     for unused in range(8, _NEXT_BYTES, 4):
@@ -235,7 +235,7 @@ def _see_where_it_goes(it: Program, maps: MapDescriptors) -> None:
 
     it.jne(R3, R8, "slow path")  # it did not come in by the client's LAN
     # A flow that began by another WAN has that WAN's address.
-    it.ldx(4, R1, R0, 12)
+    it.ldx(4, R1, R0, 8)
     it.ldx(4, R2, FP, _NEW)
     it.jne(R1, R2, "slow path")
     # Destinations that the gateway does not lead to have routes of their own.
@@ -246,13 +246,13 @@ def _see_where_it_goes(it: Program, maps: MapDescriptors) -> None:
         it.ldx(4, R2, R0, at)
         it.jeq(R1, R2, "slow path")
     it.stx(4, FP, _OUT, R4)
-    it.ldx(4, R1, R0, 8)
+    it.ldx(4, R1, R0, 4)
     it.stx(4, FP, _NEXT + 4, R1)
     it.ja("decided")
 
     it.label("to the client")
     it.jne(R3, R4, "slow path")  # it did not come in by the client's egress
-    it.ldx(4, R1, R0, 12)
+    it.ldx(4, R1, R0, 8)
     it.ldx(4, R2, FP, _TUPLE + 4)
     it.jne(R1, R2, "slow path")
     it.stx(4, FP, _OUT, R8)
