@@ -6,7 +6,7 @@ import struct
 from ipaddress import IPv4Address
 from typing import Final
 
-from egressd.planner.fast_path import APART_MAX, FastEgress, Place, FastWay
+from egressd.planner.fast_path import APART_MAX, FastEgress, FastWay, Place
 
 ADDRESS_BYTES: Final = 4
 PLACE: Final = struct.Struct("=II6sxx")

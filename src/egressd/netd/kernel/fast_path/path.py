@@ -30,9 +30,9 @@ from egressd.netd.kernel.fast_path.maps import Maps
 from egressd.netd.kernel.netlink import NetlinkSocket
 from egressd.planner.fast_path import (
     FastEgress,
+    FastWay,
     Neighbourhood,
     Place,
-    FastWay,
     fast_egresses,
     place,
     plain_lans,
