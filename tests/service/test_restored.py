@@ -165,7 +165,7 @@ async def test_every_invalid_number_is_refused(
         ("UPDATE target_groups SET name = 'asia'", "the whitelist uses the group asia"),
         ("UPDATE target_groups SET name = 'as' || char(1110) || 'a'", "must not look like"),
         ("UPDATE nodes SET name = 'DIRECT' WHERE id = 1", "node 1: name must not be DIRECT"),
-        ("UPDATE nodes SET protocol = 'wireguard' WHERE id = 1", "node 1: protocol must be one of"),
+        ("UPDATE nodes SET protocol = 'carrier' WHERE id = 1", "node 1: protocol must be one of"),
         (
             """UPDATE nodes SET config_json = '{"server": "127.0.0.1", "port": 1}' WHERE id = 1""",
             "node 1: config_json.server must not be this device itself",
