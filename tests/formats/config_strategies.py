@@ -20,6 +20,8 @@ plain = st.text(min_size=1, max_size=12).filter(
 absent = ("none", "null", "undefined")
 plain_names = plain.filter(lambda text: text.lower() not in absent)
 """Names of servers and paths. Other programs write these words for a missing one."""
+words = plain_names.filter(lambda text: "%" not in text)
+"""Texts for parameters that Shadowrocket uses for a host's name, too."""
 texts = plain | st.text(alphabet="%+&=#?/@:;\\ |\"'é", min_size=1, max_size=8)
 hosts = st.sampled_from(["a.example", "192.0.2.1", "2001:db8::1", "xn--bcher-kva.example"])
 ports = st.integers(1, 65535)
@@ -161,7 +163,7 @@ CONFIGS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
             {"hop-interval": st.integers(5, 99)},
         ),
         objects({"up": st.integers(1, 9999), "down": st.integers(1, 9999)}, {}),
-        objects({}, {"auth-str": texts, "obfs": texts, **UDP, **QUIC_TLS}),
+        objects({}, {"auth-str": texts, "obfs": words, **UDP, **QUIC_TLS}),
     ),
     "hysteria2": merged(
         objects(SERVERS, {}) | objects({"server": hosts, "ports": st.just("443,8000-9000")}, {}),

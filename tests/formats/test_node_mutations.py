@@ -114,7 +114,7 @@ def options_of(protocol: str, config_json: str) -> dict[str, Any]:
     """Return a node's options for the engine."""
     node = Node(id=1, name="n", protocol=protocol, config_json=config_json, group="", created_at="")
     options = engine_options(build(node))
-    if options.get("tls", {}).get("server_name") == options["server"]:
+    if options.get("tls", {}).get("server_name", "") == options.get("server"):
         del options["tls"]["server_name"]  # the default without it
     return options
 

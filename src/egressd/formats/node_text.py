@@ -97,6 +97,8 @@ def _plain_text(encoded: str) -> str | None:
 def _has_nodes(import_type: str, plain: str) -> bool:
     """True if a text looks as if it had nodes."""
     begin = plain[:_BEGINNING]
+    if wireguard_conf.begins(begin):
+        return True
     if JsonItems(begin, 0).is_there() or document_items(begin) is not None:
         return True
     return any(_is_node(import_type, row.text) for row in rows(begin))

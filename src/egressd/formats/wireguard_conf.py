@@ -13,7 +13,7 @@ import msgspec
 
 from egressd.formats.fields import fold, list_from_text
 from egressd.formats.node_draft import ParsedNode, no_effect
-from egressd.formats.rows import Row, Unreadable
+from egressd.formats.rows import Row, Unreadable, trimmed
 from egressd.formats.share_links.uri import number_or
 
 _BEGIN: Final = re.compile(r"\[interface\]\Z", re.IGNORECASE)
@@ -83,8 +83,8 @@ def tunnels_in(text: str) -> Iterator[Tunnel]:
 
 def _lines(text: str) -> Iterator[Row]:
     for number, line in enumerate(text.split("\n"), start=1):
-        if stripped := line.strip().lstrip("\ufeff"):
-            yield Row(number, stripped)
+        if text_of_line := trimmed(line):
+            yield Row(number, text_of_line)
 
 
 class _File:

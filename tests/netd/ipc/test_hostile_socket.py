@@ -251,7 +251,7 @@ HOSTILE: dict[str, tuple[object, str]] = {
     ),
     "a program": (entry(NODE, NODE, "work", "paths", 0, "hops", 0, outbound=TOR), "outbound.type"),
     "WireGuard": (
-        entry(NODE, NODE, "work", "paths", 0, "hops", 0, outbound={"type": "wireguard"}),
+        entry(NODE, NODE, "work", "paths", 0, "hops", 0, outbound={"type": "snell"}),
         "outbound.type",
     ),
     "a TUN": (entry(NODE, NODE, work={"type": "tun", "auto_route": True}), "work.type"),
