@@ -91,7 +91,7 @@ class Site:
     def put(self, name: str, **changes: Any) -> None:
         """Make the node ``n`` this one, and send client 1 to it."""
         draft = self.draft(name, **changes)
-        known = self.lab.api.get("/nodes")["data"]
+        known = [node for node in self.lab.api.get("/nodes")["data"] if node["name"] == "n"]
         if known:
             self.lab.api.put(f"/nodes/{known[0]['id']}", draft)
         else:
@@ -281,6 +281,47 @@ def test_the_other_end_of_a_tunnel_gets_no_connection_to_anything(site: Site) ->
     finally:
         local.kill()
     assert client.http(WEB).seen == site.addresses["wireguard"]
+
+
+def test_a_tunnel_leaves_by_its_own_interface_or_not_at_all(site: Site) -> None:
+    """The packets of the tunnel are encrypted: they are known by the server that they go to."""
+    lab, client, address = site.lab, site.lab.client(1), site.addresses["wireguard"]
+    first, second = lab.wan(1), lab.wan(2)
+    with lab.internet.capture(first.far) as other, lab.internet.capture(second.far) as own:
+        site.put("wireguard")  # by the default route: both captures can see such packets
+        assert client.http(WEB).seen == address
+        assert other.flows(destination=address)
+        other.clear()
+        own.clear()
+        site.put("wireguard", **{"interface-name": second.interface})
+        assert client.http(WEB).seen == address
+        assert site.delay(5000)["delay"] > 0
+        assert site.tunnel.client_end.startswith(f"{second.address}:")
+        assert own.flows(destination=address)
+        second.unplug()
+        try:
+            site.fault("wan-gone")
+        finally:
+            second.restore()
+        assert other.flows(destination=address) == []
+        site.put("wireguard")
+
+
+def test_a_tunnel_through_a_relay_is_seen_from_the_relay_alone(site: Site) -> None:
+    relay = site.draft("ss aes-256-gcm") | {"name": "relay"}
+    made = site.lab.api.post("/nodes", relay)
+    address, way = site.addresses["wireguard"], site.addresses["ss aes-256-gcm"]
+    with site.lab.internet.capture(site.lab.wan(1).far) as capture:
+        site.put("wireguard", **{"dialer-proxy": "relay"})
+        assert site.delay(5000)["delay"] > 0
+        client = site.lab.client(1)
+        assert client.http(WEB).seen == address
+        assert client.udp_echo("hello", SERVER).seen == address
+        assert site.tunnel.client_end.startswith(f"{way}:")
+        assert capture.flows(destination=way)
+        assert capture.flows(destination=address) == []
+    site.put("wireguard")
+    site.lab.api.delete("/nodes/batch", {"ids": [made["id"]]})
 
 
 QUIC_CARRIERS = (
