@@ -926,6 +926,31 @@ def test_the_lists_of_the_last_day_are_those_of_the_box(served: Site) -> None:
             assert answered.value.status == 200
 
 
+def test_the_filter_finds_devices_that_are_not_shown(served: Site) -> None:
+    seen = "2026-11-20T22:58:40Z"
+    blank = dict.fromkeys(("hostname", "vendor", "comment", "covered_by"), "")
+    flags = {"is_random_mac": False, "is_online": True, "is_bound": False, "rule_id": None}
+    found = [
+        blank
+        | flags
+        | {"mac": f"02:00:00:00:{n // 256:02x}:{n % 256:02x}", "name": f"tablet {n}"}
+        | {"addresses": [], "first_seen": seen, "last_seen": seen, "tried": []}
+        for n in range(900)
+    ]
+
+    def answer(route: Route) -> None:
+        most = int(route.request.url.rpartition("=")[2])
+        route.fulfill(json={"data": found[:most], "total": 900, "without_rule": 900})
+
+    with served.visit("#/settings") as page:
+        page.route("**/ops/devices?*", answer)
+        page.get_by_role("link", name="Devices").click()
+        expect(page.get_by_text("400 more devices are not shown.")).to_be_visible()
+        page.get_by_label("Filter").fill("tablet 899")
+        expect(page.get_by_role("row").filter(has_text="tablet 899")).to_be_visible()
+        expect(page.get_by_text("not shown")).to_have_count(0)
+
+
 def test_a_rule_leads_to_its_clients_history(served: Site) -> None:
     client = served.lab.client(1)
     with served.visit("#/rules") as page:

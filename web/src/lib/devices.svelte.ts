@@ -8,8 +8,10 @@ import type { Device, DeviceList, Said } from "./types.ts";
 
 /** Milliseconds between two loads. New devices are loaded at once, by their events. */
 const RELOAD_MS = 30_000;
-/** Devices that are loaded: those without a rule come first. */
-const LOADED_MAX = 500;
+/** Devices that are loaded at first: those without a rule come first. */
+const LOADED_FIRST = 500;
+/** The most that the device lists. */
+const LOADED_MAX = 65_536;
 
 /** The settings of a device that an operator makes. */
 export type DeviceSettings = Pick<Device, "name" | "comment" | "is_bound">;
@@ -18,6 +20,14 @@ class Devices {
   readonly path = `${OPS}/devices`;
   list = $state.raw<DeviceList | null>(null);
   problem = $state("");
+  #most = LOADED_FIRST;
+
+  /** Load all devices from now on, as those that are searched. */
+  loadAll(): void {
+    if (this.#most === LOADED_MAX) return;
+    this.#most = LOADED_MAX;
+    void this.load();
+  }
 
   /** Load the devices now and then until the returned function is called. For `$effect`. */
   watch(): () => void {
@@ -34,7 +44,7 @@ class Devices {
   /** Never raises: see `problem`. */
   async load(): Promise<void> {
     try {
-      this.list = await call<DeviceList>("GET", `${this.path}?limit=${LOADED_MAX}`);
+      this.list = await call<DeviceList>("GET", `${this.path}?limit=${this.#most}`);
       this.problem = "";
     } catch (error) {
       this.problem = faultText(error);
@@ -61,6 +71,7 @@ class Devices {
   /** Discard everything: another operator may log in. */
   clear(): void {
     this.list = null;
+    this.#most = LOADED_FIRST;
     this.problem = "";
   }
 }

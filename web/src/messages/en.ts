@@ -342,7 +342,7 @@ export const en = {
   "devices.none": "No device has been seen yet. Each is listed here once it sends something in a LAN.",
   "devices.noneRuled": "No device has a rule yet. Add one for a device above, or on the page Rules.",
   "devices.noneUnruled": "Every device has a rule.",
-  "devices.more": "{n} more devices are not shown; egressd devices lists them.",
+  "devices.more": "{n} more device is not shown. The filter finds it, too. | {n} more devices are not shown. The filter finds them, too.",
   "devices.device": "Device",
   "devices.address": "Address",
   "devices.vendor": "Maker",

@@ -342,7 +342,7 @@ export const zh: Record<Key, string> = {
   "devices.none": "还没有见到终端。终端在局域网中发送数据后，会列在这里。",
   "devices.noneRuled": "还没有终端有规则。请为上方的终端添加规则，或在“规则”页面添加。",
   "devices.noneUnruled": "所有终端都有规则。",
-  "devices.more": "另有 {n} 台终端未显示，可用 egressd devices 查看。",
+  "devices.more": "另有 {n} 台终端未显示，可用筛选查找。",
   "devices.device": "终端",
   "devices.address": "地址",
   "devices.vendor": "厂商",
