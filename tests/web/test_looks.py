@@ -8,6 +8,7 @@ import gzip
 import json
 import re
 from collections.abc import Iterator
+from typing import Final, Literal
 
 import pytest
 from playwright.sync_api import expect
@@ -86,19 +87,20 @@ def furnished(site: Site) -> Iterator[Site]:
     download.stop()
 
 
-LOOKS = (
+LOOKS: Final[tuple[tuple[int, Literal["light", "dark"], str], ...]] = (
     (1280, "light", "en"),
     (1280, "dark", "zh-CN"),
     (390, "light", "zh-CN"),
     (390, "dark", "en"),
 )
-"""Widths, themes and languages: each pair of values of two of them. A fault of all three at once is
-not to be expected."""
+"""Each width in each language, and the theme of the screenshots. Only colours depend on the theme:
+they are judged in the other one, too."""
+OTHER: Final[dict[str, Literal["light", "dark"]]] = {"light": "dark", "dark": "light"}
 
 
 @pytest.mark.parametrize(("width", "theme", "language"), LOOKS)
 def test_every_page_is_accessible_in_each_language_theme_and_width(
-    furnished: Site, width: int, theme: str, language: str
+    furnished: Site, width: int, theme: Literal["light", "dark"], language: str
 ) -> None:
     findings = []
     with furnished.visit("#/overview", width=width, theme=theme, language=language) as page:
@@ -108,6 +110,10 @@ def test_every_page_is_accessible_in_each_language_theme_and_width(
             page.wait_for_timeout(2500 if name == "overview" else 400)
             screenshot(page, f"{name}-{width}-{theme}-{language}")
             findings += [f"{name}: {finding}" for finding in serious(page)]
+            page.emulate_media(color_scheme=OTHER[theme], reduced_motion="reduce")
+            colours = serious(page, "color-contrast")
+            findings += [f"{name}, {OTHER[theme]}: {finding}" for finding in colours]
+            page.emulate_media(color_scheme=theme)
             wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
             if wide > 0:
                 findings.append(f"{name}: {wide} px wider than the window")
