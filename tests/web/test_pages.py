@@ -227,7 +227,7 @@ _CUT_OFF = """() => [...document.querySelectorAll("main svg text")].filter((text
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_no_text_of_the_flow_picture_is_cut_off(served: Site, width: int) -> None:
-    """Of "10,019 clients" only a part was to be seen."""
+    """The text "10,019 clients" was seen in part only."""
     overview = served.lab.api.ask("GET", "/ops/overview").body
     flow = overview["flows"][0] | {"problem": "", "problem_coded": None, "egresses": ["wan1"]}
     many = [flow | {"target": "Group_" + "w" * 40, "clients": 10_019, "download_bps": 999_900_000}]
