@@ -35,6 +35,33 @@ from egressd.netd.engine.reasons import plain, refusal
             "socks5: request rejected, code=5",
             "the node does not reach the site: connection refused",
         ),
+        (
+            "connect tcp 192.0.2.1:80: connection was refused",
+            "the node does not reach the site: connection refused",
+        ),
+        (
+            "connect tcp 192.0.2.1:80: no route to host",
+            "the node does not reach the site: the host is unreachable",
+        ),
+        ("connect tcp 192.0.2.1:80: operation timed out", "the node does not answer"),
+        (
+            "ssh: rejected: connect failed (Connection refused)",
+            "the node does not reach the site: connection refused",
+        ),
+        (
+            "ssh: rejected: administratively prohibited (open failed)",
+            "the node does not reach the site: it does not allow the connection",
+        ),
+        (
+            "connect to ssh server: ssh: handshake failed: ssh: unable to authenticate, attempted "
+            "methods [none password], no supported methods remain",
+            "wrong user name, password or private key",
+        ),
+        (
+            "ssh: handshake failed: host key mismatch, server send ssh-ed25519 AAAA",
+            "the server's key is none of host-key",
+        ),
+        ("Application error 0x2 (remote): auth error", "wrong password"),
         ("unexpected HTTP response status: 404", "the node answered with HTTP 404"),
         (
             "tls: first record does not look like a TLS handshake",

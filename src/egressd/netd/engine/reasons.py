@@ -58,9 +58,18 @@ def _tls(found: re.Match[str]) -> Sentence:
     return say("tls-failure", reason=found[1])
 
 
+def _site(found: re.Match[str]) -> Sentence:
+    """Return an error about the site: of the stack in a tunnel, or of an SSH server."""
+    said = found[1].lower()
+    number = 5 if "refused" in said else 2 if "prohibited" in said else 4
+    return say("site-unreached", reply=_SOCKS_REPLIES[number])
+
+
 _PLAIN: Final[tuple[tuple[str, Sentence | Callable[[re.Match[str]], Sentence]], ...]] = (
     (r"lookup [^\s:]+: (.+)", _resolving),
     (r"request rejected, code=(\d+)", _rejected),
+    (r"\bconnect tcp \S+: (.*(?:refused|unreachable|no route).*)", _site),
+    (r"ssh: rejected: (.+)", _site),
     (r"incorrect user name or password", say("wrong-login")),
     (r"authentication required|unsupported auth method", say("wrong-login")),
     (r"ssh: unable to authenticate", say("wrong-ssh-login")),
@@ -74,7 +83,10 @@ _PLAIN: Final[tuple[tuple[str, Sentence | Callable[[re.Match[str]], Sentence]], 
     (r"connection reset|broken pipe|\bEOF\b", say("node-closed")),
     (r"network is unreachable|no route to host", say("node-unreachable")),
     (r"permission denied", say("node-egress-blocked")),
-    (r"i/o timeout|deadline exceeded|no recent network activity", say("node-silent")),
+    (
+        r"i/o timeout|operation timed out|deadline exceeded|no recent network activity",
+        say("node-silent"),
+    ),
 )
 """Patterns of errors and their meanings, the more specific ones first."""
 
