@@ -4,6 +4,7 @@ import type { Key } from "../messages/en.ts";
 
 /** By the names of fields, or their JSON pointers without the first slash. */
 export const LABELS: Readonly<Record<string, Key>> = {
+  channels: "alerts.channels",
   check_interval_s: "settings.interval",
   check_url: "settings.delayUrl",
   client: "why.client",
@@ -62,4 +63,5 @@ export const LABELS: Readonly<Record<string, Key>> = {
   url: "alerts.url",
   username: "username",
   via: "alerts.via",
+  weights: "groups.members",
 };
