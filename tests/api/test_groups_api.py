@@ -9,6 +9,7 @@ import pytest
 
 from egressd.model.messages import Status
 from egressd.model.wording import as_sentence
+from egressd.planner.compile import group_key
 from tests.support.drafts import line, rule
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ PLAIN: dict[str, Any] = {
     "tolerance_ms": 50,
     "failback": "at_once",
     "on_switch": "keep",
+    "rotate_every_s": 0,
 }
 WANS = {"members": ["Interface:wan1", "Interface:wan2"]}
 
@@ -64,6 +66,7 @@ async def test_a_group_is_made_shown_changed_and_deleted(device: Device) -> None
         "tolerance_ms": 0,
         "failback": 5,
         "on_switch": "drain",
+        "rotate_every_s": 0,
     }
     response = await made(device, "office", **fields)
     assert response.headers["location"] == f"{GROUPS}/office"
@@ -169,6 +172,7 @@ async def test_members_have_their_health(device: Device) -> None:
         ({"members": ["Group_g"]}, ("/members", "relay-circle")),
         ({"members": "DIRECT"}, ("/members", "takes")),
         ({"weights": {"DIRECT": 2}, **WANS}, ("/weights", "weights-without-spread")),
+        ({"rotate_every_s": 60}, ("/rotate_every_s", "rotation-without-sticky")),
         (
             {"weights": {"DIRECT": 2}, "strategy": "spread"},
             ("/weights/DIRECT", "weight-of-no-member"),
@@ -340,3 +344,30 @@ async def test_groups_need_the_scopes_read_and_write(device: Device) -> None:
                 method, f"{GROUPS}/wans", json=body, headers=headers
             )
             assert (answer.status_code == 403) == (method not in allowed), (scope, method)
+
+
+async def test_clients_of_a_sticky_group_are_rotated(device: Device) -> None:
+    await device.bench.add_node("tokyo")
+    await made(device, "asia", members=["tokyo", "Interface:wan1"])
+    await device.bench.rules.create(rule("10.0.0.5", "Group_asia"))
+    await device.bench.rules.create(rule("10.0.0.6", "DIRECT"))
+    key = group_key(device.bench.state, "Group_asia")
+
+    async def rotated(client: str | None, name: str = "asia") -> tuple[int, str]:
+        answer = await send(device, "POST", f"/{name}/rotate", {"client": client})
+        return answer.status_code, answer.json().get("msg") or answer.json()["detail"]
+
+    status, said = await rotated(None)
+    assert status == 400
+    assert "must be sticky" in said
+    changed = {"strategy": "sticky", "rotate_every_s": 60}
+    assert (await send(device, "PATCH", "/asia", changed)).status_code == 200
+    assert device.bench.netd.plan.groups[key].rotate_every_s == 60
+    assert await rotated(None) == (200, "2 clients have another member of group asia")
+    answer = await send(device, "POST", "/asia/rotate", {"client": "10.0.0.5"})
+    assert (answer.json()["clients"], answer.json()["member"]) == (1, "tokyo")
+    assert device.bench.netd.rotations == [(key, None), (key, "10.0.0.5")]
+    assert (await rotated("10.0.0.6"))[0] == 400
+    assert (await rotated(None, "nowhere"))[0] == 404
+    await made(device, "wans", strategy="sticky", **WANS)
+    assert await rotated(None, "wans") == (400, "no client of a rule goes by group wans")

@@ -38,6 +38,10 @@ async def test_groups_are_set_listed_shown_and_deleted(shell: Shell) -> None:
     found = shell.json("groups", "show", "wans")
     assert (found["failback"], found["strategy"], found["weights"]) == (5, "", {})
     shell.say("groups", "set", "wans", "--no-members")
+    assert "must be sticky" in shell.problem("groups", "rotate", "wans")
+    shell.say("groups", "set", "wans", "--strategy", "sticky", "--rotate-every", "3600")
+    assert shell.json("groups", "show", "wans")["rotate_every_s"] == 3600
+    assert "no client of a rule" in shell.problem("groups", "rotate", "wans", "10.0.0.5")
     assert shell.json("groups", "show", "wans")["members"] == []
     assert shell.say("groups", "delete", "wans") == "group wans deleted\n"
     assert "there is no group wans" in shell.problem("groups", "show", "wans")

@@ -100,6 +100,32 @@ def test_open_connections_fare_as_the_group_says(lab: Lab, on_switch: str) -> No
     held.close()
 
 
+@pytest.mark.parametrize("on_switch", ["keep", "cut"])
+def test_a_rotated_client_leaves_by_another_member_and_no_other_moves(
+    lab: Lab, on_switch: str
+) -> None:
+    make(lab, *WANS, strategy="sticky", on_switch=on_switch)
+    for client in (1, 2):
+        send(lab, client, "Group_g")
+    before = {client: seen(lab, client) for client in (1, 2)}
+    assert set(before.values()) == {lab.wan(1).address, lab.wan(2).address}
+    held = {client: lab.client(client).connect() for client in (1, 2)}
+    for connection in held.values():
+        talk(connection)
+    answer = lab.api.ask("POST", "/ops/groups/g/rotate", {"client": lab.client(1).address})
+    assert (answer.status, answer.body["clients"]) == (200, 1)
+    assert seen(lab, 1) == before[2] == seen(lab, 2)
+    if on_switch == "cut":
+        eventually(lambda: not held[1].exchange("after the turn", timeout=1).ok)
+    else:
+        assert held[1].exchange("after the turn").ok
+    assert held[2].exchange("after the turn").ok
+    for connection in held.values():
+        connection.close()
+    assert lab.api.ask("POST", "/ops/groups/g/rotate", {}).body["clients"] == 2
+    assert seen(lab, 1) == seen(lab, 2) == before[1]
+
+
 def test_p2_a_wan_whose_way_is_lost_is_left_within_an_interval(lab: Lab) -> None:
     make(lab, *WANS, failback="at_once")
     send(lab, 1, "Group_g")

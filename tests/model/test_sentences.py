@@ -1440,6 +1440,19 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         "x must be an object of members and whole numbers from 1 to 100",
     ),
     "weight-of-no-member": ({}, "x must be the weight of a member"),
+    "rotation-without-sticky": ({}, "x must be 0 unless strategy is sticky"),
+    "rotation-needs-sticky": (
+        {"name": "name"},
+        "the strategy of group name must be sticky: with others all clients have one member, or "
+        "their address decides",
+    ),
+    "rotation-unused": ({"name": "name"}, "no client of a rule goes by group name"),
+    "rotation-of-no-client": (
+        {"name": "name"},
+        "client must be one whose own rule names group name",
+    ),
+    "rotation-alone": ({"name": "name"}, "group name has no other member that works"),
+    "group-rotated": ({"n": 2, "name": "name"}, "2 clients have another member of group name"),
     "weights-without-spread": ({}, "x must be empty unless strategy is spread"),
     "name-filter": ({"reason": "reason"}, "x must be a pattern of RE2: reason"),
     "failback-form": (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from egressd.model.nouns import GROUP_STRATEGIES, GroupStrategy, OnSwitch
 from egressd.model.plan import Group
-from egressd.planner.groups import DEAD, SLOTS, Choice, choose, stays
+from egressd.planner.groups import DEAD, SLOTS, Choice, choose, rotated, stays
 
 KEYS = tuple(f"node:{n}" for n in range(1, 7))
 CLIENTS = tuple(f"10.0.0.{n}" for n in range(1, 20))
@@ -181,3 +181,26 @@ def test_a_group_decides_which_flows_may_stay() -> None:
     assert living("keep") == (one, two, three)
     assert living("drain") == (one, two)
     assert living("cut") == (one,)
+
+
+@given(st.integers(1, 6), st.integers(1, 12))
+def test_a_rotated_client_gets_each_member_before_one_again(number: int, turns: int) -> None:
+    choice = choose(group("sticky", KEYS[:number]), {}, Choice(), CLIENTS)
+    client, seen = CLIENTS[0], [choice.kept[CLIENTS[0]]]
+    for _ in range(turns):
+        before, choice = choice, rotated(choice, [client])
+        assert {**before.kept, client: ""} == {**choice.kept, client: ""}, "no other one moves"
+        choice = choose(group("sticky", KEYS[:number]), {}, choice, CLIENTS)
+        seen.append(choice.kept[client])
+    for at in range(len(seen) - number + 1):
+        assert len(set(seen[at : at + number])) == number
+
+
+def test_rotation_moves_all_clients_and_slots_to_living_members() -> None:
+    before = choose(group("sticky"), {KEYS[2]: DEAD}, Choice(), CLIENTS)
+    after = rotated(before, CLIENTS, and_slots=True)
+    assert all(after.kept[client] != before.kept[client] for client in CLIENTS)
+    assert all(new != old for new, old in zip(after.slots, before.slots, strict=True))
+    assert after.serving() <= set(KEYS[:2])
+    alone = choose(group("sticky", KEYS[:1]), {}, Choice(), CLIENTS)
+    assert rotated(alone, CLIENTS, and_slots=True) == alone

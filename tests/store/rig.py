@@ -88,6 +88,7 @@ GROUP = TargetGroup(
     tolerance_ms=0,
     failback_min=-1,
     on_switch="drain",
+    rotate_every_s=600,
     created_at="t",
 )
 POLICY = AlertPolicy(on=("wan.down",), for_s=5, quiet="23:00-07:00", channels=(5,))

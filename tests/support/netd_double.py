@@ -19,6 +19,7 @@ from egressd.model.messages import (
     LineStatus,
     Located,
     Probe,
+    Rotated,
     RuleCount,
     Status,
 )
@@ -55,6 +56,8 @@ class NetdDouble:
         self.lacking: tuple[MachineFinding, ...] = ()
         self.flows: dict[str, list[TrackedConnection]] = {}
         """Client -> its live connections, of which it lists and closes two at a time."""
+        self.rotations: list[tuple[str, str | None]] = []
+        """The groups that were rotated, with the one client or None."""
         self.epoch = 0
         """The epoch that it gives the whitelists of whole plans, if not the plans' own."""
 
@@ -106,6 +109,11 @@ class NetdDouble:
     async def locate(self, client: str) -> Located:
         self.reach()
         return Located(self.plan.hosts.get(client, 0), self.members)
+
+    async def rotate(self, group: str, client: str | None) -> Rotated:
+        self.reach()
+        self.rotations.append((group, client))
+        return Rotated(1 if client else 2, "node:1" if client else "")
 
     async def connections(self, client: str) -> ConnectionsListed:
         self.reach()

@@ -84,4 +84,4 @@ class UnexpectedReconciler:
         return StatusNews(Status(state="running", revision=0))
 
     set_plan = apply = halt = status = counters = try_configs = delays = locate = _unexpected
-    renew_lease = _unexpected
+    renew_lease = rotate = _unexpected

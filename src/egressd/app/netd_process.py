@@ -9,7 +9,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,6 +49,7 @@ from egressd.netd.health.lan_devices import LanDevices
 from egressd.netd.health.node_failures import NodeFailures
 from egressd.netd.health.proxy_handshakes import ProxyHandshakes
 from egressd.netd.health.refused_sources import RefusedSources
+from egressd.netd.health.rotation import ClockRotation
 from egressd.netd.health.stalled_connections import StalledConnections
 from egressd.netd.health.worker_descriptors import WorkerDescriptors
 from egressd.netd.ipc.server import Server
@@ -68,6 +69,7 @@ from egressd.netd.reconciler.plan_file import PlanFile
 from egressd.netd.reconciler.reconciler import Reconciler
 from egressd.netd.reconciler.status import Monitor
 from egressd.planner import bounds, sysctls
+from egressd.planner.groups import Turn
 from egressd.planner.nft import Crowd, Greedy
 from egressd.planner.registry import ANSWER_PORT, CLEAR_LINE_PORTS, LINE_PORTS
 
@@ -321,6 +323,9 @@ def compose(
     async def regroup() -> None:
         await reconciler.regroup()
 
+    async def rotate(turns: Mapping[str, Turn]) -> None:
+        await reconciler.rotate(turns)
+
     async def refuse_clients(greedy: Collection[Greedy]) -> None:
         await reconciler.refuse_clients(greedy)
 
@@ -398,6 +403,7 @@ def compose(
         ),
         watchers=(
             selection,
+            ClockRotation(plan, lambda: selection.choices, rotate),
             dns_doubts,
             dns_servers,
             node_failures,

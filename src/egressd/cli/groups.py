@@ -74,6 +74,9 @@ def show(remote: Remote, *, name: str, as_json: bool) -> None:
 @click.option("--tolerance", "tolerance_ms", type=int, help="Milliseconds, with urltest.")
 @click.option("--failback", help="at_once, never, or minutes.")
 @click.option("--on-switch", type=click.Choice(ON_SWITCH))
+@click.option(
+    "--rotate-every", "rotate_every_s", type=int, help="Seconds, with sticky; 0 for never."
+)
 @json_option
 @over_api
 def set_group(
@@ -108,6 +111,16 @@ def set_group(
     else:
         answer = remote.send("POST", "/ops/groups", {"name": name, **body})
     done(answer, as_json)
+
+
+@groups.command()
+@_name
+@click.argument("client", required=False)
+@json_option
+@over_api
+def rotate(remote: Remote, *, name: str, client: str | None, as_json: bool) -> None:
+    """Give a CLIENT of a sticky group another member, or all of its clients."""
+    done(remote.send("POST", f"{_path(name)}/rotate", {"client": client}), as_json)
 
 
 @groups.command()

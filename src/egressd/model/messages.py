@@ -29,6 +29,7 @@ WAYS_MAX: Final = 4
 """Paths of one message: nodes of a group, of which the first that leads there is taken."""
 ALERT_BODY_MAX: Final = 8000
 """Characters of a message."""
+GroupKey: TypeAlias = Annotated[str, Meta(max_length=16, pattern=r"\Agroup:[0-9]{1,10}\Z")]
 PAGE_MAX: Final = 4096
 """Bytes of a page that are handed back."""
 MEASURED_EACH_S = 0.05
@@ -118,6 +119,13 @@ class Locate(_Asked, frozen=True, tag="locate"):
     client: Address
 
 
+class Rotate(_Asked, frozen=True, tag="rotate", kw_only=True):
+    """Give a client of a group another member, or all of its clients. Answered with `Rotated`."""
+
+    group: GroupKey
+    client: Address | None = None
+
+
 class ListConnections(_Asked, frozen=True, tag="list_connections"):
     """Ask for the live connections of a client. Answered with `ConnectionsListed`."""
 
@@ -159,6 +167,7 @@ RequestBody: TypeAlias = (
     | MeasureDelay
     | SendAlert
     | Locate
+    | Rotate
     | ListConnections
     | CloseConnections
     | GetCounters
@@ -182,6 +191,15 @@ class Done(msgspec.Struct, frozen=True, tag="done", kw_only=True, omit_defaults=
     """
 
     epoch: int = 0
+
+
+class Rotated(msgspec.Struct, frozen=True, tag="rotated"):
+    """New connections of clients go by other members of their group."""
+
+    clients: int
+    """Clients with a rule of their own that have another member."""
+    member: str
+    """The key of the new member of one client; empty if it was not about one, or if it has none."""
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused", kw_only=True):
@@ -417,6 +435,7 @@ ReplyBody: TypeAlias = (
     | Delays
     | AlertEnded
     | Located
+    | Rotated
     | ConnectionsListed
     | ConnectionsClosed
     | Counters

@@ -164,6 +164,8 @@ class TargetGroup(msgspec.Struct, frozen=True, kw_only=True):
     if they stay until theirs fails."""
     on_switch: OnSwitch = "keep"
     """The fate of open connections if another member is chosen while theirs lives."""
+    rotate_every_s: int = 0
+    """With ``sticky``, the seconds after which each client gets another member; 0 for never."""
     created_at: str = ""
 
 

@@ -74,6 +74,8 @@ class Group(_Entry, frozen=True, kw_only=True):
     they do not."""
     on_switch: OnSwitch = "keep"
     """The fate of flows if another member is chosen while theirs lives."""
+    rotate_every_s: Annotated[int, Meta(ge=0, le=31 * 86_400)] = 0
+    """With ``sticky``, the seconds after which each client gets another member; 0 for never."""
 
     @property
     def routed_members(self) -> tuple[str, ...]:

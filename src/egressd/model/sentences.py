@@ -1036,6 +1036,13 @@ SENTENCES: Final[Mapping[str, str]] = {
         "{field} must be an object of members and whole numbers from {least} to {most}"
     ),
     "weight-of-no-member": "{field} must be the weight of a member",
+    "rotation-without-sticky": "{field} must be 0 unless strategy is sticky",
+    "rotation-needs-sticky": "the strategy of group {name} must be sticky: with others all clients "
+    "have one member, or their address decides",
+    "rotation-unused": "no client of a rule goes by group {name}",
+    "rotation-of-no-client": "client must be one whose own rule names group {name}",
+    "rotation-alone": "group {name} has no other member that works",
+    "group-rotated": "{n} {n:client has|clients have} another member of group {name}",
     "weights-without-spread": "{field} must be empty unless strategy is spread",
     "name-filter": "{field} must be a pattern of RE2: {reason}",
     "failback-form": (

@@ -30,7 +30,7 @@ from egressd.netd.engine.document import Document
 from egressd.netd.engine.protocol import ProbeDocument
 from egressd.netd.engine.slot import Running
 from egressd.planner.bounds import Bounds
-from egressd.planner.groups import Choice
+from egressd.planner.groups import Choice, Turn
 from egressd.planner.lines.address import Taken
 from egressd.planner.nft import Crowd, Greedy, HostUpdate
 from egressd.planner.resolvers import Resolver
@@ -289,6 +289,8 @@ class ReconcilerPort(Protocol):
     ) -> dict[str, Delay]: ...
 
     async def locate(self, client: str) -> Located: ...
+
+    async def rotate(self, turns: Mapping[str, Turn]) -> dict[str, dict[str, str]]: ...
 
     @property
     def line_news(self) -> LineNews: ...

@@ -269,6 +269,7 @@ def _group(state: DesiredState, target: str) -> Group | None:
         tolerance_ms=its.tolerance_ms,
         failback_s=its.failback_min * 60 if its.failback_min != NEVER else -1,
         on_switch=its.on_switch,
+        rotate_every_s=its.rotate_every_s if strategy == "sticky" else 0,
     )
 
 

@@ -29,7 +29,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from heapq import heapify, heapreplace
 from math import log
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -42,6 +42,9 @@ SLOTS: Final = 256
 """Hash values of clients' addresses in ``sticky`` and ``spread`` groups."""
 
 DEAD: Final = -1
+
+PAST_MAX: Final = 16
+"""Members that a client was rotated away from, and does not get again while there are others."""
 
 K = TypeVar("K", str, int)
 
@@ -57,6 +60,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """Client address -> its member."""
     slots: tuple[str, ...] = ()
     """Members by the address's hash, for clients that are not in `kept`."""
+    past: dict[str, tuple[str, ...]] = {}
+    """Client address -> the members that it was rotated away from, the last one last."""
 
     def serving(self) -> set[str]:
         """Return the members that new flows are sent to."""
@@ -65,6 +70,15 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     def of_client(self, client: str) -> str:
         """Return the member of a client's new flows; empty if only the kernel's hash decides."""
         return self.elected or self.kept.get(client, "")
+
+
+class Turn(NamedTuple):
+    """Clients of a group that get another member."""
+
+    clients: Collection[str] | None = None
+    """Addresses with a rule of their own; None for all of them."""
+    and_slots: bool = True
+    """True for the clients that no rule names by address, too."""
 
 
 def member_mark(plan: Plan, key: str) -> int:
@@ -100,7 +114,8 @@ def choose(
         case "sticky":
             slots = _balanced(living, dict(enumerate(before.slots)), range(SLOTS))
             kept = _balanced(living, before.kept, sorted(clients))
-            return Choice(living=living, kept=kept, slots=tuple(slots.values()))
+            past = {client: past for client, past in before.past.items() if client in kept}
+            return Choice(living=living, kept=kept, slots=tuple(slots.values()), past=past)
         case "spread":
             spread = _spread(group, living, before.slots, ripe)
             kept = {client: spread[_slot_of(client)] for client in clients}
@@ -111,6 +126,30 @@ def choose(
         case _:
             elected = _fastest(living, delays, before.elected, group.tolerance_ms)
             return Choice(living=living, elected=elected)
+
+
+def rotated(choice: Choice, clients: Collection[str], *, and_slots: bool = False) -> Choice:
+    """Return the choice after each of `clients` has got another member that lives: one with the
+    fewest clients among those that it was not rotated away from lately. If none but its own lives
+    it keeps that. `and_slots`: the clients that no rule names by address, too.
+    """
+    kept, past = dict(choice.kept), dict(choice.past)
+    loads = Counter(kept.values())
+    for client in clients:
+        current = kept[client]
+        former = (*past.get(client, ()), current)[-min(PAST_MAX, len(choice.living) - 1) :]
+        able = [key for key in choice.living if key not in former] if len(choice.living) > 1 else []
+        if not able:
+            continue
+        kept[client] = min(able, key=lambda key: loads[key])
+        loads[current] -= 1
+        loads[kept[client]] += 1
+        past[client] = former
+    slots = choice.slots
+    if and_slots and len(choice.living) > 1:
+        following = dict(zip(choice.living, (*choice.living[1:], choice.living[0]), strict=True))
+        slots = tuple(following.get(key, key) for key in slots)
+    return msgspec.structs.replace(choice, kept=kept, past=past, slots=slots)
 
 
 def stays(group: Group, choice: Choice, draining: Collection[str]) -> Choice:

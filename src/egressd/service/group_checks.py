@@ -26,6 +26,8 @@ DEPTH_MAX: Final = 4
 WEIGHT: Final = (1, 100)
 CHECK_INTERVAL_S: Final = (5, 86_400)
 """Seconds between checks of a member: the fewest and the most."""
+ROTATE_EVERY_S: Final = (60, 30 * 86_400)
+"""Seconds between rotations by the clock, if there are any."""
 TOLERANCE_MAX_MS: Final = 10_000
 FAILBACK_MAX_MIN: Final = 1440
 PATTERN_MAX: Final = FILTER_MAX
@@ -44,6 +46,7 @@ class GroupDraft(msgspec.Struct, frozen=True, kw_only=True):
     tolerance_ms: int = 50
     failback_min: int = 0
     on_switch: OnSwitch = "keep"
+    rotate_every_s: int = 0
 
 
 def name_problems(name: str, state: DesiredState) -> Iterator[Fault]:
@@ -77,6 +80,10 @@ def field_problems(group: GroupDraft) -> Iterator[Fault]:
     if group.failback_min != NEVER and not 0 <= group.failback_min <= FAILBACK_MAX_MIN:
         yield fault("failback", "failback-form", least=1, most=FAILBACK_MAX_MIN)
     yield from checks.one_of("on_switch", group.on_switch, ON_SWITCH)
+    if group.rotate_every_s:
+        yield from checks.whole("rotate_every_s", group.rotate_every_s, *ROTATE_EVERY_S)
+        if group.strategy != "sticky":
+            yield fault("rotate_every_s", "rotation-without-sticky")
 
 
 def _list_problems(members: tuple[str, ...]) -> Iterator[Fault]:

@@ -24,7 +24,7 @@ def member_name(state: DesiredState, key: str) -> str:
     is none.
     """
     number = key.removeprefix("node:")
-    if number == key:
+    if number == key:  # empty, or a target that the kernel routes
         return key
     node = state.nodes.get(int(number))
     return "" if node is None else node.name

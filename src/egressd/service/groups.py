@@ -10,9 +10,11 @@ import msgspec
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import Outcome
-from egressd.model.errors import Missing, Obstructed, OverQuota
+from egressd.model.errors import Invalid, Missing, Obstructed, OverQuota
 from egressd.model.faults import fault
+from egressd.model.names import GROUP_PREFIX
 from egressd.model.nouns import TargetGroup
+from egressd.planner.compile import group_key
 from egressd.service import checks
 from egressd.service.group_checks import (
     GROUPS_MAX,
@@ -23,6 +25,7 @@ from egressd.service.group_checks import (
     structure_problems,
     use_problems,
 )
+from egressd.service.group_members import member_name
 from egressd.service.group_views import GroupView, view_of
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.ports import Clock, Netd
@@ -127,6 +130,23 @@ class TargetGroups:
 
         return await self._ledger.change(build)
 
+    async def rotate(self, name: str, client: str | None) -> tuple[int, str]:
+        """Give a client of a group another member, or all of its clients. Return the number of
+        clients that moved, and the one client's new member. Raises Missing, Invalid, Failed.
+        """
+        state = self._ledger.state
+        group, target = _existing(state, name), GROUP_PREFIX + name
+        if (group.strategy or state.settings.group_strategy) != "sticky":
+            raise Invalid(fault("strategy", "rotation-needs-sticky", name=name))
+        if target not in state.target_uses or target not in state.numbers:
+            raise Invalid(fault("", "rotation-unused", name=name))
+        if client is not None and _target_of(state, client) != target:
+            raise Invalid(fault("client", "rotation-of-no-client", name=name))
+        done = await self._netd.rotate(group_key(state, target), client)
+        if client is not None and not done.clients:
+            raise Obstructed(fault("", "rotation-alone", name=name))
+        return done.clients, member_name(state, done.member)
+
     def _put(self, state: DesiredState, name: str, draft: GroupDraft) -> Proposal[TargetGroup]:
         before = state.group_named(name)
         fields = msgspec.structs.asdict(draft)
@@ -144,6 +164,13 @@ class TargetGroups:
         if before is None and len(state.groups) >= GROUPS_MAX:
             raise OverQuota(fault("", "groups-many", most=GROUPS_MAX))
         return Proposal([edit], made)
+
+
+def _target_of(state: DesiredState, client: str) -> str:
+    """Return the target of the enabled rule of a client's own address; empty without one."""
+    rule_id = state.rule_by_ip.get(f"{client}/32")
+    rule = None if rule_id is None else state.rules[rule_id]
+    return rule.target_node if rule is not None and rule.is_enabled else ""
 
 
 def _shown(state: DesiredState, name: str) -> TargetGroup:

@@ -31,6 +31,7 @@ from egressd.model.messages import (
     LineStatus,
     Located,
     Probe,
+    Rotated,
     RuleCount,
     Status,
 )
@@ -288,6 +289,10 @@ class Netd(Protocol):
 
     async def locate(self, client: str) -> Located:
         """Return the current path of a client's address in the kernel's tables."""
+        ...
+
+    async def rotate(self, group: str, client: str | None) -> Rotated:
+        """Give a client of a group, by its key, another member, or all of its clients."""
         ...
 
     async def connections(self, client: str) -> ConnectionsListed:

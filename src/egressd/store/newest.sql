@@ -175,6 +175,7 @@ CREATE TABLE target_groups (
 	tolerance_ms INTEGER NOT NULL,
 	failback_min INTEGER NOT NULL,
 	on_switch TEXT NOT NULL,
+	rotate_every_s INTEGER NOT NULL,
 	created_at TEXT NOT NULL,
 	CONSTRAINT pk_target_groups PRIMARY KEY (id),
 	CONSTRAINT uq_target_groups_name UNIQUE (name)

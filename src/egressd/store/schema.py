@@ -134,6 +134,7 @@ target_groups = Table(
     _integer("tolerance_ms"),
     _integer("failback_min"),
     _text("on_switch"),
+    _integer("rotate_every_s"),
     _text("created_at"),
 )
 

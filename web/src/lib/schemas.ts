@@ -284,6 +284,7 @@ export interface components {
             members?: string[];
             /** @enum {string} */
             on_switch?: "keep" | "drain" | "cut";
+            rotate_every_s?: number;
             /** @enum {string} */
             strategy?: "" | "urltest" | "fallback" | "sticky" | "spread";
             tolerance_ms?: number;
@@ -308,6 +309,8 @@ export interface components {
              * @enum {string}
              */
             on_switch: "keep" | "drain" | "cut";
+            /** @default 0 */
+            rotate_every_s: number;
             /**
              * @default
              * @enum {string}
@@ -348,12 +351,22 @@ export interface components {
             members: string[];
             /** @enum {string} */
             on_switch: "keep" | "drain" | "cut";
+            /** @default 0 */
+            rotate_every_s: number;
             /** @enum {string} */
             strategy: "" | "urltest" | "fallback" | "sticky" | "spread";
             tolerance_ms: number;
             weights: {
                 [key: string]: number;
             };
+        };
+        GroupRotate: {
+            client?: string | null;
+        };
+        GroupRotated: {
+            clients: number;
+            member: string;
+            msg: string;
         };
         GroupRow: {
             check_interval_s: number;
@@ -368,6 +381,7 @@ export interface components {
             /** @enum {unknown} */
             on_switch: "cut" | "drain" | "keep";
             resolved: components["schemas"]["GroupMember"][];
+            rotate_every_s: number;
             rules: number;
             strategy: string;
             /** @enum {unknown} */
@@ -394,6 +408,7 @@ export interface components {
             /** @enum {unknown} */
             on_switch: "cut" | "drain" | "keep";
             resolved: components["schemas"]["GroupMember"][];
+            rotate_every_s: number;
             rules: number;
             strategy: string;
             /** @enum {unknown} */
@@ -1391,6 +1406,8 @@ export type GroupCreate = components['schemas']['GroupCreate'];
 export type GroupHistory = components['schemas']['GroupHistory'];
 export type GroupMember = components['schemas']['GroupMember'];
 export type GroupReplace = components['schemas']['GroupReplace'];
+export type GroupRotate = components['schemas']['GroupRotate'];
+export type GroupRotated = components['schemas']['GroupRotated'];
 export type GroupRow = components['schemas']['GroupRow'];
 export type GroupRows = components['schemas']['GroupRows'];
 export type GroupSaved = components['schemas']['GroupSaved'];

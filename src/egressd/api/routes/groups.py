@@ -19,6 +19,8 @@ from egressd.api.wire.groups import (
     GroupCreate,
     GroupNameInPath,
     GroupReplace,
+    GroupRotate,
+    GroupRotated,
     GroupRow,
     GroupRows,
     GroupSaved,
@@ -45,6 +47,7 @@ _BODY: Final[dict[str, Any]] = {
     "tolerance_ms": 50,
     "failback": 5,
     "on_switch": "keep",
+    "rotate_every_s": 0,
 }
 
 
@@ -184,6 +187,25 @@ async def delete_group(
     outcome = await services.groups.delete(name, tags_of(if_match))
     msg = done(say("deleted", thing=_THING, name=name), outcome.notes)
     return reply(SaidName(msg=msg, name=name))
+
+
+@router.post(
+    "/groups/{name}/rotate",
+    "Give clients of a group another member",
+    body={"client": "192.168.8.21"},
+    answer=GroupRotated,
+    example={"msg": "1 client has another member of group office", "clients": 1, "member": "hk-02"},
+    scope="write",
+    has_statuses=True,
+)
+async def rotate_group(name: GroupNameInPath, body: GroupRotate, services: ServicesDep) -> Response:
+    """For groups of the strategy `sticky`. A client gets a member that works, and that it was not
+    rotated away from lately while there are others. It keeps that one from then on. Open
+    connections fare as `on_switch` says.
+    """
+    clients, member = await services.groups.rotate(name, body.client)
+    msg = say("group-rotated", n=clients, name=name)
+    return reply(GroupRotated(msg=done(msg, ()), clients=clients, member=member))
 
 
 async def _saved(services: Services, outcome: Outcome[TargetGroup], *, is_new: bool) -> Response:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 
 from egressd.api.wire.answers import Answer, Message
 from egressd.api.wire.bodies import Body, Query
-from egressd.api.wire.fields import Misfit, form
+from egressd.api.wire.fields import Host, Misfit, form
 from egressd.api.wire.objects import FieldsChange
 from egressd.model.bounds import URL_MAX
 from egressd.model.names import GROUP_PREFIX, NODE_NAME_MAX
@@ -21,6 +21,7 @@ from egressd.service.group_checks import (
     FAILBACK_MAX_MIN,
     MEMBERS_MAX,
     PATTERN_MAX,
+    ROTATE_EVERY_S,
     TOLERANCE_MAX_MS,
     WEIGHT,
     GroupDraft,
@@ -150,6 +151,16 @@ Switch = Annotated[
     ),
 ]
 
+RotateEvery = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=ROTATE_EVERY_S[1],
+        description="With `sticky`, the seconds after which each client gets another member, at "
+        f"least {ROTATE_EVERY_S[0]}; 0 for never.",
+    ),
+]
+
 
 class GroupsQuery(Query):
     """The part of groups that is asked for."""
@@ -171,6 +182,7 @@ class GroupReplace(Body):
     tolerance_ms: Tolerance
     failback: Failback
     on_switch: Switch
+    rotate_every_s: RotateEvery = 0
 
     def draft(self) -> GroupDraft:
         """For `service`."""
@@ -190,6 +202,7 @@ class GroupCreate(Body):
     tolerance_ms: Tolerance = 50
     failback: Failback = AT_ONCE
     on_switch: Switch = "keep"
+    rotate_every_s: RotateEvery = 0
 
     def draft(self) -> GroupDraft:
         """For `service`, without the name."""
@@ -209,6 +222,7 @@ class GroupChange(FieldsChange):
     tolerance_ms: Tolerance = _NOT_GIVEN
     failback: Failback = _NOT_GIVEN
     on_switch: Switch = _NOT_GIVEN
+    rotate_every_s: RotateEvery = _NOT_GIVEN
 
     def given(self) -> dict[str, Any]:
         """Return the fields that were given, as `service` takes them."""
@@ -242,6 +256,7 @@ class GroupRow(Answer, frozen=True, kw_only=True):
     tolerance_ms: int
     failback: int | str
     on_switch: OnSwitch
+    rotate_every_s: int
     created_at: Annotated[str, Meta(description="Of the settings; empty without any.")]
     strategy_in_force: GroupStrategy
     rules: Annotated[int, Meta(description="Enabled rules that name the group.")]
@@ -259,6 +274,24 @@ class GroupSaved(GroupRow, frozen=True, kw_only=True):
     """The group as it is stored."""
 
     msg: Message
+
+
+class GroupRotate(Body):
+    """The clients that get another member."""
+
+    client: Annotated[
+        Host | None, Field(description="One client, with a rule of its own; null for all.")
+    ] = None
+
+
+class GroupRotated(Answer, frozen=True, kw_only=True):
+    """New connections go by other members."""
+
+    msg: Message
+    clients: Annotated[int, Meta(description="Clients with a rule of their own that moved.")]
+    member: Annotated[
+        str, Meta(description="The new member of the one client, as rules name it; else empty.")
+    ]
 
 
 class SaidName(Answer, frozen=True, kw_only=True):

@@ -8,7 +8,8 @@ after the kernel has them, `follow_up` does the work that needs no lock.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 
 from egressd.model.messages import Event
 from egressd.model.plan import Change, Plan
@@ -18,6 +19,7 @@ from egressd.netd.health.group_checks import GroupChecks
 from egressd.netd.health.groups import Choices, Groups, living, nodes_in, serving
 from egressd.netd.kernel.debounce import Debouncer
 from egressd.netd.ports import DelaySource, ServedTargets
+from egressd.planner.groups import Turn
 
 
 class GroupSelection:
@@ -83,6 +85,10 @@ class GroupSelection:
     def is_settled(self) -> bool:
         """True if the choices in force are the ones that `decide` would make now."""
         return self.decide() == self._groups.choices
+
+    def turning(self, turns: Mapping[str, Turn]) -> AbstractContextManager[None]:
+        """Let the next choices rotate clients, by their group's key, inside the block."""
+        return self._groups.turning(turns)
 
     async def start_chosen(
         self, change: Change, started: dict[str, Running], failed: Collection[str]

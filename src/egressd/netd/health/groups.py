@@ -6,8 +6,8 @@ The choices outlive netd in a small file, so that a client keeps its member over
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,12 +16,13 @@ import structlog
 
 from egressd.model.plan import Change, Group, Plan, is_routed_member
 from egressd.netd.system.files import write_private
-from egressd.planner.groups import DEAD, Choice, choose, living_of, stays
+from egressd.planner.groups import DEAD, Choice, Turn, choose, living_of, rotated, stays
 
 log = structlog.get_logger()
 
 Choices = dict[str, Choice]
 """Group key -> the members that its clients go by."""
+
 
 DRAIN_S: Final = 300.0
 """Seconds for which open connections stay with a member that was left, with ``drain``."""
@@ -43,6 +44,7 @@ class Groups:
         self._healthy_since: dict[tuple[str, str], float] = {}
         self._broken: set[str] = set()
         """Members that did not start, until a check succeeds."""
+        self._turns: Mapping[str, Turn] = {}
         self._left_at: dict[tuple[str, str], float] = {}
         """Group and member -> the time when new flows went elsewhere."""
 
@@ -82,12 +84,25 @@ class Groups:
             # neither the clients nor the group nor the living members have changed.
             is_settled = before.living == living_of(group, delays) and group.strategy == "sticky"
             is_same = key not in change.groups.put and group.on_switch == "keep"
+            is_same &= key not in self._turns
             if before.slots and is_settled and is_same and not _concerns(change, group, before):
                 return before
             hosts = change.hosts.applied(plan.hosts)
             clients = [address for address, mark in hosts if mark == group.mark]
         choice = choose(group, delays, before, clients, self._ripeness(group))
+        if (turn := self._turns.get(key)) is not None and choice.slots:
+            turned = choice.kept.keys() & (choice.kept if turn.clients is None else turn.clients)
+            choice = rotated(choice, sorted(turned), and_slots=turn.and_slots)
         return stays(group, choice, self._draining(key, before))
+
+    @contextmanager
+    def turning(self, turns: Mapping[str, Turn]) -> Iterator[None]:
+        """Let `decide` rotate clients inside the block, by their group's key."""
+        self._turns = turns
+        try:
+            yield
+        finally:
+            self._turns = {}
 
     def note_left(self, before: Choices) -> None:
         """Note the members that the choices in force have left since `before`."""

@@ -47,6 +47,8 @@ from egressd.model.messages import (
     Reply,
     Request,
     RequestBody,
+    Rotate,
+    Rotated,
     RuleCount,
     SendAlert,
     SetPlan,
@@ -170,6 +172,12 @@ class NetdClient:
     async def locate(self, client: str) -> Located:
         """Return the place that the kernel sends `client` to. Raises Failed."""
         return await self._ask(Locate(client), Located)
+
+    async def rotate(self, group: str, client: str | None) -> Rotated:
+        """Give a client of a group, by its key, another member, or all of its clients. Raises
+        Failed.
+        """
+        return await self._ask(Rotate(group=group, client=client), Rotated)
 
     async def connections(self, client: str) -> ConnectionsListed:
         """Return the live connections of `client`. Raises Failed."""

@@ -46,6 +46,8 @@ from egressd.model.messages import (
     Reply,
     ReplyBody,
     RequestBody,
+    Rotate,
+    Rotated,
     SendAlert,
     SetPlan,
     SystemChecked,
@@ -64,6 +66,7 @@ from egressd.netd.reconciler.reconciler import Conflict
 from egressd.netd.system import framing
 from egressd.netd.system.processes import peer_of
 from egressd.planner.documents import probe_document
+from egressd.planner.groups import Turn
 
 log = structlog.get_logger()
 
@@ -259,10 +262,8 @@ class Server:
                 return await reconciler.status()
             case Try() | MeasureDelay() | SendAlert():
                 return await self._by_paths(body, allowance)
-            case Locate(client=client):
-                return await reconciler.locate(client)
-            case ListConnections() | CloseConnections():
-                return await self._of_client(body)
+            case Locate() | Rotate() | ListConnections() | CloseConnections():
+                return await self._of_clients(body)
             case GetCounters():
                 return Counters(await reconciler.counters())
             case CheckSystem():
@@ -288,10 +289,18 @@ class Server:
                 await self._reconciler.halt(reason)
         return Done()
 
-    async def _of_client(self, body: ListConnections | CloseConnections) -> ReplyBody:
-        if self._connections is None:
-            raise Failed("look at connections", "this netd has no kernel")
+    async def _of_clients(
+        self, body: Locate | Rotate | ListConnections | CloseConnections
+    ) -> ReplyBody:
         match body:
+            case Locate(client=client):
+                return await self._reconciler.locate(client)
+            case Rotate(group=group, client=one):
+                turn = Turn() if one is None else Turn((one,), and_slots=False)
+                moved = (await self._reconciler.rotate({group: turn}))[group]
+                return Rotated(len(moved), "" if one is None else moved.get(one, ""))
+            case _ if self._connections is None:
+                raise Failed("look at connections", "this netd has no kernel")
             case ListConnections(client=client):
                 return await self._connections.list(client)
             case CloseConnections(client=client, wanted=wanted):

@@ -8,7 +8,7 @@ of the clients that moved, once the kernel sends these elsewhere.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from egressd.model.plan import Change, Plan
@@ -73,6 +73,12 @@ class MovedClients:
         await cut(move.served, ruled, self._kernel.topology.router_addresses)
         if move.clients:
             self._stale_flows.add(move.clients)
+
+    async def cut(self, clients: Sequence[str]) -> None:
+        """End the old connections of clients of which the plan in force lets none go on."""
+        await cut(clients, self._plan().hosts, self._kernel.topology.router_addresses)
+        if clients:
+            self._stale_flows.add(clients)
 
     def follow_losses(self) -> None:
         """End old flows if the kernel no longer sends clients to some target of the plan: its

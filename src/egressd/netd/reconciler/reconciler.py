@@ -9,7 +9,7 @@ worker that died, another program's ``nft flush ruleset``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -49,6 +49,7 @@ from egressd.netd.reconciler.publisher import StatusPublisher
 from egressd.netd.reconciler.restarter import Restarter
 from egressd.netd.reconciler.status import Monitor
 from egressd.netd.system.lenience import as_far_as_possible
+from egressd.planner.groups import Turn
 from egressd.planner.nft import Crowd, Greedy
 from egressd.planner.resolvers import usable
 
@@ -481,6 +482,24 @@ class Reconciler:
                 revision = self.plan.revision
                 await self._carry_out(Change(base=revision, revision=revision), strict=False)
         self.notify()
+
+    async def rotate(self, turns: Mapping[str, Turn]) -> dict[str, dict[str, str]]:
+        """Give clients of groups other members, by the groups' keys. Return the clients that have
+        another one, with it. Raises Failed.
+        """
+        async with self._ordered():
+            before, revision = self._selection.choices, self.plan.revision
+            with self._selection.turning(turns):
+                await self._carry_out(Change(base=revision, revision=revision), strict=False)
+            found = {}
+            for name in turns:
+                old = before[name].kept if name in before else {}
+                now = self._selection.choices[name].kept if name in self._selection.choices else {}
+                found[name] = {client: key for client, key in now.items() if old.get(client) != key}
+                group = self.plan.groups.get(name)
+                if group is not None and group.on_switch == "cut":
+                    await self._moved_clients.cut(sorted(found[name]))
+        return found
 
     async def refuse_clients(self, greedy: Collection[Greedy]) -> None:
         """Accept no further flows of these clients."""

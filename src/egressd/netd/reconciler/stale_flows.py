@@ -157,20 +157,29 @@ def may_have(
     groups, chosen = plan.groups.copy(), dict(choices)
     members = Plan(instances=plan.instances.copy(), egresses=plan.egresses.copy())
 
-    @cache  # there are far fewer targets than flows
-    def marks_of(target: int) -> set[int]:
+    names_of_groups = {group.mark: name for name, group in groups.items()}
+
+    @cache  # there are far fewer targets and members than flows
+    def marks_of(target: int, member: str = "") -> set[int]:
+        """Return the marks of a target's flows: of a group's one member, or of all that live."""
         marks = {target}
-        for name, group in groups.items():
-            if group.mark in marks:
-                for key in chosen[name].living:
-                    mark = member_mark(members, key)
-                    if is_routed(mark):
-                        # Those of its questions and of its connections that are inspected, too.
-                        marks |= {mark, listed.sniffers.get(mark, mark), asked_directly}
-                        marks |= {asker_mark(asker_number(mark))} if has_askers else set()
-                    elif mark in served:
-                        marks.add(mark)
+        if target in names_of_groups:
+            for key in (member,) if member else chosen[names_of_groups[target]].living:
+                mark = member_mark(members, key)
+                if is_routed(mark):
+                    # Those of its questions and of its connections that are inspected, too.
+                    marks |= {mark, listed.sniffers.get(mark, mark), asked_directly}
+                    marks |= {asker_mark(asker_number(mark))} if has_askers else set()
+                elif mark in served:
+                    marks.add(mark)
         return {0, *(flow_mark(mark, listed.epoch) for mark in marks if mark)}
+
+    def member_of(target: int, client: bytes) -> str:
+        """Return the only member that a client's flows may have; empty if there may be others."""
+        name = names_of_groups.get(target)
+        if name is None or groups[name].on_switch != "cut":
+            return ""
+        return chosen[name].of_client(inet_ntoa(client))
 
     def is_current(client: bytes, flow: TrackedFlow) -> bool:
         mark = flow.mark
@@ -195,9 +204,12 @@ def may_have(
         if flow.port == _DNS_PORT and flow.protocol in sniffed_ports:
             if has_askers and is_routed(target) and client not in resolvers:
                 return mark in (0, asker_mark(asker_number(target)))
-            return mark in marks_of(target) or mark in (sniffer, asked_directly)
+            own_marks = marks_of(target, member_of(target, client))
+            return mark in own_marks or mark in (sniffer, asked_directly)
         if flow.far in listed_ranges:
             return mark in marks_of(listed.mark)
-        return mark in marks_of(sniffer if is_sniffed else target)
+        if is_sniffed and sniffer != target:
+            return mark in marks_of(sniffer)
+        return mark in marks_of(target, member_of(target, client))
 
     return is_current

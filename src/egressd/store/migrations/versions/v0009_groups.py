@@ -24,6 +24,7 @@ def upgrade() -> None:
         sa.Column("tolerance_ms", sa.Integer, nullable=False),
         sa.Column("failback_min", sa.Integer, nullable=False),
         sa.Column("on_switch", sa.Text, nullable=False),
+        sa.Column("rotate_every_s", sa.Integer, nullable=False),
         sa.Column("created_at", sa.Text, nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_target_groups"),
         sa.UniqueConstraint("name", name="uq_target_groups_name"),

@@ -43,6 +43,7 @@ def upgrade() -> None:
         _number("tolerance_ms"),
         _number("failback_min"),
         _text("on_switch"),
+        _number("rotate_every_s"),
         _text("created_at"),
         sa.PrimaryKeyConstraint("site", "id"),
         sa.UniqueConstraint("site", "name"),
