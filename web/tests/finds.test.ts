@@ -13,6 +13,7 @@ const device = (mac: string, ip: string, name: string, rule_id: number | null): 
 const entries = entriesOf({
   rules: [rule("10.0.0.11", "desk 1"), rule("10.0.0.1", "", "Group_hk"), rule("10.0.0.12", "hk")],
   nodes: [node("hk-01", "hk"), node("shk-02", "hk"), node("us 1")],
+  groups: ["hk", "ways"],
   lines: [line("l2tp_a")],
   devices: [
     device("aa:00:00:00:00:01", "10.0.0.1", "Anna's tablet", 2),
@@ -51,6 +52,11 @@ test("what is found leads to its row", () => {
     page: "lines",
     query: { q: "name:l2tp_a" },
   });
+});
+
+test("groups are found by their names, also those that no node bears", () => {
+  assert.deepEqual(search(entries, "ways", 1).shown[0]?.query, { q: "ways" });
+  assert.equal(search(entries, "hk", 1).shown[0]?.detail, "2");
 });
 
 test("more than the most are counted", () => {

@@ -26,6 +26,8 @@ interface Entry {
 export interface Lists {
   rules: readonly Rule[];
   nodes: readonly Node[];
+  /** Names of groups; those that nodes bear need not be among them. */
+  groups: readonly string[];
   lines: readonly Line[];
   devices: readonly Device[];
 }
@@ -41,15 +43,15 @@ export function entryOf(found: Found, more = ""): Entry {
 }
 
 /** Return the entries of all that the lists hold, in the order of `ORDER`. */
-export function entriesOf({ rules, nodes, lines, devices }: Lists): Entry[] {
+export function entriesOf({ rules, nodes, groups: named, lines, devices }: Lists): Entry[] {
   const byIp = new Map<string, Device>();
   for (const device of devices)
     for (const { ip } of device.addresses) if (!byIp.has(ip)) byIp.set(ip, device);
-  const groups = new Map<string, number>();
+  const groups = new Map(named.map((name) => [name, 0]));
   for (const { group } of nodes) if (group) groups.set(group, (groups.get(group) ?? 0) + 1);
   return [
     ...[...groups].map(([name, n]) =>
-      entryOf({ kind: "group", title: name, detail: String(n), page: "nodes", query: { q: termText("group", name) } }),
+      entryOf({ kind: "group", title: name, detail: n ? String(n) : "", page: "groups", query: { q: name } }),
     ),
     ...lines.map(({ name, server, comment }) =>
       entryOf({ kind: "line", title: name, detail: comment || server, page: "lines", query: { q: termText("name", name) } }),
