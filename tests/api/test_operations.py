@@ -611,3 +611,57 @@ async def test_an_unsupported_option_of_several_nodes_is_one_problem(device: Dev
     await device.answer("POST", "/nodes/import", body)
     (problem,) = (await get(device, "/overview"))["problems"]
     assert problem.startswith("3 nodes: ws-opts.max-early-data has no effect")
+
+
+async def test_a_preview_of_nodes_tells_the_fate_of_each_row(device: Device) -> None:
+    before = "203.0.113.7,1080,u,p,one\n203.0.113.8,1080,u,p,two\n203.0.113.9,1080,u,p,three"
+    await device.answer("POST", "/nodes/import", {"type": "socks5", "text": before})
+    text = (
+        "203.0.113.7,1080,u,p,one\n203.0.113.8,1081,u,secret,two\nbad\n"
+        "203.0.113.5,1080,u,p,new\n203.0.113.6,1080,u,p,new"
+    )
+    body: dict[str, Any] = {"type": "socks5", "text": text}
+    told = (await post(device, "/preview/nodes", body)).json()
+    assert [(row["line"], row["fate"], row["name"], row["changed"]) for row in told["fates"]] == [
+        (1, "same", "one", []),
+        (2, "clash", "two", ["password", "port"]),
+        (4, "added", "new", []),
+        (5, "added", "new 2", []),
+    ]
+    assert "secret" not in str(told)
+    assert told["removed"] == 0
+    body = {**body, "replace": True, "group": "asia"}
+    told = (await post(device, "/preview/nodes", body)).json()
+    fates = [(row["fate"], row["changed"]) for row in told["fates"]]
+    assert fates[:2] == [("changed", ["group"]), ("changed", ["password", "port", "group"])]
+    assert (told["removed"], told["removed_names"]) == (1, ["three"])
+    told = (await post(device, "/preview/nodes", {**body, "text": "bad"})).json()
+    assert (told["removed"], told["removed_names"]) == (0, [])
+
+
+async def test_a_preview_of_lines_tells_the_fate_of_each_row(device: Device) -> None:
+    text = "h.test,u,p,s,l2tp_1\nh.test,u,p,s,l2tp_2"
+    await device.answer("POST", "/vpn-lines/import", {"type": "l2tp", "text": text})
+    text = "h.test,u,p,s,l2tp_1\nother.test,u,p,t,l2tp_2\nh.test,u,p,s,l2tp_3"
+    told = (await post(device, "/preview/vpn-lines", {"type": "l2tp", "text": text})).json()
+    assert [(row["fate"], row["name"], row["changed"]) for row in told["fates"]] == [
+        ("same", "l2tp_1", []),
+        ("changed", "l2tp_2", ["server", "secret"]),
+        ("added", "l2tp_3", []),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("what", "text", "kind", "form"),
+    [
+        ("nodes", "trojan://a@203.0.113.1:443#one", "others", "links"),
+        ("nodes", "203.0.113.1,1080,u,p,one", "socks5", "rows"),
+        ("nodes", "hello", "others", ""),
+        ("vpn-lines", "h.test,u,p,pptp_1", "pptp", "rows"),
+    ],
+)
+async def test_the_form_of_a_text_is_recognised(
+    device: Device, what: str, text: str, kind: str, form: str
+) -> None:
+    response = await post(device, f"/recognise/{what}", {"text": text})
+    assert response.json() == {"type": kind, "form": form}

@@ -409,3 +409,22 @@ async def test_a_key_of_wireguard_is_made_for_a_node(shell: Shell) -> None:
     config = {"server": "198.51.100.1", "port": 1, "ip": "10.2.0.2"}
     keys = {"private-key": one["private"], "public-key": other["public"]}
     shell.say("nodes", "add", "w", "wireguard", "-", stdin=json.dumps(config | keys))
+
+
+def test_an_import_recognises_its_form_and_tells_the_fate_of_each_row(shell: Shell) -> None:
+    rows = "203.0.113.7,1080,u,p,one\n203.0.113.8,1080,u,p,two"
+    ran = shell.run("nodes", "import", "-", stdin=rows)
+    assert "recognised: socks5" in ran.stderr
+    assert "2 nodes imported" in ran.stdout
+    link = "socks5://u:p@203.0.113.8:1081#two\nsocks5://u:p@203.0.113.9:1081#six"
+    ran = shell.run("nodes", "import", "-", "--dry-run", stdin=link)
+    assert "recognised: share links" in ran.stderr
+    assert ran.stdout.splitlines()[:2] == [
+        "line 1: two skipped: there is another one of that name",
+        "line 2: six added",
+    ]
+    ran = shell.run("nodes", "import", "-", "--dry-run", "--replace", stdin=link)
+    assert "line 1: two changed: port\n" in ran.stdout
+    assert "1 would be removed: one\n" in ran.stdout
+    twice = shell.run("nodes", "import", "-", "--dry-run", stdin=rows)
+    assert twice.stdout.startswith("line 1: one the same as there is\n")

@@ -519,6 +519,44 @@ def test_the_form_of_a_node_has_its_path_its_dns_and_its_udp(tidy: Site) -> None
         assert config() == before
 
 
+def test_an_import_of_nodes_recognises_its_form(tidy: Site) -> None:
+    clash = (
+        "proxies:\n"
+        "  - {name: one, type: socks5, server: 203.0.113.91, port: 1080}\n"
+        "  - {name: two, type: socks5, server: 203.0.113.92, port: 1080}\n"
+        "  - {name: bad, type: socks5, server: 203.0.113.93}\n"
+    )
+    with tidy.visit("#/nodes") as page:
+        page.get_by_role("button", name="More").first.click()
+        page.get_by_role("menuitem", name="Import").click()
+        dialog = page.get_by_role("dialog", name="Import nodes")
+        dialog.get_by_label("Rows to import").fill(clash)
+        form = dialog.get_by_label("Format")
+        expect(form.locator("option:checked")).to_have_text("Recognised: Clash")
+        rows = dialog.get_by_role("listitem")
+        expect(rows.nth(1)).to_contain_text("one: added")
+        expect(rows.nth(3)).to_contain_text("Port")
+        expect(dialog.get_by_role("button", name="Import 2 rows")).to_be_enabled()
+        screenshot(page, "import-recognised")
+        assert serious(page) == []
+        form.select_option(label="Shadowsocks")
+        expect(dialog.get_by_role("button", name="Import", exact=False).last).to_be_disabled()
+        form.select_option("auto")
+        dialog.get_by_role("button", name="Import 2 rows").click()
+        expect(dialog).to_have_count(0)
+        page.get_by_role("button", name="More").first.click()
+        page.get_by_role("menuitem", name="Import").click()
+        dialog.get_by_label("Rows to import").fill(
+            "socks5://203.0.113.91:1080#one\nsocks5://203.0.113.92:1081#two"
+        )
+        expect(form.locator("option:checked")).to_have_text("Recognised: share links")
+        expect(rows.nth(0)).to_contain_text("one: no change")
+        expect(rows.nth(1)).to_contain_text("two: skipped, there is another one of this name")
+        dialog.get_by_label("Replace the whole list").check()
+        expect(rows.nth(1)).to_contain_text("two: changed (port)")
+        expect(dialog.get_by_text("Removes ")).to_be_visible()
+
+
 def test_cached_nodes_are_not_sent_again(served: Site) -> None:
     def is_list(answer: Response) -> bool:
         return answer.url.endswith("/nodes") and answer.request.method == "GET"

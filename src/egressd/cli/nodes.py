@@ -17,6 +17,18 @@ from egressd.model.names import DNS_PROFILES
 
 _COLUMNS = ("id", "name", "protocol", "group", "created_at")
 _EDITABLE = ("name", "protocol", "config_json", "group")
+FORMS = {
+    "": "nothing",
+    "links": "share links",
+    "base64": "base64, as subscriptions send it",
+    "clash": "a Clash configuration",
+    "singbox": "a sing-box configuration",
+    "json": "JSON",
+    "wireguard": "WireGuard configurations",
+    "entries": "Clash entries",
+    "list": "rows of host:port:user:password",
+}
+"""Form of a text -> its words; rows have the name of their type."""
 _AT_ONCE = 16
 """Delays that are measured at the same time."""
 
@@ -161,10 +173,10 @@ def keygen(as_json: bool) -> None:
 @click.option(
     "--type",
     "kind",
-    default="others",
+    default="auto",
     show_default=True,
-    type=click.Choice(["socks5", "ss", "vlessvmess", "others"]),
-    help="The type of rows; share links name their own.",
+    type=click.Choice(["auto", "socks5", "ss", "vlessvmess", "others"]),
+    help="The type of rows; auto: the one that reads most of them.",
 )
 @click.option("--group", default="")
 @click.option("--number-from", type=int, help="Name them TYPE_1, TYPE_2, ... from here.")
@@ -191,9 +203,14 @@ def import_nodes(
     as_json: bool,
 ) -> None:
     """Add a node for each row or share link of FILE (- for standard input)."""
+    text = read_rows(file, replace=replace)
+    if kind == "auto":
+        found = remote.send("POST", "/ops/recognise/nodes", {"text": text})
+        kind = found["type"]
+        click.echo(f"recognised: {FORMS.get(found['form'], kind)}", err=True)
     body = {
         "type": kind,
-        "text": read_rows(file, replace=replace),
+        "text": text,
         "group": group,
         "replace": replace,
         "autoNodeName": number_from is not None,

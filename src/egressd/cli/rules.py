@@ -188,9 +188,31 @@ def import_rows(
     if as_json:
         show_json(told)
         return
+    for fate in told["fates"]:
+        click.echo(f"line {fate['line']}: {_fate(fate)}")
     for text in (*told["errors"], *told["notes"]):
         click.echo(text)
+    if told["removed"]:
+        names = ", ".join(told["removed_names"])
+        more = ", …" if told["removed"] > len(told["removed_names"]) else ""
+        click.echo(f"{told['removed']} would be removed: {names}{more}")
     click.echo(f"{told['imported']} would be imported, {told['skipped']} skipped")
+
+
+def _fate(fate: dict[str, Any]) -> str:
+    """Return the fate of a row that would be imported, or skipped, in words."""
+    match fate["fate"]:
+        case "added":
+            words = "added"
+        case "changed":
+            words = f"changed: {', '.join(fate['changed'])}"
+        case "same":
+            words = "the same as there is"
+        case "clash":
+            words = "skipped: there is another one of that name"
+        case _:
+            words = "skipped: an earlier row has that name"
+    return f"{fate['name']} {words}"
 
 
 def _switch(remote: Remote, ips: tuple[str, ...], is_enabled: bool, as_json: bool) -> None:

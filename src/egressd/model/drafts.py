@@ -6,7 +6,7 @@ about it has been checked.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 
@@ -111,6 +111,17 @@ class BadRow(msgspec.Struct, frozen=True):
         return f"line {self.line}: {self.reason}"
 
 
+class RowFate(msgspec.Struct, frozen=True, kw_only=True):
+    """The fate of a row that could be read, in an import that is only tried."""
+
+    line: int
+    fate: Literal["added", "changed", "same", "clash", "twice"]
+    """``clash``: another object has the name, and stays; ``twice``: an earlier row has the name."""
+    name: str
+    changed: tuple[str, ...] = ()
+    """The fields in which it differs from the object of that name."""
+
+
 class ImportOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an import. ``bad_rows`` are the first of the ``error_count``."""
 
@@ -119,6 +130,10 @@ class ImportOutcome(msgspec.Struct, frozen=True, kw_only=True):
     error_count: int = 0
     bad_rows: tuple[BadRow, ...] = ()
     notes: tuple[Sentence, ...] = ()
+    fates: tuple[RowFate, ...] = ()
+    """The fates of the first rows that could be read; none if the import was made."""
+    removed: tuple[str, ...] = ()
+    """The names of objects that an import that replaces everything removes."""
 
     @property
     def errors(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import msgspec
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import IMPORT_ERRORS_SHOWN, BadRow, ImportOutcome, Outcome
 from egressd.model.wording import Sentence, say
+from egressd.service.import_fates import Fates
 from egressd.service.ledger import Ledger, Proposal
 
 PREVIEW_ERRORS = 1000
@@ -27,6 +28,9 @@ class Tally:
         self._notes: list[Sentence] = []
         self._more_notes = 0
         self._kinds_of_notes: set[str] = set()
+        self.fates = Fates(PREVIEW_ERRORS if is_preview else 0)
+        self.removed: tuple[str, ...] = ()
+        """The names of objects that are removed."""
 
     @property
     def found_only_bad_rows(self) -> bool:
@@ -68,6 +72,8 @@ class Tally:
             error_count=self._bad,
             bad_rows=tuple(self._bad_rows),
             notes=(*self._notes, *more, *notes),
+            fates=self.fates.found,
+            removed=self.removed,
         )
 
 
@@ -78,6 +84,7 @@ def proposed(
     if stale is None:
         return Proposal(edits, tally.outcome())
     if tally.found_only_bad_rows:
+        tally.removed = ()
         return Proposal([], tally.outcome(say("nothing-replaced")))
     return Proposal([*stale, *edits], tally.outcome())
 

@@ -214,7 +214,9 @@ class Lines:
                     line_id = before.id
                 else:
                     line_id, fresh_id = fresh_id, fresh_id + 1
+                before = wanted.get(draft.name, before)
                 wanted[draft.name] = _line(draft, line_id)
+                tally.fates.stored(row.line, before, wanted[draft.name])
                 looks.add(draft.name)
                 tally.imported += 1
                 if auto_name:

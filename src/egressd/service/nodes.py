@@ -230,6 +230,8 @@ class Nodes:
                 name = row.draft.name
                 if name in wanted or name in kept:
                     tally.already_there()
+                    there = None if name in wanted else state.node_named(name)
+                    tally.fates.skipped(row.line, there, name, row.draft)
                     if preview:
                         tally.note(row.line, say("node-there-already", name=name))
                     continue
@@ -248,13 +250,16 @@ class Nodes:
                 else:
                     wanted[name] = msgspec.structs.replace(before, **fields)
                 tally.imported += 1
+                tally.fates.stored(row.line, before, wanted[name])
                 lost = lost_by_engine(wanted[name])
                 if notes := (*row.notes, lost) if lost else row.notes:
                     tally.note(row.line, together(notes))
             edits = [Edit("nodes", node.id, node) for node in wanted.values()]
-            nodes = state.nodes.values()
-            stale = (Edit("nodes", node.id, None) for node in nodes if node.name not in wanted)
-            return proposed(tally, edits, stale if replace else None)
+            if not replace:
+                return proposed(tally, edits)
+            gone = [node for node in state.nodes.values() if node.name not in wanted]
+            tally.removed = tuple(node.name for node in gone)
+            return proposed(tally, edits, [Edit("nodes", node.id, None) for node in gone])
 
         return await carry_out(self._ledger, build, preview=preview)
 

@@ -2,7 +2,7 @@
 
 import type { Fault } from "./faults.ts";
 import type { Coded } from "./sentences.ts";
-import type { BadRow } from "./types.ts";
+import type { BadRow, RowFate } from "./types.ts";
 
 export interface ImportRow {
   /** Line number, from 1. */
@@ -26,6 +26,17 @@ export function numberedRows(text: string): ImportRow[] {
 export function faultsByLine(rows: readonly BadRow[]): Map<number, Fault[]> {
   const found = new Map<number, Fault[]>();
   for (const { line, errors } of rows) found.set(line, [...(found.get(line) ?? []), ...errors]);
+  return found;
+}
+
+/** Group the fates of rows that can be read by line. */
+export function fatesByLine(rows: readonly RowFate[]): Map<number, RowFate[]> {
+  const found = new Map<number, RowFate[]>();
+  for (const row of rows) {
+    const before = found.get(row.line);
+    if (before) before.push(row);
+    else found.set(row.line, [row]);
+  }
   return found;
 }
 

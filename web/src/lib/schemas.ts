@@ -850,11 +850,21 @@ export interface components {
             bad: number;
             bad_rows: components["schemas"]["PreviewRow"][];
             errors: string[];
+            fates: components["schemas"]["PreviewFate"][];
             imported: number;
             notes: string[];
             /** @default [] */
             notes_coded: components["schemas"]["Coded"][];
+            removed: number;
+            removed_names: string[];
             skipped: number;
+        };
+        PreviewFate: {
+            changed: string[];
+            /** @enum {unknown} */
+            fate: "added" | "changed" | "clash" | "same" | "twice";
+            line: number;
+            name: string;
         };
         PreviewRow: {
             errors: components["schemas"]["ProblemError"][];
@@ -965,6 +975,10 @@ export interface components {
             port: number;
             /** @default  */
             source: string;
+        };
+        RecognisedText: {
+            form: string;
+            type: string;
         };
         RecordedKeys: {
             recorded: number;
@@ -1211,6 +1225,9 @@ export interface components {
         TextImport: {
             /** @default false */
             replace: boolean;
+            text: string;
+        };
+        TextToRecognise: {
             text: string;
         };
         TimedBackups: {
@@ -1465,6 +1482,7 @@ export type Overview = components['schemas']['Overview'];
 export type PartSpan = components['schemas']['PartSpan'];
 export type PathAnswer = components['schemas']['PathAnswer'];
 export type Preview = components['schemas']['Preview'];
+export type PreviewFate = components['schemas']['PreviewFate'];
 export type PreviewRow = components['schemas']['PreviewRow'];
 export type ProbeBody = components['schemas']['ProbeBody'];
 export type Problem = components['schemas']['Problem'];
@@ -1479,6 +1497,7 @@ export type ProxyServiceSaved = components['schemas']['ProxyServiceSaved'];
 export type ProxyServiceSwitched = components['schemas']['ProxyServiceSwitched'];
 export type Quota = components['schemas']['Quota'];
 export type Reached = components['schemas']['Reached'];
+export type RecognisedText = components['schemas']['RecognisedText'];
 export type RecordedKeys = components['schemas']['RecordedKeys'];
 export type RuleBatchUpdate = components['schemas']['RuleBatchUpdate'];
 export type RuleChange = components['schemas']['RuleChange'];
@@ -1514,6 +1533,7 @@ export type StatusUpdate = components['schemas']['StatusUpdate'];
 export type SystemStatus = components['schemas']['SystemStatus'];
 export type TargetFlow = components['schemas']['TargetFlow'];
 export type TextImport = components['schemas']['TextImport'];
+export type TextToRecognise = components['schemas']['TextToRecognise'];
 export type TimedBackups = components['schemas']['TimedBackups'];
 export type TokenCreate = components['schemas']['TokenCreate'];
 export type TokenCreated = components['schemas']['TokenCreated'];

@@ -62,6 +62,8 @@ export type Change = api.Changes["data"][number];
 export type UndoAnswer = api.UndoAnswer & Said & { notes_coded: Coded | null };
 export type ProbeResult = api.Proof;
 export type ImportPreview = api.Preview;
+export type RowFate = ImportPreview["fates"][number];
+export type RecognisedText = api.RecognisedText;
 export type BadRow = ImportPreview["bad_rows"][number];
 
 export interface News {

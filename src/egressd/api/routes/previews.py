@@ -13,9 +13,16 @@ from egressd.api.wire.answers import reply
 from egressd.api.wire.bodies import TextImport
 from egressd.api.wire.lines import LineImport
 from egressd.api.wire.nodes import NodeListImport
-from egressd.api.wire.operations import Preview, PreviewRow
+from egressd.api.wire.operations import (
+    Preview,
+    PreviewFate,
+    PreviewRow,
+    RecognisedText,
+    TextToRecognise,
+)
 from egressd.model.drafts import ImportOutcome
 from egressd.model.problem import errors_of
+from egressd.service.recognition import recognised
 
 _PREVIEW: Final = {
     "imported": 1,
@@ -36,7 +43,11 @@ _PREVIEW: Final = {
         }
     ],
     "notes": [],
+    "fates": [{"line": 1, "fate": "changed", "name": "hk-01", "changed": ["port"]}],
+    "removed": 0,
+    "removed_names": [],
 }
+_NAMED_MAX: Final = 10
 
 router: Final = Router("Operations", OPS_PREFIX)
 
@@ -116,6 +127,35 @@ async def preview_proxy_services(body: TextImport, services: ServicesDep) -> Res
     )
 
 
+@router.post(
+    "/recognise/nodes",
+    "Recognise the form of nodes to import",
+    body={"text": "203.0.113.7,1080,u,p,hk-01"},
+    body_max=LARGE_BODY,
+    answer=RecognisedText,
+    example={"type": "socks5", "form": "rows"},
+    scope="write",
+)
+async def recognise_nodes_text(body: TextToRecognise) -> Response:
+    """The `type` is the one to import the text with. Its first 200 rows decide."""
+    found = recognised("nodes", body.text)
+    return reply(RecognisedText(type=found.type, form=found.form))
+
+
+@router.post(
+    "/recognise/vpn-lines",
+    "Recognise the type of VPN lines to import",
+    body={"text": "vpn.example.com,u,p,secret,l2tp_1,tokyo"},
+    body_max=LARGE_BODY,
+    answer=RecognisedText,
+    example={"type": "l2tp", "form": "rows"},
+    scope="write",
+)
+async def recognise_lines_text(body: TextToRecognise) -> Response:
+    found = recognised("vpn-lines", body.text)
+    return reply(RecognisedText(type=found.type, form=found.form))
+
+
 def _previewed(outcome: ImportOutcome) -> Response:
     return reply(
         Preview(
@@ -127,5 +167,11 @@ def _previewed(outcome: ImportOutcome) -> Response:
                 PreviewRow(line=row.line, errors=errors_of(row.faults)) for row in outcome.bad_rows
             ],
             notes=outcome.notes,
+            fates=[
+                PreviewFate(line=row.line, fate=row.fate, name=row.name, changed=row.changed)
+                for row in outcome.fates
+            ],
+            removed=len(outcome.removed),
+            removed_names=outcome.removed[:_NAMED_MAX],
         )
     )

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from egressd.api.wire.answers import Answer
 from egressd.api.wire.bodies import Body, Query
-from egressd.api.wire.fields import Host, Port, Target, Url, decimal, form
+from egressd.api.wire.fields import Host, Port, Rows, Target, Url, decimal, form
 from egressd.model.bounds import LATEST_EVENTS_MAX
 from egressd.model.nouns import Settings
 from egressd.model.problem import ProblemError
@@ -125,6 +125,23 @@ class PreviewRow(Answer, frozen=True, kw_only=True):
     ]
 
 
+class PreviewFate(Answer, frozen=True, kw_only=True):
+    """The fate of a row that can be read."""
+
+    line: Annotated[int, Meta(description="From 1.")]
+    fate: Annotated[
+        Literal["added", "changed", "same", "clash", "twice"],
+        Meta(
+            description="same: what is there already is equal. clash: something else of that name "
+            "is there, and stays. twice: an earlier row has the name."
+        ),
+    ]
+    name: str
+    changed: Annotated[
+        tuple[str, ...], Meta(description="The fields that differ from what is there.")
+    ]
+
+
 class Preview(Coding, frozen=True, kw_only=True):
     """The result that an import would have."""
 
@@ -138,6 +155,31 @@ class Preview(Coding, frozen=True, kw_only=True):
         Meta(description="What has no effect of rows that are imported, each with its line."),
     ]
     notes_coded: Annotated[tuple[Coded, ...], Meta(description="The same for programs.")] = ()
+    fates: Annotated[
+        list[PreviewFate],
+        Meta(description="Of nodes and lines: the first 1,000 rows that can be read."),
+    ]
+    removed: Annotated[int, Meta(description="What replacing everything removes.")]
+    removed_names: Annotated[tuple[str, ...], Meta(description="The first ten of these.")]
+
+
+class TextToRecognise(Body):
+    """A text to import."""
+
+    text: Annotated[Rows, Field(description="Rows, or a document.")]
+
+
+class RecognisedText(Answer, frozen=True, kw_only=True):
+    """The form of a text to import."""
+
+    type: Annotated[str, Meta(description="The type by which an import reads most of it.")]
+    form: Annotated[
+        str,
+        Meta(
+            description="Of nodes: links, base64, clash, singbox, json, wireguard, entries (single "
+            "ones of Clash), list (host:port:user:password) or rows; empty if nothing can be read."
+        ),
+    ]
 
 
 class NodeLink(Answer, frozen=True, kw_only=True):
