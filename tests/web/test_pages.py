@@ -697,7 +697,7 @@ def test_the_reason_of_an_offline_line_is_shown(served: Site) -> None:
         form.get_by_label("DNS", exact=True).select_option("Own servers")
         form.get_by_role("button", name="Save").click()
         expect(form.get_by_label("DNS servers")).to_have_accessible_description(
-            "dns_servers must hold a DNS server when dns_profile is custom"
+            "DNS servers must hold a DNS server when DNS is custom"
         )
         form.get_by_label("DNS servers").fill("1.1.1.1, 8.8.8.8")
         form.get_by_role("button", name="Save").click()
