@@ -1133,6 +1133,17 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         "names of domain are asked locally, whatever the target",
     ),
     "step-target": ({"target": "target"}, "the target is target"),
+    "step-member": (
+        {"target": "target", "strategy": "strategy"},
+        "its new connections go to target, by the group's strategy strategy",
+    ),
+    "step-member-passed": (
+        {"target": "target", "reason": "reason"},
+        "target comes first and is passed over: reason",
+    ),
+    "step-next-member": ({"target": "target"}, "if that fails, they go to target"),
+    "step-next-of-members": ({"n": 2}, "if that fails, they go to one of 2 other members"),
+    "step-no-next-member": ({}, "no other member works: if that fails, they are blocked"),
     "step-blocked": ({"reason": "reason"}, "it is blocked: reason"),
     "step-own-route": ({}, "it leaves by the device's own route"),
     "step-egress": ({"egresses": ("wan1", "wan2")}, "it leaves by wan1 or wan2"),

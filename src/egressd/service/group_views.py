@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
@@ -27,7 +26,8 @@ class GroupMember(Coding, frozen=True, kw_only=True):
     is_alive: Annotated[bool | None, Meta(description="Null if it has not been checked.")] = None
     delay_ms: Annotated[int | None, Meta(description="Milliseconds of its last check.")] = None
     is_current: Annotated[
-        bool, Meta(description="True if the new connections of all clients go to it.")
+        bool,
+        Meta(description="True if new connections go to it: all clients', or the asked one's."),
     ]
     reason: Annotated[Sentence, Meta(description="Why it does not work; else empty.")]
     reason_coded: Coded | None = None
@@ -52,18 +52,28 @@ def view_of(state: DesiredState, group: TargetGroup, seen: Status | None) -> Gro
     return GroupView(
         settings=group,
         has_settings=group.name in state.group_by_name,
-        strategy=group.strategy or state.settings.group_strategy,
+        strategy=strategy_of(state, group),
         rules=state.target_uses.get(target, 0),
-        resolved=() if seen is None else tuple(_resolved(state, group.name, seen)),
+        resolved=() if seen is None else members_now(state, group.name, seen),
         missing=missing_members(state, group.name),
     )
 
 
-def _resolved(state: DesiredState, name: str, seen: Status) -> Iterator[GroupMember]:
-    target = GROUP_PREFIX + name
-    elected = seen.elected.get(group_key(state, target), "") if target in state.numbers else ""
-    for member in members_of(state, name):
-        yield _member(state, member, elected, seen)
+def strategy_of(state: DesiredState, group: TargetGroup | None) -> GroupStrategy:
+    """Return the strategy in force of a group, given by its settings if it has some."""
+    return ("" if group is None else group.strategy) or state.settings.group_strategy
+
+
+def members_now(
+    state: DesiredState, group: str, seen: Status, current: str = ""
+) -> tuple[GroupMember, ...]:
+    """Return the members of a group in order. `current` is the key of the one in use by one client;
+    without it, it is the one of all clients. O(nodes).
+    """
+    target = GROUP_PREFIX + group
+    if not current and target in state.numbers:
+        current = seen.elected.get(group_key(state, target), "")
+    return tuple(_member(state, member, current, seen) for member in members_of(state, group))
 
 
 def _member(state: DesiredState, target: str, elected: str, seen: Status) -> GroupMember:

@@ -31,10 +31,13 @@ from egressd.planner.targets import dial_paths, members_of
 from egressd.planner.whitelist_entries import HTTP_PORTS, QUIC_PORTS, TLS_PORTS, entries_of
 from egressd.service.bounds import reached_by
 from egressd.service.group_members import member_name, routed_member
+from egressd.service.group_steps import steps_to_member
+from egressd.service.group_views import GroupMember, members_now, strategy_of
 from egressd.service.judgement import Verdict, judge, judge_unruled, why_no_client
 
 Protocol = Literal["tcp", "udp"]
 
+MEMBERS_MAX: Final = 20
 _DNS_PORT: Final = 53
 _LOCALLY: Final = say("asked-locally")
 _DIRECTLY: Final = say("asked-directly")
@@ -118,6 +121,9 @@ class Explanation(Coding, frozen=True, kw_only=True):
     other_rules: tuple[RuleSeen, ...]
     whitelist: WhitelistSeen
     target: str
+    members: tuple[GroupMember, ...] = ()
+    """Members of the group that is the target, in order, with the one that the client's new
+    connections go to: at most `MEMBERS_MAX`."""
     nodes: tuple[str, ...]
     egresses: tuple[str, ...]
     dns: DnsSeen
@@ -152,11 +158,14 @@ def explain(
     state: DesiredState,
     resolvers: Resolvers,
     seen: Status,
+    *,
     since: Callable[[str], str] = lambda _target: "",
+    member: str = "",
 ) -> Explanation:
     """Return the explanation, from the configuration and netd's view of the device.
 
-    `since` returns the time since which a target's clients have been blocked.
+    `since` returns the time since which a target's clients have been blocked. `member` is the key
+    of the member that the group which is the client's target gives it, if it is known.
     """
     rules = covering(state, asked.client)
     rule = rules[0] if rules else None
@@ -175,6 +184,7 @@ def explain(
     if verdict.cause == "names" and zone is not None:
         verdict = Verdict(egresses=verdict.egresses)  # resolved locally
     reason = _reason(asked, state, parsed, verdict, seen)
+    members = _members(state, parsed, seen, "" if by_list else member)
     is_verdict = bool(reason) and reason == verdict.reason
     answer = Explanation(
         client=asked.client,
@@ -190,12 +200,32 @@ def explain(
         other_rules=tuple(_seen(other) for other in rules if other is not rule),
         whitelist=listed,
         target=target,
+        members=_shown(members),
         nodes=tuple(path.hops[0].name for path in dial_paths(state, parsed)),
         egresses=verdict.egresses,
         dns=_dns(state, _in_use(state, parse_target(own), seen), resolvers, zone),
         limits=_limits(rule),
     )
-    return msgspec.structs.replace(answer, steps=tuple(_steps(answer, state, by_list, zone)))
+    steps = [*_steps(answer, state, by_list, zone)]
+    if parsed.kind == "group" and not answer.is_blocked:
+        at = steps.index(say("step-target", target=target)) + 1
+        steps[at:at] = steps_to_member(strategy_of(state, state.group_named(parsed.name)), members)
+    return msgspec.structs.replace(answer, steps=tuple(steps))
+
+
+def _members(
+    state: DesiredState, target: TargetName, seen: Status, current: str
+) -> tuple[GroupMember, ...]:
+    return members_now(state, target.name, seen, current) if target.kind == "group" else ()
+
+
+def _shown(members: tuple[GroupMember, ...]) -> tuple[GroupMember, ...]:
+    """Return the first members, and the one in use."""
+    if len(members) <= MEMBERS_MAX:
+        return members
+    others = [each for each in members if not each.is_current]
+    chosen = {each.target for each in others[: MEMBERS_MAX - 1]}
+    return tuple(each for each in members if each.is_current or each.target in chosen)
 
 
 def covering(state: DesiredState, client: str) -> list[Rule]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from ipaddress import IPv4Address
 from typing import Final
 
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
-from egressd.model.errors import Invalid
+from egressd.model.errors import Failed, Invalid
 from egressd.model.exits import EXIT_URL
 from egressd.model.faults import fault
 from egressd.model.messages import PAGE_MAX, Delay, Located, Probe
@@ -23,7 +24,7 @@ from egressd.service.group_members import member_name
 from egressd.service.judge import Judge
 from egressd.service.ledger import Ledger
 from egressd.service.ports import Netd
-from egressd.service.route_explanation import Explanation, Question, explain
+from egressd.service.route_explanation import Explanation, Question, covering, explain
 from egressd.service.system import seen_by
 
 PROBE_TIMEOUT_MS: Final = 8000
@@ -84,7 +85,14 @@ class Why:
         """Return the explanation of the traffic. Without netd, by the configuration alone."""
         seen = await seen_by(self._netd)
         self._judge.take(seen)
-        return explain(asked, self._ledger.state, self._resolvers(), seen, self._judge.since)
+        state = self._ledger.state
+        member = ""
+        if (target := _group_of(state, asked.client)) in state.numbers:
+            with suppress(Failed):
+                located = await self._netd.locate(asked.client)
+                member = located.members.get(group_key(state, target), "")
+        resolvers, since = self._resolvers(), self._judge.since
+        return explain(asked, state, resolvers, seen, since=since, member=member)
 
     async def prove(self, asked: Question, url: str | None) -> Proof:
         """Fetch `url` by the path of the client's traffic to the destination.
@@ -124,6 +132,13 @@ class Why:
             error=(way or ways[0]).error,
             ways=tuple(ways),
         )
+
+
+def _group_of(state: DesiredState, client: str) -> str:
+    """Return the target of a client's rule if it is a group; else empty."""
+    rules = covering(state, client)
+    target = rules[0].target_node if rules else ""
+    return target if parse_target(target).kind == "group" else ""
 
 
 def _way(name: str, found: Delay) -> PathAnswer:

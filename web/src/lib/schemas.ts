@@ -259,6 +259,8 @@ export interface components {
             egresses: string[];
             is_blocked: boolean;
             limits: components["schemas"]["LimitsSeen"];
+            /** @default [] */
+            members: components["schemas"]["GroupMember"][];
             nodes: string[];
             other_rules: components["schemas"]["RuleSeen"][];
             port: number;

@@ -438,6 +438,7 @@ export const en = {
   "why.rule": "Rule",
   "why.noRule": "no rule",
   "why.target": "Target",
+  "why.member": "Member in use",
   "why.egress": "Egress",
   "why.others": "Wider rules",
   "why.steps": "How the path is chosen",

@@ -436,6 +436,7 @@ export const zh: Record<Key, string> = {
   "why.rule": "规则",
   "why.noRule": "无规则",
   "why.target": "目标",
+  "why.member": "当前成员",
   "why.egress": "出口",
   "why.others": "范围更大的规则",
   "why.steps": "路径的选择过程",
