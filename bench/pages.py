@@ -33,7 +33,18 @@ NODES = 2_000
 DEVICES = 10_000
 LISTS = ("rules", "nodes", "devices")
 """Pages that have rows."""
-PAGES = (*LISTS, "overview", "lines", "whitelist", "proxies", "history", "why", "settings", "api")
+PAGES = (
+    *LISTS,
+    "overview",
+    "groups",
+    "lines",
+    "whitelist",
+    "proxies",
+    "history",
+    "why",
+    "settings",
+    "api",
+)
 
 USABLE = """
 (hasRows) => new Promise((resolve) => {

@@ -801,7 +801,7 @@ def test_a_proxy_service_is_created_and_disabled(served: Site) -> None:
         form.get_by_label("Exit").fill("wan2")
         form.get_by_label("Port").fill("8787")
         form.get_by_role("button", name="Save").click()
-        expect(form.get_by_role("alert")).to_contain_text("port")
+        expect(form.get_by_role("alert")).to_contain_text("Port must")
         form.get_by_label("Port").fill("18080")
         form.get_by_role("button", name="Save").click()
         expect(form).to_have_count(0)
