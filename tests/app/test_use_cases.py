@@ -21,7 +21,9 @@ from egressd.license.grants import Mode
 from egressd.license.licensing import LicenseSettings, Licensing
 from egressd.model.errors import Failed
 from egressd.model.exits import EXIT_URL
+from egressd.model.messages import DeviceNews, SeenNeighbour
 from egressd.service.alert_book import Kept
+from egressd.service.devices import DeviceEdit
 from egressd.service.exits import ExitPolicy
 from egressd.service.route_explanation import Question
 from egressd.service.servers import ServerSurroundings
@@ -46,6 +48,7 @@ class Device:
         self.netd = NetdDouble()
         self.resolvers = RESOLVERS
         self.database = Database(folder)
+        self.console_store = ConsoleStore(folder)
         self.cases = UseCases(
             self.database,
             self.netd,
@@ -60,7 +63,7 @@ class Device:
             around=ServerSurroundings,
             archive=self.database,
             folder=folder,
-            changes=(console_store := ConsoleStore(folder)),
+            changes=self.console_store,
             change_log=self.database,
             trial_store=self.database,
             publish=lambda _: None,
@@ -78,7 +81,7 @@ class Device:
             device_record=DeviceFile(folder),
             vendors=IeeeVendors([]),
             leases=LeaseFiles([]),
-            tokens=ScopedTokenStore(console_store.beside),
+            tokens=ScopedTokenStore(self.console_store.beside),
         )
 
     async def resolver(self, client: str) -> tuple[str, str]:
@@ -182,3 +185,20 @@ async def test_p3_a_failed_change_is_reverted_once_netd_is_back(
             await asyncio.sleep(0.05)
             device.netd.return_after_restart()
             await eventually(lambda: device.cases.ledger.phase == "running")
+
+
+async def test_the_record_has_at_once_that_a_rule_followed_its_device(opened: OpenDevice) -> None:
+    """Past fault: bindings had a record of their own, for which the list did not wait."""
+    mac = "02:00:5e:00:53:01"
+    async with opened("off") as device:
+        services = device.cases.services
+        await services.rules.create(rule("10.0.0.9", "DIRECT"))
+        await services.devices.turn(0.0)
+        for ip, age_s in (("10.0.0.9", 20), ("10.0.0.10", 5)):
+            services.devices.take(DeviceNews((SeenNeighbour("lan0", ip, mac, age_s),)))
+            if ip == "10.0.0.9":
+                await services.devices.edit(mac, DeviceEdit(is_bound=True))
+        await services.devices.turn(0.0)
+        (latest,) = await services.journal.latest(1)
+        await device.console_store.close()
+        assert str(latest.text) == f"the rule of {mac} has followed it from 10.0.0.9 to 10.0.0.10"

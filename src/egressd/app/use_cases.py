@@ -188,7 +188,6 @@ class UseCases:
             return licensing.grants().proxy_service_quota
 
         restore_checks = RestoreChecks(own_ports, listening=network.listening_ports, around=around)
-        journal = Journal(changes, publish)
         trials = ChangeTrials(
             ledger, trial_store, journal, now=time.time, is_shared=site is not None
         )
