@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -64,8 +66,19 @@ def test_a_group_is_made_ordered_and_deleted(site: Site, width: int) -> None:
         card.get_by_role("button", name="Edit the group office").click()
         form = page.get_by_role("dialog", name="Edit the group office")
         form.get_by_label("Strategy").select_option("sticky")
+        rotation = form.get_by_label("Seconds until each client gets another member")
+        rotation.fill("5")
+        form.get_by_role("button", name="Save").click()
+        expect(rotation).to_have_accessible_description(re.compile("from 60 to 2592000"))
+        rotation.fill("3600")
         form.get_by_role("button", name="Save").click()
         expect(card).to_contain_text("The same member as long as it works")
+
+        rule = {"ip": "10.77.0.99", "target_node": "Group_office"}
+        site.lab.api.post("/rules", rule)
+        card.get_by_role("button", name="Give all clients of the group office another").click()
+        page.get_by_role("dialog").get_by_role("button", name="Rotate").click()
+        expect(page.get_by_role("status").last).to_contain_text("another member of group office")
 
         card.get_by_role("button", name="Delete the settings of the group office").click()
         page.get_by_role("button", name="Delete", exact=True).last.click()

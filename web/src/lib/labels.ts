@@ -42,6 +42,7 @@ export const LABELS: Readonly<Record<string, Key>> = {
   node_dns_servers: "dns.servers",
   on: "alerts.on",
   on_switch: "groups.switch",
+  rotate_every_s: "groups.rotateEvery",
   outbound_interface: "rule.target",
   password: "password",
   port: "port",
