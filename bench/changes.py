@@ -36,10 +36,10 @@ class Connection:
         self._http.sock = lab.router.socket(str(LAN_ADDRESS), API_PORT, 60)
         self._http.sock.settimeout(60)
 
-    def call(self, method: str, path: str, body: object) -> Any:
+    def call(self, method: str, path: str, body: object, prefix: str = API_PREFIX) -> Any:
         """Send one request and return the body of its answer."""
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
-        self._http.request(method, API_PREFIX + path, json.dumps(body), headers)
+        self._http.request(method, prefix + path, json.dumps(body), headers)
         response = self._http.getresponse()
         answer = json.loads(response.read())
         assert response.status == 200, answer

@@ -42,7 +42,8 @@ def plan_change(
         return _rule_change(before, after, edits, resolvers)
     moved = _redefined_targets(before, after, edits)
     touched = _rules_touched(before, after, edits)
-    touched += [r for r in after.rules.values() if r.target_node in moved]
+    if moved:
+        touched += [r for r in after.rules.values() if r.target_node in moved]
     return Change(
         base=before.revision,
         revision=after.revision,
