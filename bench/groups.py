@@ -16,7 +16,7 @@ from typing import Final
 from bench.arguments import Arguments
 from bench.changes import Connection, Mover, address
 from bench.figures import keep, show, spread
-from bench.forwarding import CLIENT, Way, iperf_server
+from bench.forwarding import CLIENT, SETTLE_S, Way, iperf_server
 from bench.sites import Site, compare, egressd_pids
 from egressd_lab.lab import Lab
 from egressd_lab.spec import LabSpec
@@ -24,6 +24,8 @@ from egressd_lab.spec import LabSpec
 ROUNDS: Final = 12
 SECONDS: Final = 2
 CHANGES: Final = 100
+TURN: Final = 10
+"""Changes of one kind in a row."""
 RULES: Final = 10_000
 OF_GROUP: Final = 1_000
 FLOWS: Final = 100
@@ -72,11 +74,15 @@ def orders(lab: Lab, changes: int) -> Mapping[str, Mapping[str, float]]:
     path = f"/groups/{GROUP.removeprefix('Group_')}"
     of_rule: list[float] = []
     of_group: list[float] = []
-    for order in itertools.islice(itertools.cycle((WANS[::-1], WANS)), changes):
-        of_rule += mover.moved(1)
-        begun = time.perf_counter()
-        api.call("PATCH", path, {"members": order}, "/ops")
-        of_group.append((time.perf_counter() - begun) * 1000)
+    orders = itertools.cycle((WANS[::-1], WANS))
+    for _ in range(0, changes, TURN):
+        of_rule += mover.moved(TURN)
+        time.sleep(SETTLE_S)
+        for order in itertools.islice(orders, TURN):
+            begun = time.perf_counter()
+            api.call("PATCH", path, {"members": order}, "/ops")
+            of_group.append((time.perf_counter() - begun) * 1000)
+        time.sleep(SETTLE_S)
     ended = sum(not flow.exchange("still there").ok for flow in flows)
     for flow in flows:
         flow.close()
