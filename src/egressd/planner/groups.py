@@ -23,12 +23,15 @@ the group says otherwise (`stays`); see `egressd.planner.chains`.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from heapq import heapify, heapreplace
+from itertools import zip_longest
 from math import log
+from struct import Struct
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -42,6 +45,10 @@ SLOTS: Final = 256
 """Hash values of clients' addresses in ``sticky`` and ``spread`` groups."""
 
 DEAD: Final = -1
+
+_HASHES: Final = 8
+"""Hash values in one digest."""
+_UNPACK: Final = Struct(f">{_HASHES}Q").unpack
 
 PAST_MAX: Final = 16
 """Members that a client was rotated away from, and does not get again while there are others."""
@@ -208,19 +215,33 @@ def _spread(
     group: Group, living: Sequence[str], before: Sequence[str], ripe: Callable[[str], bool]
 ) -> tuple[str, ...]:
     """Return each slot's member; its previous one if that lives, and the other is not ripe yet."""
-    result = []
-    for slot in range(SLOTS):
-        current = before[slot] if before else ""
-        best = max(living, key=lambda key: _rank(key, slot, group.weights.get(key, 1)))
-        result.append(best if current not in living or ripe(best) else current)
-    return tuple(result)
+    wanted = _best_of_slots(tuple(living), tuple(group.weights.get(key, 1) for key in living))
+    if wanted == before:
+        return wanted
+    able = frozenset(living)
+    return tuple(
+        current if current in able and not ripe(best) else best
+        for best, current in zip_longest(wanted, before[:SLOTS], fillvalue="")
+    )
 
 
-@lru_cache(65_536)
-def _rank(key: str, slot: int, weight: int) -> float:
-    """Return the rank of a member for a slot: its weight over an exponential variate."""
-    share = (_hash(f"{key} {slot}") + 0.5) / 2**64
-    return -weight / log(share)
+@lru_cache(64)
+def _best_of_slots(living: tuple[str, ...], weights: tuple[int, ...]) -> tuple[str, ...]:
+    """Return the member with the highest rank for each slot: the first one of several. Each choice
+    asks for them, and they seldom change. O(members), with 10 to 20 microseconds for each.
+    """
+    rows = [_ranks(key, weight) for key, weight in zip(living, weights, strict=True)]
+    return tuple(living[column.index(max(column))] for column in zip(*rows, strict=True))
+
+
+@lru_cache(4096)
+def _ranks(key: str, weight: int) -> array[float]:
+    """Return the ranks of a member for all slots: its weight over an exponential variate."""
+    found = array("d")
+    for block in range(SLOTS // _HASHES):
+        digest = blake2b(f"{key} {block}".encode(), digest_size=8 * _HASHES).digest()
+        found.extend(-weight / log((n + 0.5) / 2**64) for n in _UNPACK(digest))
+    return found
 
 
 def _slot_of(client: str) -> int:
