@@ -107,8 +107,9 @@ class _Members:
 
     def __init__(self, state: DesiredState) -> None:
         self._state = state
+        self._nodes = sorted(state.nodes.values(), key=lambda node: node.id)
         self._bearing: dict[str, list[Node]] = {}
-        for node in sorted(state.nodes.values(), key=lambda node: node.id):
+        for node in self._nodes:
             if node.group:
                 self._bearing.setdefault(node.group, []).append(node)
         self._found: dict[str, tuple[str, ...]] = {}
@@ -118,34 +119,35 @@ class _Members:
         mine = self._state
         return mine.nodes is state.nodes and mine.groups is state.groups
 
-    def of(self, group: str, above: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return the members of a group. Groups of `above` are not asked again: a circle ends."""
-        if group in self._found:
-            return self._found[group]
-        found = tuple(dict.fromkeys(self._each(group, (*above, group))))
-        if not above:
-            self._found[group] = found
+    def of(self, group: str) -> tuple[str, ...]:
+        """Return the members of a group."""
+        found = self._found.get(group)
+        if found is None:
+            found = self._found[group] = tuple(dict.fromkeys(self._each(group, set())))
         return found
 
-    def _each(self, group: str, path: tuple[str, ...]) -> Iterator[str]:
+    def _each(self, group: str, passed: set[str]) -> Iterator[str]:
+        """Yield the members of a group, but not those of groups in `passed`, which is added to:
+        a circle ends, and a group that is in many others is looked at once.
+        """
+        passed.add(group)
         state, settings = self._state, self._state.group_named(group)
-        bearing = self._bearing.get(group, [])
         if settings is not None:
             for target in settings.members:
                 parsed = parse_target(target)
                 if parsed.kind == "group":
-                    if parsed.name not in path:
-                        yield from self.of(parsed.name, path)
+                    if parsed.name not in passed:
+                        yield from self._each(parsed.name, passed)
                 elif parsed.kind != "reject" and state.target_exists(parsed):
                     yield target
             if settings.filter:
                 yield from (
                     node.name
-                    for node in sorted(state.nodes.values(), key=lambda node: node.id)
+                    for node in self._nodes
                     if node.group == group or matches(settings.filter, node.name)
                 )
                 return
-        yield from (node.name for node in bearing)
+        yield from (node.name for node in self._bearing.get(group, ()))
 
 
 _RECENT_MAX: Final = 4
