@@ -18,7 +18,7 @@ from egressd.model.plan import (
 )
 from egressd.planner import lease_rules, nft
 from egressd.planner.chains import CHAINS, MAPS, RETIRED, RETIRED_MAPS
-from egressd.planner.groups import Choice
+from egressd.planner.groups import SLOTS, Choice
 from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.resolvers import Resolver
 from egressd.planner.sets import Elements
@@ -394,6 +394,28 @@ def test_flows_keep_members_that_the_kernel_routes() -> None:
     marks = (0x2003_0002, 0x1400_0002, 0x1E00_0002, 0x1000_0001)
     assert set(found["members"]) == {f"0x18000001 . {mark:#x}" for mark in marks}
     assert found["elected"] == {"0x18000001": "0x20000002"}
+
+
+def test_questions_of_a_group_go_on_to_resolvers_asked_directly() -> None:
+    """The second question from a port must not be refused, as any flow without its member is."""
+    group = Group(
+        mark=0x1800_0001,
+        members=("Interface:l2tp_1",),
+        strategy="sticky",
+        url="",
+        interval_s=30,
+    )
+    for is_directly in (True, False):
+        egress = Egress(number=2, resolvers=("9.9.9.9",), is_asked_directly=is_directly)
+        plan = Plan(
+            groups={"group:1": group},
+            egresses={"l2tp_1": egress},
+            whitelist=WhitelistPlan(epoch=3),
+        )
+        choices = {"group:1": Choice(living=group.members, slots=group.members * SLOTS)}
+        found = nft.elements(plan, Topology(), {}, choices=choices)
+        marks = (0x2003_8002, 0x3003_0001) if is_directly else (0x2003_8002,)
+        assert set(found["members"]) == {f"0x18000001 . {mark:#x}" for mark in marks}
 
 
 def test_flows_keep_nodes_that_run() -> None:

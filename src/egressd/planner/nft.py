@@ -10,6 +10,7 @@ from functools import lru_cache
 from ipaddress import IPv4Network, collapse_addresses
 from typing import Final, NamedTuple
 
+from egressd.model.names import INTERFACE_PREFIX
 from egressd.model.plan import Change, Plan, is_routed_member
 from egressd.planner.bounds import Bounds
 from egressd.planner.chains import CHAINS, MAPS, RETIRED, RETIRED_MAPS, SETS
@@ -324,6 +325,10 @@ def _flows_of_member(plan: Plan, key: str, ports: Mapping[str, int]) -> Iterator
         yield flow_mark(mark, plan.whitelist.epoch)
         if mark in plan.whitelist.sniffers:
             yield plan.whitelist.sniffers[mark]
+        egress = plan.egresses.get(key.removeprefix(INTERFACE_PREFIX))
+        if egress is not None and egress.is_asked_directly:
+            # A question's flow has the mark of its way out, and more than one packet.
+            yield flow_mark(MARK_ASKED_DIRECTLY, plan.whitelist.epoch)
         if plan.policy.local_resolvers:
             yield asker_mark(asker_number(mark))
     elif key in ports:  # a standby node may have lived, and have been lost with its worker
