@@ -13,6 +13,7 @@ from egressd.model.facts import Facts, Interface, Route
 from egressd.model.plan import Egress, GlobalPolicy, Group, Limit, Plan, WhitelistPlan
 from egressd.planner.fast_path import (
     APART_MAX,
+    WAYS_MAX,
     FastEgress,
     Neighbourhood,
     Place,
@@ -132,6 +133,19 @@ def test_clients_of_a_group_of_wans_take_the_fast_path_by_living_ones() -> None:
     of_group = {way.flow: egress.interface for way, egress in ways.items() if way.client == GROUP}
     assert of_group == {flow_mark(egress_mark(2), EPOCH): WAN2}
     assert not any(w.client == GROUP for w in fast_egresses(wanted, seen, topology, ROLES, {}))
+
+
+def test_more_groups_than_the_kernels_map_has_room_for_leave_out_the_last() -> None:
+    wanted, seen = grouped("Interface:wan2", "Interface:wan1"), facts()
+    one = wanted.groups["group:4"]
+    wanted.groups = {
+        f"group:{n}": msgspec.structs.replace(one, mark=group_mark(n))
+        for n in range(1, WAYS_MAX // 2 + 10)
+    }
+    choices = dict.fromkeys(wanted.groups, Choice(living=one.members))
+    ways = fast_egresses(wanted, seen, discover(seen, ROLES), ROLES, choices)
+    assert len(ways) == WAYS_MAX
+    assert {way.client for way in ways} >= {egress_mark(1), egress_mark(2), group_mark(1)}
 
 
 def test_p1_a_client_of_a_group_of_nodes_takes_the_slow_path() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network, collapse_addresses
+from itertools import islice
 from typing import Final, NamedTuple
 
 from egressd.model.device import InterfaceRoles
@@ -28,6 +29,8 @@ from egressd.planner.topology import Topology, connected, is_line, uplink
 
 APART_MAX: Final = 8
 """Networks that may be exceptions to one `FastEgress`."""
+WAYS_MAX: Final = 4096
+"""Ways of clients that have an egress: the room of the kernel's map."""
 _ANYWHERE: Final = IPv4Network("0.0.0.0/0")
 
 
@@ -133,7 +136,8 @@ def fast_egresses(
     roles: InterfaceRoles,
     choices: Mapping[str, Choice],
 ) -> dict[FastWay, FastEgress]:
-    """Return the egress of each way. Egresses that are not plain enough are left out.
+    """Return the egress of each way. Egresses that are not plain enough are left out, and so are
+    the last groups' if there are more than `WAYS_MAX`.
 
     `choices`: group key -> the members that flows may stay with.
     """
@@ -146,7 +150,7 @@ def fast_egresses(
             mark = member_mark(plan, key)
             if mark in of_mark:
                 ways[FastWay(group.mark, flow_mark(mark, epoch))] = of_mark[mark]
-    return ways
+    return dict(islice(ways.items(), WAYS_MAX))
 
 
 def _egresses_by_mark(

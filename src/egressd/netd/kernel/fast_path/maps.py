@@ -8,12 +8,12 @@ from typing import Final, NamedTuple, Self
 
 from egressd.netd.kernel.ebpf import system
 from egressd.netd.kernel.fast_path import elements, program
+from egressd.planner.fast_path import WAYS_MAX
 
 _CLIENTS_MAX: Final = 1 << 18
-_EGRESSES_MAX: Final = 1 << 12
 _SHAPES: Final = {
     "clients": (elements.ADDRESS_BYTES, elements.PLACE.size, _CLIENTS_MAX),
-    "egresses": (elements.WAY.size, elements.EGRESS_BYTES, _EGRESSES_MAX),
+    "egresses": (elements.WAY.size, elements.EGRESS_BYTES, WAYS_MAX),
     "counts": (elements.ADDRESS_BYTES, elements.COUNT.size, _CLIENTS_MAX),
 }
 """Name -> sizes of key and value, and capacity."""
