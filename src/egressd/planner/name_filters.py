@@ -12,6 +12,9 @@ import re2
 
 FILTER_MAX: Final = 500
 """Characters of a pattern."""
+_PAIRS_MAX: Final = 1 << 18
+"""Results that are kept: those of 100 patterns over 2,000 names, so that the edit of one node finds
+them again."""
 _MEMORY_MAX: Final = 1 << 20
 """Bytes that a compiled pattern may take."""
 
@@ -25,7 +28,7 @@ def problem_of(pattern: str) -> str:
     return ""
 
 
-@lru_cache(65536)
+@lru_cache(_PAIRS_MAX)
 def matches(pattern: str, name: str) -> bool:
     """True if the pattern is found in the name. A pattern that RE2 refuses matches nothing."""
     try:
