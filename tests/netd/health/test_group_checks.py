@@ -363,3 +363,15 @@ def test_each_group_judges_by_its_own_url(tmp_path: Path) -> None:
     assert groups.delays_of(other) == {"node:1": 7}
     assert groups.dead(plan) == []
     assert groups.measured(plan) == {"node:1": 7}
+
+
+def test_an_interface_that_is_open_again_is_checked_before_clients_return(tmp_path: Path) -> None:
+    groups, plan = Groups(tmp_path / "groups.json"), mixed()
+    groups.note(URL, {"Interface:wan2": 5, "node:1": 5})
+    assert chosen(groups, plan).elected == "Interface:wan2"
+    groups.is_closed = lambda member: member == "Interface:wan2"
+    assert chosen(groups, plan).elected == "node:1"
+    groups.is_closed = lambda _: False
+    assert chosen(groups, plan).elected == "node:1"
+    groups.note(URL, {"Interface:wan2": 5})
+    assert chosen(groups, plan).elected == "Interface:wan2"

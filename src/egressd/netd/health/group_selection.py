@@ -44,6 +44,9 @@ class GroupSelection:
         self._instances = instances
         self._plan = plan
         self._publish = publish
+        self._regroup = regroup
+        self._closed: set[str] = set()
+        """The members that were closed at the last look."""
         groups.is_closed = kernel.is_closed
         self._health = GroupChecks(delays, groups, plan, regroup, lambda: kernel.peer_dns)
         self._saving = Debouncer(lambda: asyncio.to_thread(groups.save))
@@ -76,10 +79,17 @@ class GroupSelection:
         """The choices in force."""
         return self._groups.choices
 
-    @property
-    def depends_on_routes(self) -> bool:
-        """True if a group has members that the kernel routes."""
-        return any(group.routed_members for group in self._plan().groups.values())
+    async def follow_routes(self) -> None:
+        """Leave the members that no traffic can leave by any more, and check at once those that are
+        open again. Raises Failed.
+        """
+        groups = self._plan().groups.values()
+        routed = {key for group in groups for key in group.routed_members}
+        before, self._closed = self._closed, set(filter(self._kernel.is_closed, routed))
+        if before - self._closed:
+            self._health.refresh()
+        if routed:
+            await self._regroup()
 
     @property
     def is_settled(self) -> bool:

@@ -72,8 +72,12 @@ class Groups:
         """Return the choices for `plan` as it is after `change`. O(hosts) only for groups whose
         clients keep their members, and only when such clients come, go or lose their member.
         """
-        groups = change.groups.applied(plan.groups)
-        return {key: self._choose(key, group, plan, change) for key, group in groups}
+        groups = dict(change.groups.applied(plan.groups))
+        for group in groups.values():
+            # Once it is open again, it has to be checked before clients return to it.
+            closed = filter(self.is_closed, group.routed_members)
+            self.note(group.url, dict.fromkeys(closed, DEAD))
+        return {key: self._choose(key, group, plan, change) for key, group in groups.items()}
 
     def _choose(self, key: str, group: Group, plan: Plan, change: Change) -> Choice:
         before = self.choices.get(key, Choice())

@@ -385,8 +385,7 @@ class Reconciler:
             self._moved_clients.follow_losses()
             self._kernel.forward()
             await self._limits.refresh(self.plan.limits, self._applier.limited_lans())
-        if self._selection.depends_on_routes:
-            await self.regroup()
+        await self._selection.follow_routes()
         if self._was_open != (is_open := self._open_ways()):
             self._was_open = is_open
             self._dns_servers.check_soon()
