@@ -77,8 +77,6 @@ class FastPath:
         """The reason why there is no fast path, in plain words; empty while there may be one."""
         self.others = others.Others({})
         """The last look at other programs' hooks on the interfaces of LANs and egresses."""
-        self._looked_at: Facts | None = None
-        """The facts of the machine at the last look at other programs' hooks."""
         self._hooks = Hooks(has_tcx=has_tcx)
         self._maps: Maps | None = None
         self._reading = threading.Lock()
@@ -148,11 +146,15 @@ class FastPath:
         examined again only if the LANs have changed, or a group is of another kind.
         """
         self._gate(is_gated=plan.policy.is_leased)
+        self._is_in_sync = False
         wanted = fast_egresses(plan, facts, topology, roles, choices)
         indexes = {egress.interface for egress in wanted.values()}
         indexes.update(lan.index for lan in plain_lans(facts, topology))
         names = {it.index: it.name for it in facts.interfaces.values() if it.index in indexes}
-        self._look_for_others(facts, names)
+        self.others = others.Others(names)
+        with self._refusals(), NetlinkSocket(uapi.NETLINK_ROUTE) as kernel:
+            self.others = others.find(kernel, self._hooks, names)
+            self._hooks.see(self.others.fronts)
         occupied = self.others.commands.keys()
         self._lead(
             {way: egress for way, egress in wanted.items() if egress.interface not in occupied}
@@ -161,23 +163,9 @@ class FastPath:
         groups = routed_groups(plan)
         if all_clients or (neighbourhood, groups) != (self._neighbourhood, self._groups):
             self._neighbourhood, self._groups = neighbourhood, groups
-            self._is_in_sync = False
             known = {*self._clients, *plan.hosts}
             self._forget_all_but(known)
             self.move(plan, known)
-
-    def _look_for_others(self, facts: Facts, names: Mapping[int, str]) -> None:
-        """Look for other programs' hooks, unless that was done since these facts were read: a
-        change of the plan alone changes nothing about them.
-        """
-        if facts is self._looked_at and names == self.others.interfaces and not self.problem:
-            return
-        self._is_in_sync = False
-        self._looked_at = facts
-        self.others = others.Others(names)
-        with self._refusals(), NetlinkSocket(uapi.NETLINK_ROUTE) as kernel:
-            self.others = others.find(kernel, self._hooks, names)
-            self._hooks.see(self.others.fronts)
 
     def move(self, plan: Plan, touched: Collection[str]) -> None:
         """Update these clients, whose rules or limits have changed: O(change)."""
@@ -268,8 +256,6 @@ class FastPath:
 
     def _lead(self, wanted: Mapping[FastWay, FastEgress]) -> None:
         before, self._egresses = self._egresses, dict(wanted)
-        if before != self._egresses:
-            self._is_in_sync = False
         if self._maps is None:
             return
         with self._refusals():
