@@ -37,12 +37,12 @@ def test_debians_programs_are_preferred(kind: str, monkeypatch: pytest.MonkeyPat
         assert LACKING[kind][0] in recipe.argv
 
 
-@pytest.mark.parametrize("kind", nodes.RECIPES)
+@pytest.mark.parametrize("kind", LACKING)
 def test_either_program_has_the_same_client_configuration(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = made(kind, monkeypatch)
-    lacking, programs = LACKING.get(kind, ("", usual.programs))
+    lacking, programs = LACKING[kind]
     other = made(kind, monkeypatch, lacking=lacking)
     assert other.programs == programs
     assert (other.protocol, other.clash) == (usual.protocol, usual.clash)

@@ -26,6 +26,7 @@ PACKAGES: Final[Mapping[str, str]] = {
     "obfs-server": "simple-obfs",
     "ss-v2ray-plugin": "shadowsocks-v2ray-plugin",
     "v2ray": "v2ray",
+    "sh": "dash",
     "/usr/sbin/sshd": "openssh-server",
     "wg": "wireguard-tools",
     "xl2tpd": "xl2tpd",
