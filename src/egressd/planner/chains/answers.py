@@ -54,10 +54,10 @@ CHAINS: Final[dict[str, Chain]] = {
     ),
     "unasked_of": chain(
         "only to clients whose target is the engine",
-        # The client has moved away from its node: the flow would begin in the wrong direction, and
-        # the client's packets would count as answers, which are not translated and get lost.
         "meta mark set meta mark map @elected",
         "meta mark set meta mark . ip daddr map @kept",
+        # The client has moved away from its node: the flow would begin in the wrong direction, and
+        # the client's packets would count as answers, which are not translated and get lost.
         f"{KIND} != {MARK_ENGINE:#x} drop",
         "meta mark set 0",
         "goto to_client",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from egressd.planner.chains.terms import GROUP, NO_EPOCH, ROUTED, TO_INSTANCE
+from egressd.planner.chains.terms import GROUP, MARK_OF_FLOW, ROUTED, TO_INSTANCE
 from egressd.planner.declared import Chain, chain
 from egressd.planner.groups import SLOTS
 from egressd.planner.registry import (
@@ -13,7 +13,6 @@ from egressd.planner.registry import (
     SHORT_DATAGRAM,
 )
 
-_MARK_OF_FLOW: Final = f"meta mark set ct mark & {NO_EPOCH:#x}"
 _UDP_HEADER: Final = 8
 """Bytes, which the length of a datagram includes (RFC 768)."""
 
@@ -50,7 +49,7 @@ CHAINS: Final[dict[str, Chain]] = {
     ),
     "group": chain(
         "a group's mark becomes that of one of its members",
-        f"ct mark {ROUTED} meta mark . ct mark @members {_MARK_OF_FLOW} return",
+        f"ct mark {ROUTED} meta mark . ct mark @members {MARK_OF_FLOW} return",
         "meta mark . ct mark @members meta mark set ct mark return",
         "meta mark set meta mark map @elected return",
         "meta mark set meta mark . ip saddr map @kept return",

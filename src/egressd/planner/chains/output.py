@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from egressd.planner import api_guard, lease_rules
-from egressd.planner.chains.terms import KIND, NO_EPOCH, ROUTED
+from egressd.planner.chains.terms import KIND, MARK_OF_FLOW, ROUTED
 from egressd.planner.declared import Chain, base_chain, chain
 from egressd.planner.lines import line_rules as lines_guard
 from egressd.planner.registry import (
@@ -56,7 +56,7 @@ CHAINS: Final[dict[str, Chain]] = {
         "ICMP errors about a kernel-routed flow leave by its egress",
         # An error of this machine to a far end about a client's flow (its answer could not be
         # delivered) quotes the flow, and bears its address: it leaves by the same interface.
-        f"meta mark set ct mark & {NO_EPOCH:#x}",
+        MARK_OF_FLOW,
         "goto from_engine",
     ),
     "own_error": chain(

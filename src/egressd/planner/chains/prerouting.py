@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from egressd.planner import lease_rules
-from egressd.planner.chains.terms import ENGINE, KIND, NO_EPOCH, NO_KIND, ROUTED, TO_INSTANCE
+from egressd.planner.chains.terms import ENGINE, KIND, MARK_OF_FLOW, NO_KIND, ROUTED, TO_INSTANCE
 from egressd.planner.declared import Chain, base_chain, chain
 from egressd.planner.lines import line_rules as lines_guard
 from egressd.planner.lines.pppd import MTU_MIN
@@ -166,7 +166,7 @@ CHAINS: Final[dict[str, Chain]] = {
         # A resolver in a LAN or local network answers this machine, and this machine the client.
         "ct original ip saddr @lannet meta mark set 0 accept",
         "ct original ip saddr @localnet meta mark set 0 accept",
-        f"meta mark set ct mark & {NO_EPOCH:#x} accept",
+        f"{MARK_OF_FLOW} accept",
     ),
     "from_elsewhere": chain(
         "sources that are not valid on this interface: answers in one-arm use, else drop",
@@ -180,7 +180,7 @@ CHAINS: Final[dict[str, Chain]] = {
     ),
     "from_far_end_in_lan": chain(
         "answers that come in by the LAN: only where the flow's egress leads there",
-        f"meta mark set ct mark & {NO_EPOCH:#x}",
+        MARK_OF_FLOW,
         "meta mark . iifname != @ways_in drop",
         "meta mark set 0 accept",
     ),
