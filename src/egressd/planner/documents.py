@@ -77,18 +77,12 @@ def document_of(work: Work) -> str:
 
 
 def probe_document(path: NodePath | KernelPath) -> str:
-    """Return a document without inbounds, for trials and delay measurements.
-
-    Its tunnels say nothing before something is sent through them: their servers would take a node
-    that is in use for one that has moved here.
-    """
+    """Return a document without inbounds, for trials and delay measurements."""
     if isinstance(path, KernelPath):
         made = _routed(path.mark, path.resolver, path.mark)
     else:
         made = _dialled((path,))
-        for endpoint in made.get("endpoints", ()):
-            for peer in endpoint["peers"]:
-                peer.pop("persistent_keepalive_interval", None)
+        tunnels.silence(made)
         made["dns"] = {"servers": _device_servers((path,)), **naming.ASKING}
     return msgspec.json.encode(made).decode()
 

@@ -61,9 +61,7 @@ class Listeners:
         while an instance of it runs. It omits TPROXY listeners: the kernel might send clients
         there. Its tunnels send nothing by themselves.
         """
-        for endpoint in self._document.get("endpoints", ()):
-            for peer in endpoint.get("peers", ()):
-                peer.pop("persistent_keepalive_interval", None)
+        tunnels.silence(self._document)
         inbounds = [
             {**inbound, "listen": "127.0.0.1", "listen_port": 0}
             for inbound in self._inbounds
