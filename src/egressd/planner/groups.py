@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from heapq import heapify, heapreplace
@@ -38,7 +38,13 @@ import msgspec
 
 from egressd.model.names import DIRECT, INTERFACE_PREFIX
 from egressd.model.plan import Group, Plan
-from egressd.planner.registry import MARK_DIRECT
+from egressd.planner.registry import (
+    MARK_ASKED_DIRECTLY,
+    MARK_DIRECT,
+    asker_mark,
+    asker_number,
+    flow_mark,
+)
 from egressd.planner.topology import interface_mark
 
 SLOTS: Final = 256
@@ -96,6 +102,22 @@ def member_mark(plan: Plan, key: str) -> int:
     if name != key:
         return interface_mark(name, plan.egresses[name].number)
     return plan.instances[key].mark
+
+
+def routed_flows(plan: Plan, key: str) -> Iterator[int]:
+    """Yield the conntrack marks of the flows that go by a member which the kernel routes, those of
+    its questions and of connections that are inspected among them.
+    """
+    mark, epoch = member_mark(plan, key), plan.whitelist.epoch
+    yield flow_mark(mark, epoch)
+    if mark in plan.whitelist.sniffers:
+        yield plan.whitelist.sniffers[mark]
+    egress = plan.egresses.get(key.removeprefix(INTERFACE_PREFIX))
+    if egress is not None and egress.is_asked_directly:
+        # A question's flow has the mark of its way out, and more than one packet.
+        yield flow_mark(MARK_ASKED_DIRECTLY, epoch)
+    if plan.policy.local_resolvers:
+        yield asker_mark(asker_number(mark))
 
 
 def living_of(group: Group, delays: Mapping[str, int]) -> tuple[str, ...]:

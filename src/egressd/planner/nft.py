@@ -5,17 +5,16 @@ The table's text is in `planner.chains`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from ipaddress import IPv4Network, collapse_addresses
 from typing import Final, NamedTuple
 
-from egressd.model.names import INTERFACE_PREFIX
 from egressd.model.plan import Change, Plan, is_routed_member
 from egressd.planner.bounds import Bounds
 from egressd.planner.chains import CHAINS, MAPS, RETIRED, RETIRED_MAPS, SETS
 from egressd.planner.flatten import range_text
-from egressd.planner.groups import Choice, member_mark
+from egressd.planner.groups import Choice, member_mark, routed_flows
 from egressd.planner.lease_rules import GATED, is_of_gate
 from egressd.planner.registry import (
     MARK_ASKED_DIRECTLY,
@@ -318,21 +317,12 @@ def _group_elements(
     return result
 
 
-def _flows_of_member(plan: Plan, key: str, ports: Mapping[str, int]) -> Iterator[int]:
-    """Yield the conntrack marks of the flows that go by a member of a group."""
-    mark = member_mark(plan, key)
+def _flows_of_member(plan: Plan, key: str, ports: Mapping[str, int]) -> Iterable[int]:
+    """Return the conntrack marks of the flows that go by a member of a group."""
     if is_routed_member(key):
-        yield flow_mark(mark, plan.whitelist.epoch)
-        if mark in plan.whitelist.sniffers:
-            yield plan.whitelist.sniffers[mark]
-        egress = plan.egresses.get(key.removeprefix(INTERFACE_PREFIX))
-        if egress is not None and egress.is_asked_directly:
-            # A question's flow has the mark of its way out, and more than one packet.
-            yield flow_mark(MARK_ASKED_DIRECTLY, plan.whitelist.epoch)
-        if plan.policy.local_resolvers:
-            yield asker_mark(asker_number(mark))
-    elif key in ports:  # a standby node may have lived, and have been lost with its worker
-        yield mark
+        return routed_flows(plan, key)
+    # A standby node may have lived, and have been lost with its worker.
+    return (member_mark(plan, key),) if key in ports else ()
 
 
 def load(

@@ -19,13 +19,13 @@ from typing import Final
 
 import structlog
 
-from egressd.model.plan import Plan
+from egressd.model.plan import Plan, is_routed_member
 from egressd.netd.kernel import conntrack, sockets
 from egressd.netd.kernel.address_ranges import RangeMap, Ranges
 from egressd.netd.kernel.conntrack import TrackedFlow
 from egressd.netd.kernel.cut_flows import CutFlows
 from egressd.netd.kernel.debounce import Debouncer
-from egressd.planner.groups import Choice, member_mark
+from egressd.planner.groups import Choice, member_mark, routed_flows
 from egressd.planner.registry import (
     MARK_ASKED_DIRECTLY,
     MARK_ENGINE,
@@ -155,7 +155,12 @@ def may_have(
     resolvers = {inet_aton(server) for server in asked(plan, {})}
     own = {address.packed for address in router_addresses}
     groups, chosen = plan.groups.copy(), dict(choices)
-    members = Plan(instances=plan.instances.copy(), egresses=plan.egresses.copy())
+    members = Plan(
+        policy=policy,
+        whitelist=listed,
+        instances=plan.instances.copy(),
+        egresses=plan.egresses.copy(),
+    )
 
     names_of_groups = {group.mark: name for name, group in groups.items()}
 
@@ -165,12 +170,9 @@ def may_have(
         marks = {target}
         if target in names_of_groups:
             for key in (member,) if member else chosen[names_of_groups[target]].living:
-                mark = member_mark(members, key)
-                if is_routed(mark):
-                    # Those of its questions and of its connections that are inspected, too.
-                    marks |= {mark, listed.sniffers.get(mark, mark), asked_directly}
-                    marks |= {asker_mark(asker_number(mark))} if has_askers else set()
-                elif mark in served:
+                if is_routed_member(key):
+                    marks.update(routed_flows(members, key))
+                elif (mark := member_mark(members, key)) in served:
                     marks.add(mark)
         return {0, *(flow_mark(mark, listed.epoch) for mark in marks if mark)}
 
