@@ -30,7 +30,7 @@ from typing import Final
 import structlog
 
 from egressd.model.errors import EgressdError
-from egressd.model.instances import Dialer, Instance, KernelPath
+from egressd.model.instances import Dialer, Instance, KernelPath, NodePath
 from egressd.model.names import INTERFACE_PREFIX
 from egressd.model.plan import Group, Plan, is_routed_member
 from egressd.netd.engine.protocol import ProbeDocument
@@ -208,31 +208,27 @@ class GroupChecks:
 
     async def _measure(self, url: str, timeout_ms: int, keys: Iterable[str]) -> set[str]:
         """Note the delays of the members that answer. Return the keys of those that do not."""
-        probes = self._probes(self._plan(), keys)
-        if not probes:
+        plan = self._plan()
+        paths = {key: path for key in sorted(keys) if (path := self._path(plan, key)) is not None}
+        if not paths:
             return set()
-        named = [ProbeDocument(name=key, config=text) for key, text in probes.items()]
-        found = await self._pool.delays(named, url, timeout_ms)
-        # A result of a node whose configuration has changed meanwhile is of the old one.
-        now = self._probes(self._plan(), probes)
-        valid = {key: d.delay for key, d in found.items() if now.get(key) == probes[key]}
+        probes = [
+            ProbeDocument(name=key, config=probe_document(path)) for key, path in paths.items()
+        ]
+        found = await self._pool.delays(probes, url, timeout_ms)
+        # A result of a member whose path has changed meanwhile is of the old one.
+        now = self._plan()
+        valid = {key: d.delay for key, d in found.items() if self._path(now, key) == paths[key]}
         alive = {key: delay for key, delay in valid.items() if delay != DEAD}
         self._groups.note(url, alive)
         return valid.keys() - alive.keys()
 
-    def _probes(self, plan: Plan, keys: Iterable[str]) -> dict[str, str]:
-        """Return the documents of probes, by the members' keys."""
-        found = {}
-        for key in sorted(keys):
-            if not is_routed_member(key):
-                instance = plan.instances.get(key)
-                if instance is not None and isinstance(instance.work, Dialer):
-                    found[key] = probe_document(instance.work.paths[0])
-            elif not self._groups.is_closed(key):
-                path = self._routed_path(plan, key)
-                if path is not None:
-                    found[key] = probe_document(path)
-        return found
+    def _path(self, plan: Plan, key: str) -> NodePath | KernelPath | None:
+        """Return the path by which a member is checked; None if there is none."""
+        if is_routed_member(key):
+            return None if self._groups.is_closed(key) else self._routed_path(plan, key)
+        instance = plan.instances.get(key)
+        return None if instance is None else _path_of(instance)
 
     def _routed_path(self, plan: Plan, key: str) -> KernelPath | None:
         """Return the path of a member that the kernel routes; None if the plan has none."""
@@ -257,9 +253,13 @@ class GroupChecks:
 def probes_of(instances: Iterable[Instance]) -> Iterator[ProbeDocument]:
     """Yield a probe for each node, by the path of its instance, named by the instance's key."""
     for instance in instances:
-        if isinstance(instance.work, Dialer):
-            config = probe_document(instance.work.paths[0])
-            yield ProbeDocument(name=instance.key, config=config)
+        if (path := _path_of(instance)) is not None:
+            yield ProbeDocument(name=instance.key, config=probe_document(path))
+
+
+def _path_of(instance: Instance) -> NodePath | None:
+    """Return the path to a node, by its instance; None if the instance has another work."""
+    return instance.work.paths[0] if isinstance(instance.work, Dialer) else None
 
 
 def _timeout_ms(group: Group) -> int:

@@ -149,7 +149,7 @@ class Groups:
         found = {}
         for key in group.members:
             delay = self._delays.get((group.url, key))
-            if key in self._broken or (is_routed_member(key) and self.is_closed(key)):
+            if key in self._broken:
                 delay = DEAD
             if delay is not None:
                 found[key] = delay
