@@ -16,6 +16,7 @@ from immutables import Map
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, TargetName
 from egressd.model.nouns import (
     AlertChannel,
+    GroupStrategy,
     Line,
     Node,
     ProxyService,
@@ -168,12 +169,6 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
         key = self.node_by_name.get(name)
         return None if key is None else self.nodes[key]
 
-    def group_members(self, group: str) -> list[Node]:
-        """Return the nodes in `group`, by id. O(nodes)."""
-        if group not in self.group_sizes:
-            return []
-        return sorted((n for n in self.nodes.values() if n.group == group), key=lambda n: n.id)
-
     def group_exists(self, group: str) -> bool:
         """True if a node bears the group's name, or the group has settings of its own."""
         return group in self.group_sizes or group in self.group_by_name
@@ -182,6 +177,17 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
         """Return the settings of a group, or None if it has none of its own."""
         key = self.group_by_name.get(group)
         return None if key is None else self.groups[key]
+
+    def group_settings(self, group: str) -> TargetGroup:
+        """Return the settings of a group: its own, or those that it has by the device's."""
+        found = self.group_named(group)
+        if found is not None:
+            return found
+        return TargetGroup(id=0, name=group, check_interval_s=self.settings.check_interval_s)
+
+    def strategy_of(self, group: TargetGroup) -> GroupStrategy:
+        """Return the strategy in force of a group with these settings."""
+        return group.strategy or self.settings.group_strategy
 
     def target_exists(self, target: TargetName) -> bool:
         """True if the configuration allows traffic to `target`.

@@ -247,23 +247,14 @@ def _group(state: DesiredState, target: str) -> Group | None:
     members = {t: key for t, key in keys.items() if key}
     if not members:
         return None
-    default = state.settings
-    its = state.group_named(name)
-    if its is None:
-        return Group(
-            mark=group_mark(state.numbers[target]),
-            members=tuple(members.values()),
-            strategy=default.group_strategy,
-            url=default.delay_url,
-            interval_s=default.check_interval_s,
-        )
-    strategy = its.strategy or default.group_strategy
+    its = state.group_settings(name)
+    strategy = state.strategy_of(its)
     weights = {members[t]: w for t, w in its.weights.items() if t in members and w != 1}
     return Group(
         mark=group_mark(state.numbers[target]),
         members=tuple(members.values()),
         strategy=strategy,
-        url=its.check_url or default.delay_url,
+        url=its.check_url or state.settings.delay_url,
         interval_s=its.check_interval_s,
         weights=weights if strategy == "spread" else {},
         tolerance_ms=its.tolerance_ms,

@@ -76,13 +76,15 @@ def serves(state: DesiredState, node: Node) -> bool:
     """True if rules or the whitelist send traffic to `node`, by itself or as a member of a group.
     O(groups with settings).
     """
-    groups = {node.group} - {""}
-    groups |= {
-        group.name
-        for group in state.groups.values()
-        if is_ruled(state, GROUP_PREFIX + group.name) and node.name in members_of(state, group.name)
-    }
-    return is_ruled(state, node.name) or any(is_ruled(state, GROUP_PREFIX + n) for n in groups)
+    return (
+        is_ruled(state, node.name)
+        or (node.group != "" and is_ruled(state, GROUP_PREFIX + node.group))
+        or any(
+            is_ruled(state, GROUP_PREFIX + group.name)
+            and node.name in members_of(state, group.name)
+            for group in state.groups.values()
+        )
+    )
 
 
 def members_of(state: DesiredState, group: str) -> tuple[str, ...]:

@@ -14,8 +14,8 @@ from egressd.model.nouns import GroupStrategy, TargetGroup
 from egressd.model.wording import NONE, Coded, Coding, Sentence, say
 from egressd.planner.compile import group_key
 from egressd.planner.targets import members_of
-from egressd.planner.topology import is_line
 from egressd.service.group_members import key_of, missing_members
+from egressd.service.judgement import why_closed
 
 
 class GroupMember(Coding, frozen=True, kw_only=True):
@@ -52,16 +52,11 @@ def view_of(state: DesiredState, group: TargetGroup, seen: Status | None) -> Gro
     return GroupView(
         settings=group,
         has_settings=group.name in state.group_by_name,
-        strategy=strategy_of(state, group),
+        strategy=state.strategy_of(group),
         rules=state.target_uses.get(target, 0),
         resolved=() if seen is None else members_now(state, group.name, seen),
         missing=missing_members(state, group.name),
     )
-
-
-def strategy_of(state: DesiredState, group: TargetGroup | None) -> GroupStrategy:
-    """Return the strategy in force of a group, given by its settings if it has some."""
-    return ("" if group is None else group.strategy) or state.settings.group_strategy
 
 
 def members_now(
@@ -102,7 +97,4 @@ def _problem(target: str, key: str, seen: Status) -> Sentence:
     name = parsed.name or DIRECT
     if target in seen.silent_members:
         return say("member-silent", target=target)
-    if is_line(name) and name in seen.lines and not seen.lines[name].is_online:
-        line = seen.lines[name]
-        return say("line-offline", name=name, reason=line.reason or line.state)
-    return seen.egress_problems.get(name, NONE) or seen.dead_ends.get(name, NONE)
+    return why_closed(name, seen) or seen.dead_ends.get(name, NONE)

@@ -50,7 +50,7 @@ class TargetGroups:
         seen = await seen_by(self._netd) if is_resolved else None
         state = self._ledger.state
         names = {*state.group_sizes, *state.group_by_name}
-        return [view_of(state, _shown(state, name), seen) for name in sorted(names)]
+        return [view_of(state, state.group_settings(name), seen) for name in sorted(names)]
 
     async def get(self, name: str) -> GroupView:
         """Return a group. Raises Missing."""
@@ -136,7 +136,7 @@ class TargetGroups:
         """
         state = self._ledger.state
         group, target = _existing(state, name), GROUP_PREFIX + name
-        if (group.strategy or state.settings.group_strategy) != "sticky":
+        if state.strategy_of(group) != "sticky":
             raise Invalid(fault("strategy", "rotation-needs-sticky", name=name))
         if target not in state.target_uses or target not in state.numbers:
             raise Invalid(fault("", "rotation-unused", name=name))
@@ -173,23 +173,17 @@ def _target_of(state: DesiredState, client: str) -> str:
     return rule.target_node if rule is not None and rule.is_enabled else ""
 
 
-def _shown(state: DesiredState, name: str) -> TargetGroup:
-    """Return a group's settings, or those that it has by the device's."""
-    found = state.group_named(name)
-    if found is not None:
-        return found
-    return TargetGroup(id=0, name=name, check_interval_s=state.settings.check_interval_s)
-
-
 def _existing(state: DesiredState, name: str) -> TargetGroup:
     if not state.group_exists(name):
         raise Missing(fault("name", "no-such-group", name=name[:100]))
-    return _shown(state, name)
+    return state.group_settings(name)
 
 
 def _demand(state: DesiredState, name: str, tags: Collection[str]) -> None:
     demand(
-        _shown(state, name), tags, fault("", "changed-since-read", thing=_THING, name=name[:100])
+        state.group_settings(name),
+        tags,
+        fault("", "changed-since-read", thing=_THING, name=name[:100]),
     )
 
 

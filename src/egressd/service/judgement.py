@@ -327,7 +327,7 @@ def _exit_problem(
     state: DesiredState, target: TargetName, egresses: tuple[str, ...], seen: Status
 ) -> Sentence:
     """Return why nothing can leave by any of these interfaces; empty if something can."""
-    reasons = {name: _why_closed(name, seen) for name in egresses}
+    reasons = {name: why_closed(name, seen) for name in egresses}
     if not all(reasons.values()):
         return NONE
     if target.kind in ("node", "group") and not all(map(_is_far, dial_paths(state, target))):
@@ -335,7 +335,8 @@ def _exit_problem(
     return together(reasons.values())
 
 
-def _why_closed(name: str, seen: Status) -> Sentence:
+def why_closed(name: str, seen: Status) -> Sentence:
+    """Return why nothing can leave by an interface or ``DIRECT``, as netd sees it; else empty."""
     if is_line(name):
         line = seen.lines.get(name)
         if line is None or line.is_online:

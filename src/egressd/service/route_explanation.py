@@ -6,7 +6,7 @@ which a packet meets them), described in terms of the configuration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Address
 from typing import Final, Literal
 
@@ -32,7 +32,7 @@ from egressd.planner.whitelist_entries import HTTP_PORTS, QUIC_PORTS, TLS_PORTS,
 from egressd.service.bounds import reached_by
 from egressd.service.group_members import member_name, routed_member
 from egressd.service.group_steps import steps_to_member
-from egressd.service.group_views import GroupMember, members_now, strategy_of
+from egressd.service.group_views import GroupMember, members_now
 from egressd.service.judgement import Verdict, judge, judge_unruled, why_no_client
 
 Protocol = Literal["tcp", "udp"]
@@ -206,10 +206,7 @@ def explain(
         dns=_dns(state, _in_use(state, parse_target(own), seen), resolvers, zone),
         limits=_limits(rule),
     )
-    steps = [*_steps(answer, state, by_list, zone)]
-    if parsed.kind == "group" and not answer.is_blocked:
-        at = steps.index(say("step-target", target=target)) + 1
-        steps[at:at] = steps_to_member(strategy_of(state, state.group_named(parsed.name)), members)
+    steps = _steps(answer, state, by_list, zone, members)
     return msgspec.structs.replace(answer, steps=tuple(steps))
 
 
@@ -372,7 +369,11 @@ def _limits(rule: Rule | None) -> LimitsSeen:
 
 
 def _steps(
-    answer: Explanation, state: DesiredState, by_list: bool, zone: LocalZone | None
+    answer: Explanation,
+    state: DesiredState,
+    by_list: bool,
+    zone: LocalZone | None,
+    members: Sequence[GroupMember],
 ) -> Iterator[Sentence]:
     client, rule = answer.client, answer.rule
     if state.settings.stopped:
@@ -394,6 +395,7 @@ def _steps(
     if zone is not None:
         yield say("step-local-names", domain=zone.domain)
     yield say("step-target", target=answer.target)
+    yield from _steps_of_group(answer, state, members)
     if answer.is_blocked:
         yield say("step-blocked", reason=answer.reason)
     elif answer.egresses == (DIRECT,):
@@ -402,6 +404,14 @@ def _steps(
         yield say("step-egress", egresses=answer.egresses)
     for doubt in answer.doubts:
         yield say("step-doubt", reason=doubt)
+
+
+def _steps_of_group(
+    answer: Explanation, state: DesiredState, members: Sequence[GroupMember]
+) -> Iterator[Sentence]:
+    if members and not answer.is_blocked:
+        group = state.group_settings(parse_target(answer.target).name)
+        yield from steps_to_member(state.strategy_of(group), members)
 
 
 def _steps_of_whitelist(
