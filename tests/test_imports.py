@@ -36,9 +36,9 @@ WINGS: dict[str, tuple[set[str], str]] = {
         {"system", "kernel"},
         "addresses and flows move regardless of rules, nodes and lines",
     ),
-    "alerts": (
+    "errands": (
         {"system", "engine"},
-        "a message is sent regardless of clients: by the marks of its channel's target",
+        "an errand is done regardless of clients: by the marks of its own target",
     ),
     "ports": ({"engine"}, "it has the types of netd's parts, of the engine's the data too"),
     "dataplane": (
@@ -90,7 +90,8 @@ CONFINED = {
     "sqlalchemy": ("store", "the store alone knows how things are stored"),
     "alembic": ("store", "the store alone knows how things are stored"),
     "fastapi": ("api", "the use cases know nothing of HTTP"),
-    "apprise": ("netd/alerts", "it talks to strangers: only its own process has it"),
+    "apprise": ("netd/errands", "it talks to strangers: only its own process has it"),
+    "urllib3": ("netd/errands", "it talks to strangers: only its own process has it"),
     "uvicorn": ("api", "the use cases know nothing of HTTP"),
 }
 """Third-party package -> the only place that may import it, and the reason."""

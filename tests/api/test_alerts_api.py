@@ -62,12 +62,12 @@ async def test_no_answer_and_no_change_shows_the_url(device: Device) -> None:
 @pytest.mark.parametrize(
     ("change", "pointer", "code"),
     [
-        ({"url": "json://10.0.0.1/x"}, "/url", "alert-host-inner"),
+        ({"url": "json://10.0.0.1/x"}, "/url", "errand-host-inner"),
         ({"url": "syslog://x"}, "/url", "alert-url-scheme"),
         ({"url": "not a url"}, "/url", "alert-url-form"),
         ({"name": ""}, "/name", "string-of-length"),
         ({"via": "nowhere"}, "/via", "target-missing"),
-        ({"via": "REJECT"}, "/via", "alert-via-blocks"),
+        ({"via": "REJECT"}, "/via", "via-blocks"),
     ],
 )
 async def test_a_fault_names_its_field(

@@ -168,6 +168,22 @@ def test_a_name_of_a_lan_host_or_of_the_box_leads_nowhere(lab: Lab, via: str) ->
                 assert [flow for flow in to_client if flow.port == API_PORT] == []
 
 
+@pytest.mark.parametrize("via", ["DIRECT", "Interface:wan2"])
+def test_a_name_of_a_private_network_leads_nowhere(lab: Lab, via: str) -> None:
+    name = "private.example"
+    with ExitStack() as mend:
+        mend.callback(lab.internet.put_name, name)
+        # The engine itself would connect: these addresses are beyond the WANs, as any other.
+        for address in ("192.168.77.1", "100.64.7.7", "169.254.169.254"):
+            lab.internet.put_name(name, address)
+            with lab.internet.capture() as capture:
+                capture.prove()
+                refused = sending(lab, channel(lab, via, new_token(), name))
+                assert not refused["is_sent"]
+                assert refused["reason"]
+                assert capture.flows(destination=address) == []
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egressd.model.alert_urls import PLUGINS, host_of, plugin_of, why_not_host, why_not_url
+from egressd.model.alert_urls import PLUGINS, host_of, plugin_of, why_not_url
+from egressd.model.outside_hosts import why_not_host
 
 HERE = ("attach", "dbus", "exec", "file", "gio", "glib", "gnome", "macosx", "rsyslog", "syslog")
 
@@ -46,24 +47,24 @@ def test_services_of_this_machine_are_refused(scheme: str) -> None:
         ("mailtos://user:pass@example.com?smtp=mail.example.com&from=Gateway", ""),
         ("twilio://AC123:token@+15551234567/+15557654321", ""),
         ("slack://TokenA/TokenB/TokenC/Channel", ""),
-        ("json://10.0.0.5/hook", "alert-host-inner"),
-        ("json://127.0.0.1:8787/hook", "alert-host-inner"),
-        ("json://169.254.1.1/hook", "alert-host-inner"),
-        ("json://255.255.255.255/hook", "alert-host-inner"),
-        ("json://a:b@100.64.0.1/hook", "alert-host-inner"),
-        ("json://LocalHost/hook", "alert-host-inner"),
-        ("json://x.localhost./hook", "alert-host-inner"),
-        ("json://10.0.0.5./hook", "alert-host-inner"),
-        ("json://%31%30.0.0.5/hook", "alert-host-inner"),
-        ("json://[::1]:80/hook", "alert-host-ipv6"),
-        ("json://127.1/hook", "alert-host-form"),
-        ("json://2130706433/hook", "alert-host-form"),
-        ("json://0x7f000001/hook", "alert-host-form"),
-        ("json://0177.0.0.1/hook", "alert-host-form"),
+        ("json://10.0.0.5/hook", "errand-host-inner"),
+        ("json://127.0.0.1:8787/hook", "errand-host-inner"),
+        ("json://169.254.1.1/hook", "errand-host-inner"),
+        ("json://255.255.255.255/hook", "errand-host-inner"),
+        ("json://a:b@100.64.0.1/hook", "errand-host-inner"),
+        ("json://LocalHost/hook", "errand-host-inner"),
+        ("json://x.localhost./hook", "errand-host-inner"),
+        ("json://10.0.0.5./hook", "errand-host-inner"),
+        ("json://%31%30.0.0.5/hook", "errand-host-inner"),
+        ("json://[::1]:80/hook", "errand-host-ipv6"),
+        ("json://127.1/hook", "errand-host-form"),
+        ("json://2130706433/hook", "errand-host-form"),
+        ("json://0x7f000001/hook", "errand-host-form"),
+        ("json://0177.0.0.1/hook", "errand-host-form"),
         ("json:///hook", "alert-url-form"),
-        ("json://?a=b", "alert-host-none"),
-        ("mailto://a:b@example.com?smtp=192.168.8.1", "alert-host-inner"),
-        ("mailto://a:b@example.com?smtp=localhost", "alert-host-inner"),
+        ("json://?a=b", "errand-host-none"),
+        ("mailto://a:b@example.com?smtp=192.168.8.1", "errand-host-inner"),
+        ("mailto://a:b@example.com?smtp=localhost", "errand-host-inner"),
         ("slack://T/B/C?template=/etc/passwd", "alert-url-file"),
         ("discord://id/token?Template=x", "alert-url-file"),
         ("mailto://a:b@example.com?pgpkey=/root/key", "alert-url-file"),
@@ -76,7 +77,7 @@ def test_services_of_this_machine_are_refused(scheme: str) -> None:
 def test_a_url_is_taken_or_refused_with_its_reason(url: str, code: str) -> None:
     found = code_of(url)
     # An authority that is empty is no host, and no URL either.
-    assert found == code or (url == "json:///hook" and found == "alert-host-none")
+    assert found == code or (url == "json:///hook" and found == "errand-host-none")
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -112,7 +112,7 @@ async def test_without_a_path_nothing_is_asked_of_netd(alerted: Alerted) -> None
     number = await alerted.channel(via="tokyo")
     await alerted.bench.nodes.delete(made.value.id)
     problem = await alerted.alerts.test(number)
-    assert problem.code == "alert-via-gone"
+    assert problem.code == "via-gone"
     assert alerted.bench.netd.alerts == []
 
 

@@ -16,15 +16,17 @@ from egressd.model.messages import (
     ConnectionsClosed,
     ConnectionsListed,
     Delay,
+    FetchPage,
     LineStatus,
     Located,
+    PageFetched,
     Probe,
     Rotated,
     RuleCount,
     Status,
 )
 from egressd.model.plan import Change, Plan, difference
-from egressd.model.wording import NONE, Sentence
+from egressd.model.wording import NONE, Sentence, say
 
 
 class NetdDouble:
@@ -50,6 +52,10 @@ class NetdDouble:
         self.tried: list[NodePath] = []
         self.members: dict[str, str] = {}
         self.counted: dict[int, RuleCount] = {}
+        self.pages_asked: list[FetchPage] = []
+        self.page: Callable[[str], PageFetched] = lambda _: PageFetched(
+            reason=say("page-status", status=404)
+        )
         self.alerts: list[tuple[tuple[NodePath | KernelPath, ...], str, str, str]] = []
         self.alert_problem: Callable[[str], Sentence] = lambda _: NONE
         """Returns why a message to a URL is not sent."""
@@ -105,6 +111,11 @@ class NetdDouble:
         self.reach()
         self.alerts.append((tuple(paths), url, title, body))
         return self.alert_problem(url)
+
+    async def fetch_page(self, asked: FetchPage) -> PageFetched:
+        self.reach()
+        self.pages_asked.append(asked)
+        return self.page(asked.url)
 
     async def locate(self, client: str) -> Located:
         self.reach()

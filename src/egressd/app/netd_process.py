@@ -32,7 +32,6 @@ from egressd.model.errors import EgressdError, Failed
 from egressd.model.messages import Event, News
 from egressd.model.pair import ROLES, PairRole
 from egressd.model.plan import Plan
-from egressd.netd.alerts.gates import Gates
 from egressd.netd.dataplane.instances import RunningInstances
 from egressd.netd.dataplane.kernel_state import KernelState
 from egressd.netd.dataplane.speed_limits import SpeedLimits
@@ -40,6 +39,7 @@ from egressd.netd.engine.launch import Account
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.reserved import ReservedPorts
 from egressd.netd.engine.slot import Running
+from egressd.netd.errands.gates import Gates
 from egressd.netd.health.client_bounds import ClientBounds
 from egressd.netd.health.dns_doubts import DnsDoubts
 from egressd.netd.health.dns_servers import DnsServerChecks
@@ -169,7 +169,7 @@ async def _serve(settings: config.Config) -> None:
         reconciler,
         partial(machine_check.of_system, settings, is_running=True),
         devices.look_soon,
-        send_alert=Gates(pool, partial(_user, settings.alerts.user)).send,
+        errands=Gates(pool, partial(_user, settings.alerts.user)),
         connections=connections,
     )
     await reconciler.guard()

@@ -1,18 +1,14 @@
-"""The URLs that alerts are sent to: services that act by the network alone, and no host of a LAN.
-
-A name may lead anywhere. The kernel decides what the engine's sockets reach, and those of a target
-that it routes reach no LAN and not this machine.
-"""
+"""The URLs that alerts are sent to: services that act by the network alone, not hosts of a LAN."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from ipaddress import IPv4Address, IPv4Network, ip_address
-from typing import Final, NamedTuple
+from ipaddress import ip_address
+from typing import Final
 from urllib.parse import parse_qsl, unquote
 
-from egressd.model.wording import Value
+from egressd.model.outside_hosts import UnfitUrl, why_not_host
 
 PLUGINS: Final[Mapping[str, str]] = {
     "apprise": "apprise_api:NotifyAppriseAPI",
@@ -73,29 +69,6 @@ _WITH_HOST: Final = frozenset(
     if f"{name}s" in PLUGINS or (name.endswith("s") and name[:-1] in PLUGINS)
 )
 """Schemes of services that an operator may run: the URL names the host."""
-_NUMBER: Final = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
-_INNER: Final = tuple(
-    IPv4Network(network)
-    for network in (
-        "0.0.0.0/8",
-        "10.0.0.0/8",
-        "100.64.0.0/10",
-        "127.0.0.0/8",
-        "169.254.0.0/16",
-        "172.16.0.0/12",
-        "192.0.0.0/24",
-        "192.168.0.0/16",
-        "224.0.0.0/3",
-    )
-)
-"""This machine, private and shared networks, links, and what is no host's (RFC 6890)."""
-
-
-class UnfitUrl(NamedTuple):
-    """The code and the values of a fault."""
-
-    code: str
-    values: Mapping[str, Value] = {}
 
 
 def plugin_of(url: str) -> str | None:
@@ -130,27 +103,6 @@ def host_of(url: str) -> str:
         return ""
     path = re.split(r"[/?]", found["rest"], maxsplit=1)[0]
     return _host_of(path.rpartition("@")[2])
-
-
-def why_not_host(host: str) -> UnfitUrl | None:
-    """Return the reason why no alert goes to a host, a name or an address; None if one may."""
-    name = host.lower().rstrip(".")
-    if not name:
-        return UnfitUrl("alert-host-none")
-    if name == "localhost" or name.endswith(".localhost"):
-        return UnfitUrl("alert-host-inner", {"host": host[:60]})
-    if ":" in name:
-        return UnfitUrl("alert-host-ipv6", {"host": host[:60]})
-    if not _NUMBER.fullmatch(name.rpartition(".")[2]):
-        return None
-    try:
-        address = IPv4Address(name)
-    except ValueError:
-        # Programs read it as an address of another form, as 127.1 or 2130706433.
-        return UnfitUrl("alert-host-form", {"host": host[:60]})
-    if any(address in network for network in _INNER):
-        return UnfitUrl("alert-host-inner", {"host": host[:60]})
-    return None
 
 
 def _is_address(host: str) -> bool:

@@ -11,7 +11,15 @@ from typing import Annotated, Final, TypeAlias
 
 from msgspec import Meta
 
-from egressd.model.bounds import ALERT_URL_MAX, CREDENTIAL_MAX, HOST_MAX, TEXT_MAX, URL_MAX
+from egressd.model.bounds import (
+    ALERT_URL_MAX,
+    CREDENTIAL_MAX,
+    FIELD_TEXT_MAX,
+    HOST_MAX,
+    PAGE_URL_MAX,
+    TEXT_MAX,
+    URL_MAX,
+)
 from egressd.model.names import CONTROL
 
 LINE: Final = rf"\A[^{CONTROL}]*\Z"
@@ -59,6 +67,12 @@ AlertUrl: TypeAlias = Annotated[
     str, Meta(max_length=ALERT_URL_MAX, pattern=r"\A[a-z0-9]{1,20}://[!-~]+\Z")
 ]
 """A URL of a service that alerts are sent by."""
+PageUrl: TypeAlias = Annotated[str, Meta(max_length=PAGE_URL_MAX, pattern=r"\Ahttps?://[!-~]+\Z")]
+"""A URL of a page that is fetched."""
+FieldName: TypeAlias = Annotated[str, Meta(max_length=64, pattern=r"\A[A-Za-z0-9-]+\Z")]
+"""The name of a field of an HTTP message's head."""
+FieldText: TypeAlias = Annotated[str, Meta(max_length=FIELD_TEXT_MAX, pattern=r"\A[ -~]*\Z")]
+"""The value of such a field."""
 
 Port: TypeAlias = Annotated[int, Meta(ge=1, le=65535)]
 Mark: TypeAlias = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]

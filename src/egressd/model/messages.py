@@ -8,10 +8,19 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from egressd.model.bounds import DELAY_TIMEOUT_MAX_MS
+from egressd.model.bounds import DELAY_TIMEOUT_MAX_MS, PAGE_READ_MAX
 from egressd.model.connections import TrackedConnection
 from egressd.model.findings import MachineFinding
-from egressd.model.forms import Address, AlertUrl, Number, Text, Url
+from egressd.model.forms import (
+    Address,
+    AlertUrl,
+    FieldName,
+    FieldText,
+    Number,
+    PageUrl,
+    Text,
+    Url,
+)
 from egressd.model.instances import KernelPath, NodePath
 from egressd.model.pair import PairRole
 from egressd.model.plan import Change, Plan
@@ -29,6 +38,8 @@ WAYS_MAX: Final = 4
 """Paths of one message: nodes of a group, of which the first that leads there is taken."""
 ALERT_BODY_MAX: Final = 8000
 """Characters of a message."""
+HEADERS_MAX: Final = 32
+"""Fields of the head of a page's request, and of its response."""
 GroupKey: TypeAlias = Annotated[str, Meta(max_length=16, pattern=r"\Agroup:[0-9]{1,10}\Z")]
 PAGE_MAX: Final = 4096
 """Bytes of a page that are handed back."""
@@ -113,6 +124,22 @@ class SendAlert(_Asked, frozen=True, tag="send_alert", kw_only=True):
         return f"SendAlert(title={self.title!r})"
 
 
+class FetchPage(_Asked, frozen=True, tag="fetch_page", kw_only=True):
+    """Fetch a page by the first of `paths` that leads there. Answered with `PageFetched`."""
+
+    paths: Annotated[tuple[NodePath | KernelPath, ...], Meta(min_length=1, max_length=WAYS_MAX)]
+    url: PageUrl
+    headers: Annotated[dict[FieldName, FieldText], Meta(max_length=HEADERS_MAX)] = {}
+    """Fields of the request's head, which go to the host of `url` alone."""
+    fields: Annotated[tuple[FieldName, ...], Meta(max_length=HEADERS_MAX)] = ()
+    """Names of the fields of the response's head to return, in lower case."""
+    read_max: Annotated[int, Meta(ge=1, le=PAGE_READ_MAX)]
+
+    def __repr__(self) -> str:
+        """Return a text without the URL and the fields, which are secrets."""
+        return f"FetchPage(paths={len(self.paths)})"
+
+
 class Locate(_Asked, frozen=True, tag="locate"):
     """Ask the kernel for the current path of a client. Answered with `Located`."""
 
@@ -166,6 +193,7 @@ RequestBody: TypeAlias = (
     | Try
     | MeasureDelay
     | SendAlert
+    | FetchPage
     | Locate
     | Rotate
     | ListConnections
@@ -239,6 +267,14 @@ class AlertEnded(msgspec.Struct, frozen=True, tag="alert_ended"):
     """The end of a message; `problem` is the reason why it was not sent, empty if it was."""
 
     problem: Sentence = NONE
+
+
+class PageFetched(msgspec.Struct, frozen=True, tag="page_fetched", kw_only=True):
+    """A page, and the fields that its response had; or the reason why it was not fetched."""
+
+    reason: Sentence = NONE
+    fields: dict[str, str] = {}
+    content: bytes = b""
 
 
 class Located(msgspec.Struct, frozen=True, tag="located"):
@@ -434,6 +470,7 @@ ReplyBody: TypeAlias = (
     | Trial
     | Delays
     | AlertEnded
+    | PageFetched
     | Located
     | Rotated
     | ConnectionsListed

@@ -991,28 +991,34 @@ SENTENCES: Final[Mapping[str, str]] = {
     "devices-unwritten": "what is seen of devices is not stored: {reason}",
     "history-unwritten": "the history is not kept: {reason}",
     "history-full": "the history is full: {n} more {n:is|are} not recorded",
+    # Errands: messages to services, and pages.
+    "errand-host-none": "{field} must name a host",
+    "errand-host-inner": "{field} must not lead to this device or into a LAN ({host})",
+    "errand-host-ipv6": "{field} must name a host by its name or IPv4 address ({host})",
+    "errand-host-form": "{field} must have an IPv4 address in its usual form ({host})",
+    "via-blocks": "{field} must let something out",
+    "via-gone": "the target {via} leads nowhere",
+    "errand-refused-host": (
+        "{host} is not connected to: it is this device, in a LAN, or no IPv4 address"
+    ),
+    "errand-ended": "the process that does it has ended",
+    "errand-too-long": "more than {n} bytes were exchanged",
+    "errand-no-answer": "no answer within {seconds} s",
+    "page-broken": "the page cannot be read: {reason}",
+    "page-redirect-plain": "a redirect leads to no https:// address",
+    "page-redirects": "there are more than {most} redirects",
+    "page-status": "the server answers with the status {status}",
+    "page-too-long": "the page has more than {most} bytes",
     # Alerts.
     "alert-url-form": (
         "{field} must be a URL of Apprise's, such as ntfys://host/topic, without spaces"
     ),
     "alert-url-scheme": "{field} must begin with one of {schemes} and ://",
     "alert-url-file": "{field} must not name a file of this device (parameter {name})",
-    "alert-host-none": "{field} must name a host",
-    "alert-host-inner": "{field} must not lead to this device or into a LAN ({host})",
-    "alert-host-ipv6": "{field} must name a host by its name or IPv4 address ({host})",
-    "alert-host-form": "{field} must have an IPv4 address in its usual form ({host})",
-    "alert-refused-host": (
-        "no alert goes to {host}: it is this device, in a LAN, or no IPv4 address"
-    ),
     "alert-url-unread": "the service takes another form of URL",
     "alert-url-wrong": "the service takes another URL: {reason}",
-    "alert-sender-ended": "the process that sends it has ended",
-    "alert-too-long": "more than {n} bytes were exchanged",
-    "alert-no-answer": "no answer within {seconds} s",
     "alert-hours": "{field} must be hours of the day, such as 23:00-07:00, or empty",
-    "alert-via-blocks": "{field} must let something out",
     "alert-channels-many": "there may be {most} alert channels at most",
-    "alert-via-gone": "the target {via} leads nowhere",
     "alert-many-wait": "too many alerts wait",
     "alert-no-way": "no way worked for a day",
     "alert-more": "and {n} more",

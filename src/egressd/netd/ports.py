@@ -15,9 +15,11 @@ from egressd.model.messages import (
     ConnectionsClosed,
     ConnectionsListed,
     Delay,
+    FetchPage,
     LineNews,
     LineStatus,
     Located,
+    PageFetched,
     RuleCount,
     Status,
     StatusNews,
@@ -297,6 +299,16 @@ class ReconcilerPort(Protocol):
 
     @property
     def status_news(self) -> StatusNews: ...
+
+
+class ErrandsPort(Protocol):
+    """Messages and pages, each by probes of its own: see `egressd.netd.errands.gates`."""
+
+    async def send(
+        self, probes: Sequence[ProbeDocument], url: str, title: str, body: str
+    ) -> Sentence: ...
+
+    async def fetch(self, probes: Sequence[ProbeDocument], asked: FetchPage) -> PageFetched: ...
 
 
 class ConnectionsPort(Protocol):

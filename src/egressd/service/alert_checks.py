@@ -49,7 +49,7 @@ def stored_problems(channel: AlertChannel) -> Iterator[Fault]:
 def blocking_problems(via: str) -> Iterator[Fault]:
     """Yield the fault of a target that lets nothing out."""
     if parse_target(via).kind == "reject":
-        yield fault("via", "alert-via-blocks")
+        yield fault("via", "via-blocks")
 
 
 def policy_problems(policy: AlertPolicy) -> Iterator[Fault]:

@@ -295,7 +295,7 @@ class Alerts:
         """Send a message by the channel's target, and by nothing else."""
         paths = self._paths(channel.via)
         if not paths:
-            return say("alert-via-gone", via=channel.via)
+            return say("via-gone", via=channel.via)
         try:
             problem = await self._netd.send_alert(paths, channel.url, str(title), str(body))
         except Failed as error:

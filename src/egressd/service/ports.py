@@ -28,8 +28,10 @@ from egressd.model.messages import (
     ConnectionsClosed,
     ConnectionsListed,
     Delay,
+    FetchPage,
     LineStatus,
     Located,
+    PageFetched,
     Probe,
     Rotated,
     RuleCount,
@@ -285,6 +287,10 @@ class Netd(Protocol):
         """Send a message to a service by the first path that leads there, and by nothing else.
         Return the reason why it was not sent; empty if it was.
         """
+        ...
+
+    async def fetch_page(self, asked: FetchPage) -> PageFetched:
+        """Fetch a page by the first path that leads there, and by nothing else."""
         ...
 
     async def locate(self, client: str) -> Located:

@@ -22,8 +22,10 @@ from egressd.model.messages import (
     ConnectionsListed,
     Delay,
     Event,
+    FetchPage,
     LineNews,
     Located,
+    PageFetched,
     Refused,
     Reply,
     RuleCount,
@@ -90,13 +92,17 @@ class Machine(UnexpectedReconciler):
         await self.record("measured", probes, url, timeout_ms)
         return {}
 
-    async def send_alert(
+    async def send(
         self, probes: Sequence[ProbeDocument], url: str, title: str, body: str
     ) -> Sentence:
         if plugin_of(url) is None:
             raise Invalid("url: it must be one of a service")
         await self.record("alerted", probes, url, title, body)
         return NONE
+
+    async def fetch(self, probes: Sequence[ProbeDocument], asked: FetchPage) -> PageFetched:
+        await self.record("fetched", probes, asked)
+        return PageFetched()
 
     async def locate(self, client: str) -> Located:
         await self.record("located", client)
@@ -185,7 +191,13 @@ async def attacked(folder: Path) -> AsyncIterator[tuple[Connect, Machine, Server
     """Yield netd's own server, socket and decoder, and a function that connects to them."""
     machine = Machine()
     file = folder / "netd.sock"
-    server = Server(file, os.getuid(), machine, send_alert=machine.send_alert, connections=machine)
+    server = Server(
+        file,
+        os.getuid(),
+        machine,
+        errands=machine,
+        connections=machine,
+    )
     await server.open()
     made: list[Attacker] = []
 

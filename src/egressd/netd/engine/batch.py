@@ -9,7 +9,7 @@ probe's number, so that probes share nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -86,10 +86,17 @@ def part(config: str) -> BatchPart:
     )
 
 
-def document(parts: Mapping[int, BatchPart], port: int, password: str, log: str) -> str:
+def document(
+    parts: Mapping[int, BatchPart],
+    port: int,
+    password: str,
+    log: str,
+    refused: Sequence[str] = (),
+) -> str:
     """Return the document that serves `parts`, by probe number, each as `user` with `password`.
 
-    The parts agree on their surroundings. Errors go to the file `log`.
+    The parts agree on their surroundings. Errors go to the file `log`. Networks in `refused` are
+    not connected to, nor names that lead there; of what goes by a node, the node resolves the name.
     """
     result: Entry = msgspec.json.decode(next(iter(parts.values())).surroundings)
     numbered = [(number, entry) for number, each in parts.items() for entry in each.outbounds]
@@ -112,8 +119,25 @@ def document(parts: Mapping[int, BatchPart], port: int, password: str, log: str)
     if endpoints:
         result["endpoints"] = [_renumbered(number, entry) for number, entry in endpoints]
     result["dns"]["servers"] = [_renumbered(number, entry) for number, entry in servers]
-    result["route"]["rules"] = [*routes, {"action": "reject"}]
+    guards = [*_guards(parts, refused)] if refused else []
+    result["route"]["rules"] = [*guards, *routes, {"action": "reject"}]
     return msgspec.json.encode(result).decode()
+
+
+def _guards(parts: Mapping[int, BatchPart], refused: Sequence[str]) -> Iterator[Entry]:
+    """Yield the rules that refuse networks. Names are resolved first where this machine does so;
+    the connection then goes to the addresses that were found.
+    """
+    for number, each in parts.items():
+        (final,) = (o for o in (*each.outbounds, *each.endpoints) if o["tag"] == each.final)
+        if final["type"] == "direct":
+            (server,) = (tag for kind, tag in _references(final) if kind == "server")
+            yield {
+                "auth_user": [user(number)],
+                "action": "resolve",
+                "server": _own(number, server),
+            }
+    yield {"ip_cidr": [*refused], "action": "reject"}
 
 
 def user(number: int) -> str:

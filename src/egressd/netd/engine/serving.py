@@ -7,10 +7,11 @@ import itertools
 import os
 import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Final
 
+from egressd.model.outside_hosts import INNER
 from egressd.netd.engine import batch, instances
 from egressd.netd.engine.batch import BatchPart
 from egressd.netd.engine.fetch import Proxy
@@ -19,13 +20,15 @@ from egressd.netd.engine.protocol import ProbeDocument, Way, WaysOpened
 
 _PORT_TRIES: Final = 10
 """Attempts to start the probes' instance, each with other ports."""
+_INNER: Final = tuple(map(str, INNER))
 
 
 class Serving:
     """An instance that serves a batch of probes, by number. Making and stopping it block."""
 
-    def __init__(self, parts: Mapping[int, BatchPart]) -> None:
-        """Start the instance. Raises Refusal."""
+    def __init__(self, parts: Mapping[int, BatchPart], refused: Sequence[str] = ()) -> None:
+        """Start the instance, which connects to none of the networks `refused`. Raises Refusal."""
+        self._refused = refused
         self._password = secrets.token_hex(16)
         self._instance = ExitStack()
         self._log = os.memfd_create("engine-log")
@@ -42,7 +45,9 @@ class Serving:
         for tries_left in reversed(range(_PORT_TRIES)):
             with socket.create_server(("127.0.0.1", 0)) as free:
                 port: int = free.getsockname()[1]
-            document = batch.document(parts, port, self._password, f"/proc/self/fd/{self._log}")
+            document = batch.document(
+                parts, port, self._password, f"/proc/self/fd/{self._log}", self._refused
+            )
             try:
                 self._instance.enter_context(instances.running(document))
             except Refusal as refusal:
@@ -65,7 +70,9 @@ class Serving:
 
 
 class Ways:
-    """Instances that serve until `close`: one for each way, which shares nothing."""
+    """Instances that serve until `close`, one for each way, which shares nothing. None connects to
+    this machine or a private network.
+    """
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -79,7 +86,7 @@ class Ways:
         ways = []
         try:
             for probe in probes:
-                serving = await asyncio.to_thread(Serving, {0: _part(probe)})
+                serving = await asyncio.to_thread(Serving, {0: _part(probe)}, _INNER)
                 number = next(self._numbers)
                 started[number] = serving
                 proxy = serving.proxy(0)

@@ -21,7 +21,7 @@ _BYTES_MAX: Final = REQUEST_MAX
 _BYTES_MIN: Final = _BYTES_MAX // 128
 """Bytes that a request counts for at least, so that no more than 128 are in progress."""
 
-_ALERTS_MAX: Final = 4
+_ERRANDS_MAX: Final = 4
 
 
 class Share:
@@ -69,8 +69,8 @@ class Allowance:
         """Checks of the system, each of which reads the list of all kernel modules."""
         self.probes = Share(PROBES_MAX)
         """Nodes that are being measured."""
-        self.alerts = Share(_ALERTS_MAX)
-        """Messages that are being sent."""
+        self.errands = Share(_ERRANDS_MAX)
+        """Messages that are being sent, and pages that are being fetched."""
 
 
 def weight(length: int) -> int:

@@ -31,6 +31,7 @@ from egressd.model.messages import (
     DeviceNews,
     Done,
     Event,
+    FetchPage,
     GetCounters,
     GetStatus,
     Halt,
@@ -41,6 +42,7 @@ from egressd.model.messages import (
     Located,
     MeasureDelay,
     News,
+    PageFetched,
     Probe,
     Refused,
     RenewLease,
@@ -71,6 +73,8 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 _ANSWER_S = 60.0
+_ERRAND_S = 60.0
+"""Seconds that an errand may wait for others."""
 """Seconds that netd may take for one answer: a cold start of 1,000 targets takes far less."""
 _RECONNECT_S = 0.1
 _ASK_AGAIN_MAX_S = 10.0
@@ -168,6 +172,10 @@ class NetdClient:
         """
         request = SendAlert(paths=tuple(paths), url=url, title=title, body=body)
         return (await self._ask(request, AlertEnded)).problem
+
+    async def fetch_page(self, asked: FetchPage) -> PageFetched:
+        """Fetch a page by the first path that leads there. Raises Failed."""
+        return await self._ask(asked, PageFetched, more_s=_ERRAND_S)
 
     async def locate(self, client: str) -> Located:
         """Return the place that the kernel sends `client` to. Raises Failed."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from egressd.model.messages import (
     Delays,
     DeviceNews,
     Done,
+    FetchPage,
     GetCounters,
     GetStatus,
     Halt,
@@ -57,10 +58,9 @@ from egressd.model.messages import (
     WatchDevices,
 )
 from egressd.model.names import one_line
-from egressd.model.wording import Sentence
 from egressd.netd.engine.protocol import ProbeDocument
 from egressd.netd.ipc.allowance import CONNECTIONS_MAX, Allowance, weight
-from egressd.netd.ports import ConnectionsPort, ReconcilerPort
+from egressd.netd.ports import ConnectionsPort, ErrandsPort, ReconcilerPort
 from egressd.netd.reconciler import validation
 from egressd.netd.reconciler.reconciler import Conflict
 from egressd.netd.system import framing
@@ -81,14 +81,6 @@ _SHOWN: Final = 200
 """Characters of a fault, and of its place, that an error repeats."""
 
 
-SendsAlerts = Callable[[Sequence[ProbeDocument], str, str, str], Awaitable[Sentence]]
-"""A function that sends a message: see `egressd.netd.alerts.gates.Gates.send`."""
-
-
-async def _send_none(*_: object) -> Sentence:
-    raise Failed("send the alert", "this netd sends none")
-
-
 class Server:
     """Answers the api on a Unix socket that only its user and root can open.
 
@@ -104,7 +96,7 @@ class Server:
         check_system: Callable[[], tuple[MachineFinding, ...]] = tuple,
         devices_watched: Callable[[], None] = lambda: None,
         *,
-        send_alert: SendsAlerts = _send_none,
+        errands: ErrandsPort | None = None,
         connections: ConnectionsPort | None = None,
     ) -> None:
         """`check_system` reads files for what kernel and system lack; it runs in a thread.
@@ -115,7 +107,7 @@ class Server:
         self._reconciler = reconciler
         self._check_system = check_system
         self._devices_watched = devices_watched
-        self._send_alert = send_alert
+        self._errands = errands
         self._connections = connections
         self._watchers: set[asyncio.StreamWriter] = set()
         self._device_watchers: set[asyncio.StreamWriter] = set()
@@ -260,7 +252,7 @@ class Server:
                 return Done()
             case GetStatus():
                 return await reconciler.status()
-            case Try() | MeasureDelay() | SendAlert():
+            case Try() | MeasureDelay() | SendAlert() | FetchPage():
                 return await self._by_paths(body, allowance)
             case Locate() | Rotate() | ListConnections() | CloseConnections():
                 return await self._of_clients(body)
@@ -307,7 +299,7 @@ class Server:
                 return await self._connections.close_some(client, wanted)
 
     async def _by_paths(
-        self, body: Try | MeasureDelay | SendAlert, allowance: Allowance
+        self, body: Try | MeasureDelay | SendAlert | FetchPage, allowance: Allowance
     ) -> ReplyBody:
         """Do what goes by paths that the request has, and concerns no client."""
         match body:
@@ -318,17 +310,14 @@ class Server:
             case MeasureDelay():
                 async with allowance.probes.lent(len(body.probes)):
                     return Delays(await self._measure(body))
-            case SendAlert():
-                async with allowance.alerts.lent(1):
-                    return AlertEnded(await self._send(body))
-
-    async def _send(self, asked: SendAlert) -> Sentence:
-        paths = asked.paths
-        validation.check_paths((f"paths[{n}]", path) for n, path in enumerate(paths))
-        probes = [
-            ProbeDocument(name=str(n), config=probe_document(path)) for n, path in enumerate(paths)
-        ]
-        return await self._send_alert(probes, asked.url, asked.title, asked.body)
+            case _ if self._errands is None:
+                raise Failed("do the errand", "this netd does none")
+            case SendAlert(url=url, title=title, body=text):
+                async with allowance.errands.lent(1):
+                    return AlertEnded(await self._errands.send(_ways(body), url, title, text))
+            case FetchPage():
+                async with allowance.errands.lent(1):
+                    return await self._errands.fetch(_ways(body), body)
 
     async def _measure(self, asked: MeasureDelay) -> dict[str, Delay]:
         if sum(probe.read_max for probe in asked.probes) > _PAGES_MAX:
@@ -339,6 +328,13 @@ class Server:
         # 1,000 documents take 50 ms.
         probes = await asyncio.to_thread(_documents, asked.probes)
         return await self._reconciler.delays(probes, asked.url, asked.timeout_ms)
+
+
+def _ways(asked: SendAlert | FetchPage) -> list[ProbeDocument]:
+    """Return the documents of the paths of a request, in their order. Raises Invalid."""
+    paths = asked.paths
+    validation.check_paths((f"paths[{n}]", path) for n, path in enumerate(paths))
+    return [ProbeDocument(name=str(n), config=probe_document(path)) for n, path in enumerate(paths)]
 
 
 class _Numbered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

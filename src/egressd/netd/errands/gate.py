@@ -1,7 +1,7 @@
-"""The gate of one message: its sender's connections, and no others, leave by the ways it is given.
+"""The gate of one errand: its runner's connections, and no others, leave by the ways it is given.
 
-``python -m egressd.netd.alerts.gate``, started by root with a `GateOrder` at standard input. It
-answers with an `SendOutcome` at standard output.
+``python -m egressd.netd.errands.gate``, started by root with a `GateOrder` at standard input. It
+answers with an `ErrandOutcome` at standard output.
 """
 
 from __future__ import annotations
@@ -16,28 +16,43 @@ from typing import Final
 
 import msgspec
 
-from egressd.model.alert_urls import why_not_host
+from egressd.model.outside_hosts import why_not_host
 from egressd.model.wording import NONE, Sentence, say
-from egressd.netd.alerts import sender
-from egressd.netd.alerts.order import SEND_S, GateOrder, SendOutcome, pack, unpack_said
 from egressd.netd.engine.fetch import FetchFailure, Proxy, socks_connect
+from egressd.netd.errands import runner
+from egressd.netd.errands.order import (
+    ERRAND_S,
+    Errand,
+    ErrandOutcome,
+    GateOrder,
+    PageChunk,
+    PageErrand,
+    WantedHost,
+    pack,
+    unpack_order,
+    unpack_said,
+)
 from egressd.netd.system import privileges
 
 _SAID_MAX: Final = 1 << 16
 _LISTENERS_MAX: Final = 32
-"""Hosts, with their ports, that one message may connect to."""
+"""Hosts, with their ports, that one errand may connect to."""
 _CONNECTIONS_MAX: Final = 64
-"""Connections of one message."""
+"""Connections of one errand."""
 _BYTES_MAX: Final = 4 << 20
-"""Bytes that one message may receive, and as many that it may send."""
+"""Bytes that one errand may receive beside the page that it fetches, and as many that it may
+send."""
 _CHUNK: Final = 1 << 16
 
 
-class AlertGate:
-    """Takes listeners from the sender, and passes their connections on."""
+class ErrandGate:
+    """Takes listeners from the runner, and passes their connections on."""
 
-    def __init__(self, channel: socket.socket, ways: tuple[Proxy, ...]) -> None:
+    def __init__(self, channel: socket.socket, ways: tuple[Proxy, ...], read_max: int) -> None:
+        """`read_max`: bytes of the page that the runner fetches; 0 without one."""
         self._channel = channel
+        self._read_max = read_max
+        self._page = bytearray()
         self._ways = ways
         self._tasks: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
@@ -46,16 +61,25 @@ class AlertGate:
         self.problem: Sentence = NONE
         """The reason why the last connection could not be made; empty if it was."""
 
-    async def until_outcome(self) -> SendOutcome:
-        """Serve the sender until it says how its message ended, or ends itself."""
+    async def until_outcome(self) -> ErrandOutcome:
+        """Serve the runner until it says how its errand ended, or ends itself."""
         while (said := await self._next()) is not None:
-            if isinstance(said, SendOutcome):
-                return said
-            await self._listen(*said)
-        return SendOutcome(is_sent=False, reason=say("alert-sender-ended"))
+            match said:
+                case ErrandOutcome():
+                    content = bytes(self._page) if said.is_done else b""
+                    return msgspec.structs.replace(said, content=content)
+                case PageChunk(content=content):
+                    self._page += content
+                    if len(self._page) > self._read_max:
+                        break
+                case listener, WantedHost(host=host, port=port):
+                    await self._listen(listener, host, port)
+        return ErrandOutcome(is_done=False, reason=say("errand-ended"))
 
-    async def _next(self) -> tuple[socket.socket, str, int] | SendOutcome | None:
-        """Return the sender's next listener with its host and port, or the outcome; None if it has
+    async def _next(
+        self,
+    ) -> tuple[socket.socket, WantedHost] | PageChunk | ErrandOutcome | None:
+        """Return what the runner says next, a wanted host with its listener; None if the runner has
         ended.
         """
         await _readable(self._channel)
@@ -64,9 +88,9 @@ class AlertGate:
         if not content:
             return None
         said = unpack_said(content)
-        if isinstance(said, SendOutcome):
+        if not isinstance(said, WantedHost):
             return said
-        return (listeners[0], said.host, said.port) if listeners else None
+        return (listeners[0], said) if listeners else None
 
     async def _listen(self, listener: socket.socket, host: str, port: int) -> None:
         if len(self._servers) >= _LISTENERS_MAX:
@@ -82,7 +106,7 @@ class AlertGate:
         self._connections += 1
         try:
             if why_not_host(host):
-                self.problem = say("alert-refused-host", host=host[:60])
+                self.problem = say("errand-refused-host", host=host[:60])
                 return
             if self._connections > _CONNECTIONS_MAX:
                 return
@@ -124,11 +148,12 @@ class AlertGate:
     async def _pump(
         self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, direction: int
     ) -> None:
+        most = _BYTES_MAX + (self._read_max if direction else 0)
         with suppress(OSError):
             while data := await source.read(_CHUNK):
                 self._bytes[direction] += len(data)
-                if self._bytes[direction] > _BYTES_MAX:
-                    self.problem = say("alert-too-long", n=_BYTES_MAX)
+                if self._bytes[direction] > most:
+                    self.problem = say("errand-too-long", n=most)
                     sink.transport.abort()
                     return
                 sink.write(data)
@@ -146,38 +171,42 @@ async def _readable(channel: socket.socket) -> None:
         loop.remove_reader(channel)
 
 
-async def _outcome(channel: socket.socket, order: GateOrder) -> SendOutcome:
+def _read_max(errand: Errand) -> int:
+    return errand.read_max if isinstance(errand, PageErrand) else 0
+
+
+async def _outcome(channel: socket.socket, order: GateOrder) -> ErrandOutcome:
     ways = tuple(Proxy(each.port, each.user, each.password) for each in order.ways)
-    gate = AlertGate(channel, ways)
+    gate = ErrandGate(channel, ways, _read_max(order.errand))
     try:
-        async with asyncio.timeout(SEND_S):
+        async with asyncio.timeout(ERRAND_S):
             outcome = await gate.until_outcome()
     except TimeoutError:
-        reason = gate.problem or say("alert-no-answer", seconds=round(SEND_S))
-        return SendOutcome(is_sent=False, reason=reason)
-    if gate.problem and not outcome.is_sent:
-        return SendOutcome(is_sent=False, reason=gate.problem)
+        reason = gate.problem or say("errand-no-answer", seconds=round(ERRAND_S))
+        return ErrandOutcome(is_done=False, reason=reason)
+    if gate.problem and not outcome.is_done:
+        return ErrandOutcome(is_done=False, reason=gate.problem)
     return outcome
 
 
 def main() -> None:
-    """Serve one message."""
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=GateOrder)
+    """Serve one errand."""
+    order = unpack_order(sys.stdin.buffer.read())
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid == 0:
         here.close()
         try:
-            sender.run(there, order.uid, order.gid)
+            runner.run(there, order.uid, order.gid)
         finally:
             os._exit(0)
     there.close()
     privileges.begin_drop(order.uid, order.gid)
-    here.send(pack(order.message))
+    here.send(pack(order.errand))
     # asyncio has been loaded, so nothing else of root's files is read from here on.
     privileges.finish_drop()
     outcome = asyncio.run(_outcome(here, order))
-    # The kernel ends the sender with this process.
+    # The kernel ends the runner with this process.
     sys.stdout.buffer.write(pack(outcome))
 
 

@@ -1,4 +1,4 @@
-"""The sender's surroundings: no network, no sockets of other programs, little of everything."""
+"""The runner's surroundings: no network, no sockets of other programs, little of everything."""
 
 from __future__ import annotations
 
