@@ -25,6 +25,9 @@ from tests.support.needs import Need
 from tests.support.netns import Namespace
 from tests.support.packages import SUITES, repository_in
 
+# Nothing that is imported and collected is garbage. `pytest_collection_finish` ends this.
+gc.disable()
+
 # A failed assertion in a helper shows its values, as one in a test does. `tests.support`, which is
 # imported above, has a registration of its own.
 pytest.register_assert_rewrite(
@@ -78,6 +81,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 def pytest_collection_finish() -> None:
     """Spare the garbage collector the thousands of collected tests, which stay to the end."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

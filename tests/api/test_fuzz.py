@@ -7,20 +7,24 @@ Two of its checks are left out, since the contract differs: an unknown method is
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
-from schemathesis import Case, Response
+from schemathesis import BaseSchema, Case, Response
 from schemathesis.core.parameters import ParameterLocation
+from schemathesis.core.result import Ok
 from schemathesis.generation import GenerationMode
+from schemathesis.pytest.lazy import get_all_tests
 from schemathesis.specs.openapi.checks import (
     negative_data_rejection,
     positive_data_acceptance,
     unsupported_method,
 )
 
+from egressd.api.app import ROUTERS
 from egressd.model.desired import DesiredState
 from tests.support.api_device import TOKEN, Device, start_device
 
@@ -32,6 +36,15 @@ pytestmark = [
 EXAMPLES = 10
 EXCLUDED: list[Any] = [unsupported_method, positive_data_acceptance]
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+LEFT_OUT = ["/ops/events", "/ops/restore", "/ops/openapi.json"]
+"""Paths that are not tried: one never ends, one takes a file, and the last is the document."""
+OPERATIONS = [
+    f"{method} {endpoint.path}"
+    for router in ROUTERS
+    for endpoint in router.endpoints
+    if endpoint.path not in LEFT_OUT
+    for method in endpoint.methods or ()
+]
 
 
 def excluded(case: Case[Any]) -> list[Any]:
@@ -68,36 +81,82 @@ async def start() -> tuple[Device, DesiredState]:
     return device, await seeded(device)
 
 
-device, SEED = asyncio.run(start())
-schema = schemathesis.openapi.from_asgi("/ops/openapi.json", device.app).exclude(
-    path=["/ops/events", "/ops/restore"]  # one never ends, the other takes a file
-)
+@pytest.fixture(scope="module")
+def begun() -> tuple[Device, DesiredState]:
+    """Return a device, and the state that each case meets, so that none is refused because of an
+    earlier one.
+    """
+    return asyncio.run(start())
 
 
-@schema.parametrize()
-@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
-def test_the_api_behaves_as_its_document_describes(case: Case[Any]) -> None:
-    # Each case meets the same device, so that no case is refused because of an earlier one.
-    asyncio.run(device.become(SEED))
-    case.call_and_validate(headers=HEADERS, excluded_checks=excluded(case))
+@pytest.fixture(scope="module")
+def document(begun: tuple[Device, DesiredState]) -> BaseSchema:
+    """Return the document of the endpoints that are tested."""
+    device, _ = begun
+    return schemathesis.openapi.from_asgi("/ops/openapi.json", device.app).exclude(path=LEFT_OUT)
 
 
-class Caller(schema.as_state_machine()):  # type: ignore[misc]
-    """Follows the links between operations: one creates an object, others change and delete it."""
+@pytest.fixture(scope="module")
+def behaviours(
+    begun: tuple[Device, DesiredState], document: BaseSchema
+) -> dict[str, Callable[[], None]]:
+    """Return a test of each operation, by its method and path.
 
-    def setup(self) -> None:
-        asyncio.run(device.become(SEED))
+    To make them takes ten seconds, so the worker that runs them does, and not each that collects.
+    """
+    device, seed = begun
 
-    def get_call_kwargs(self, case: Case[Any]) -> dict[str, object]:
-        return {"headers": HEADERS}
+    def behaves(case: Case[Any]) -> None:
+        asyncio.run(device.become(seed))
+        case.call_and_validate(headers=HEADERS, excluded_checks=excluded(case))
 
-    def validate_response(self, response: Response, case: Case[Any], **kwargs: object) -> None:
-        case.validate_response(response, excluded_checks=excluded(case))
+    tried = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+    found = {}
+    for made in get_all_tests(
+        schema=document, test_func=behaves, settings=tried, given_kwargs=None
+    ):
+        assert isinstance(made, Ok), made.err()
+        operation, test = made.ok()
+        found[operation.label] = test
+    return found
 
 
-TestSequences = Caller.TestCase
-TestSequences.settings = settings(
-    max_examples=5,
-    stateful_step_count=8,
-    suppress_health_check=list(HealthCheck),
-)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_the_api_behaves_as_its_document_describes(
+    operation: str, behaviours: dict[str, Callable[[], None]]
+) -> None:
+    behaviours[operation]()
+
+
+def test_each_operation_of_the_document_is_tried(
+    behaviours: dict[str, Callable[[], None]],
+) -> None:
+    assert sorted(behaviours) == sorted(OPERATIONS)
+
+
+def test_sequences_of_calls_behave_as_the_document_describes(
+    begun: tuple[Device, DesiredState], document: BaseSchema
+) -> None:
+    device, seed = begun
+
+    class Caller(document.as_state_machine()):  # type: ignore[misc]
+        """Follows the links between operations: one creates an object, others change and delete
+        it.
+        """
+
+        def setup(self) -> None:
+            asyncio.run(device.become(seed))
+
+        def get_call_kwargs(self, case: Case[Any]) -> dict[str, object]:
+            return {"headers": HEADERS}
+
+        def validate_response(self, response: Response, case: Case[Any], **kwargs: object) -> None:
+            case.validate_response(response, excluded_checks=excluded(case))
+
+    Caller.run(
+        settings=settings(
+            max_examples=5,
+            stateful_step_count=8,
+            suppress_health_check=list(HealthCheck),
+        )
+    )
