@@ -40,7 +40,7 @@ async def test_a_token_is_shown_once_and_kept_as_a_digest(device: Device) -> Non
     answer = response.json()
     assert response.headers["location"] == f"/ops/tokens/{answer['id']}"
     secret = answer.pop("token")
-    assert answer.pop("msg") == "token grafana created"
+    assert (answer.pop("link"), answer.pop("msg")) == ("", "token grafana created")
     assert answer == {
         "id": answer["id"],
         "name": "grafana",
@@ -158,9 +158,21 @@ async def test_a_refusal_names_every_fault_and_makes_no_token(device: Device) ->
     assert (await device.client.get(URL)).json() == {"data": []}
 
 
-async def test_rotation_scopes_are_kept(device: Device) -> None:
-    scopes = ["rotate:Group_hk", "rotate:node 1, 东京"]
-    assert (await made(device, scopes=scopes))["scopes"] == scopes
+async def test_a_rotation_is_its_token_s_only_scope(device: Device) -> None:
+    for others in (["read"], ["rotate:Group_b"]):
+        body = {"name": "a", "scopes": ["rotate:Group_a", *others]}
+        response = await device.client.post(URL, json=body, headers=PROBLEM)
+        (error,) = response.json()["errors"]
+        assert (error["pointer"], error["code"]) == ("/scopes", "link-scope-alone")
+
+
+async def test_a_link_is_for_something_that_exists(device: Device) -> None:
+    for target in ("Group_gone", "gone", "DIRECT", "Interface:wan2"):
+        body = {"name": "a", "scopes": [f"rotate:{target}"]}
+        response = await device.client.post(URL, json=body, headers=PROBLEM)
+        (error,) = response.json()["errors"]
+        assert (response.status_code, error["code"]) == (400, "rotation-of-nothing"), target
+    assert (await device.client.get(URL)).json() == {"data": []}
 
 
 async def test_a_full_disk_makes_no_token(device: Device) -> None:

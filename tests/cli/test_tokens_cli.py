@@ -47,6 +47,14 @@ async def test_a_token_expires_after_a_length_or_at_a_time(shell: Shell) -> None
     )
 
 
+async def test_a_link_is_printed_in_place_of_its_token(shell: Shell) -> None:
+    shell.say("groups", "set", "office", "--member", "DIRECT", "--strategy", "sticky")
+    made = shell.run("tokens", "create", "phones", "rotate:Group_office")
+    path, _, key = made.stdout.strip().rpartition("/")
+    assert (path, key[:8]) == ("/ops/rotate", "egressd_")
+    assert "there is no 'Group_shop'" in shell.problem("tokens", "create", "b", "rotate:Group_shop")
+
+
 async def test_bad_scopes_are_refused_by_name(shell: Shell) -> None:
     problem = shell.problem("tokens", "create", "a", "read", "root")
     assert "scopes[1] must be read, write, admin" in problem

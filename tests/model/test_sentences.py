@@ -1470,6 +1470,27 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         {"name": "name"},
         "client must be one whose own rule names group name",
     ),
+    "rotation-of-nothing": (
+        {"target": "a"},
+        "x must be rotate:Group_<group name> of a group that exists; there is no 'a'",
+    ),
+    "link-scope-alone": (
+        {"scope": "rotate:a"},
+        "x must have no other scope beside rotate:a: its token is a link",
+    ),
+    "rotation-for-whom": (
+        {"address": "10.0.0.1", "name": "a"},
+        "x must be the address of a client, or all: the request comes from 10.0.0.1, which is no "
+        "client of group a",
+    ),
+    "rotation-client-form": ({}, "x must be an IPv4 address, or all"),
+    "rotation-gone": (
+        {"target": "Group_a"},
+        "Group_a, which the link is for, does not exist any more",
+    ),
+    "rotation-too-soon": ({"seconds": 3}, "too many rotations: try again in 3 seconds"),
+    "no-such-rotation": ({}, "there is no such rotation"),
+    "no-such-link": ({}, "there is no such link"),
     "rotation-alone": ({"name": "name"}, "group name has no other member that works"),
     "group-rotated": ({"n": 2, "name": "name"}, "2 clients have another member of group name"),
     "weights-without-spread": ({}, "x must be empty unless strategy is spread"),

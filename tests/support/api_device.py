@@ -61,6 +61,7 @@ from egressd.service.judge import Judge, Notice
 from egressd.service.machine_check import MachineCheck
 from egressd.service.overview import Overviews, TimedBackups
 from egressd.service.parts import PartStates
+from egressd.service.rotations import Rotations
 from egressd.service.route_probe import Why
 from egressd.service.tokens import Tokens
 from egressd.service.trials import ChangeTrials
@@ -198,6 +199,7 @@ class Device:
         )
         self.token_store = MemoryTokens()
         self.tokens = Tokens(self.token_store, self._clock)
+        self.rotations = self._new_rotations()
         self.app = create_app(
             Services(
                 ledger=bench.ledger,
@@ -230,6 +232,7 @@ class Device:
                 history=self.history,
                 exits=self.exits,
                 groups=bench.groups,
+                rotations=self.rotations,
                 alerts=self.alerts,
                 devices=self.devices,
                 connections=Connections(self.bench.ledger, self.bench.netd),
@@ -240,12 +243,24 @@ class Device:
                 token=self._read_token,
                 admission=self.admission,
                 scoped=self.tokens.find,
+                link=self.tokens.find_link,
                 session_of=self._session_of,
             ),
             events=self._stream,
             latest_events=self.hub.latest,
         )
         self.client = self.client_at("192.0.2.10")
+
+    def _new_rotations(self) -> Rotations:
+        return Rotations(
+            self.bench.ledger,
+            self.bench.netd,
+            self.bench.groups,
+            self.exits,
+            clock=lambda: SECOND,
+            note=self.journal.note,
+            now=self._clock,
+        )
 
     def _new_history(self) -> History:
         ledger = self.bench.ledger
@@ -272,6 +287,7 @@ class Device:
         self.token_store = MemoryTokens()
         vars(self.tokens).update(vars(Tokens(self.token_store, self._clock)))
         vars(self.history).update(vars(self._new_history()))
+        vars(self.rotations).update(vars(self._new_rotations()))
         await self.journal.flush()
         self.changes.records.clear()
         self.judge.forget()

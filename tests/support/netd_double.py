@@ -64,6 +64,8 @@ class NetdDouble:
         """Client -> its live connections, of which it lists and closes two at a time."""
         self.rotations: list[tuple[str, str | None]] = []
         """The groups that were rotated, with the one client or None."""
+        self.moved_to = "node:1"
+        """The key of the member that a rotated client gets."""
         self.epoch = 0
         """The epoch that it gives the whitelists of whole plans, if not the plans' own."""
 
@@ -124,7 +126,7 @@ class NetdDouble:
     async def rotate(self, group: str, client: str | None) -> Rotated:
         self.reach()
         self.rotations.append((group, client))
-        return Rotated(1 if client else 2, "node:1" if client else "")
+        return Rotated(1 if client else 2, self.moved_to if client else "")
 
     async def connections(self, client: str) -> ConnectionsListed:
         self.reach()

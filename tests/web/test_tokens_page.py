@@ -67,6 +67,37 @@ def test_a_token_is_made_shown_once_used_and_deleted(site: Site) -> None:
         assert status(page, "/ops/metrics", token) == 401
 
 
+def test_a_link_is_shown_once_and_rotates_by_its_button(site: Site) -> None:
+    with site.kept(), site.visit("#/api") as page:
+        site.lab.api.ask("POST", "/ops/groups", {"name": "office", "strategy": "sticky"})
+        site.lab.api.ask("PATCH", "/ops/groups/office", {"members": ["DIRECT", "Interface:wan2"]})
+        rule = {"ip": "10.77.6.11", "target_node": "Group_office"}
+        site.lab.api.post("/rules", rule)
+        card = page.get_by_role("region", name="Tokens for programs")
+        card.get_by_role("button", name="New token").click()
+        form = page.get_by_role("dialog", name="New token")
+        form.get_by_label("Name").fill("phones")
+        form.get_by_label("Or a link that rotates").select_option("Group_office")
+        assert serious(page) == []
+        form.get_by_role("button", name="Save").click()
+        shown = page.get_by_role("dialog", name="Token phones")
+        link = shown.locator("code").inner_text()
+        expect(shown.get_by_role("button", name="Copy the link")).to_be_visible()
+        screenshot(page, "new-link")
+
+        page.goto(link)
+        expect(page.get_by_role("heading")).to_contain_text("all clients of the group office")
+        assert serious(page) == []
+        screenshot(page, "rotation-link")
+        page.get_by_role("button", name="Rotate all clients").click()
+        expect(page.get_by_role("status")).to_contain_text("1 clients have another member")
+        assert serious(page) == []
+        (token,) = site.lab.api.ask("GET", "/ops/tokens").body["data"]
+        site.lab.api.ask("DELETE", f"/ops/tokens/{token['id']}")
+        page.reload()
+        expect(page.get_by_role("heading")).to_have_text("It did not work")
+
+
 def test_the_record_of_changes_names_the_token(site: Site) -> None:
     made = site.lab.api.ask("POST", "/ops/tokens", {"name": "deploy 1", "scopes": ["write"]})
     with site.visit("#/overview") as page:

@@ -68,6 +68,7 @@ _FAILURES: Final = {
         "If-Match names another version than the present one",
         "the device 02:00:5e:00:53:01 has been changed since it was read",
     ),
+    429: ("TooMany", "It comes too soon after others: Retry-After has the seconds", "too soon"),
     500: ("Failed", "The store or the data plane failed; nothing has changed", "commit: disk full"),
 }
 
@@ -182,11 +183,15 @@ def _complete(operation: dict[str, Any], endpoint: Endpoint) -> None:
     if endpoint.is_open:
         operation["security"] = []
         return
-    operation["security"] = [{"token": [endpoint.need]}]
+    operation["security"] = [] if endpoint.is_by_key else [{"token": [endpoint.need]}]
     is_api = endpoint.path.startswith(API_PREFIX)
     takes_input = "requestBody" in operation or "parameters" in operation
     for status, (name, _, _) in _FAILURES.items():
         if status == 400 and not takes_input:
+            continue
+        if endpoint.is_by_key and status in (401, 403):
+            continue
+        if status == 429 and not endpoint.is_by_key:
             continue
         if status in (404, 409) and not endpoint.has_statuses:
             continue

@@ -42,6 +42,8 @@ class Endpoint(APIRoute):
     body_max: int = SMALL_BODY
     is_open: bool = False
     """True if it answers without a token."""
+    is_by_key: bool = False
+    """True if a token for it is the parameter ``key`` of its path, and nothing else opens it."""
     is_conditional: bool = False
     """True if it answers 412 for an ``If-Match`` that names another version."""
     has_statuses: bool = False

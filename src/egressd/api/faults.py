@@ -8,6 +8,7 @@
 | `Invalid` of such a one, if only because something else has the name, address or port | 409 |
 | `AlreadyThere`, `Obstructed`: something stands in the way | 409 |
 | `Outdated`: ``If-Match`` names another version | 412 |
+| `TooOften`: it may be asked for again after ``Retry-After`` | 429 |
 | `Failed`: the store or the data plane | 500 |
 | `Unconfirmed`: the store cannot tell | none: the connection is closed |
 | anything else | 500, and a traceback in the log |
@@ -39,6 +40,7 @@ from egressd.model.errors import (
     Obstructed,
     Outdated,
     OverQuota,
+    TooOften,
     Unconfirmed,
     told,
 )
@@ -83,6 +85,11 @@ def install(app: FastAPI, problems: Problems) -> None:
     async def outdated(request: Request, error: Outdated) -> Response:
         return refusal(request.scope, str(error), 412, error.faults)
 
+    async def hurried(request: Request, error: TooOften) -> Response:
+        response = refusal(request.scope, str(error), 429, error.faults)
+        response.headers["retry-after"] = str(error.again_s)
+        return response
+
     async def broken_off(request: Request, error: ClientDisconnect) -> Response:
         # The client has gone: this is for the log.
         return refusal(request.scope, "the body did not arrive", 400)
@@ -108,6 +115,7 @@ def install(app: FastAPI, problems: Problems) -> None:
     app.add_exception_handler(AlreadyThere, conflicting)  # type: ignore[arg-type]
     app.add_exception_handler(Obstructed, conflicting)  # type: ignore[arg-type]
     app.add_exception_handler(Outdated, outdated)  # type: ignore[arg-type]
+    app.add_exception_handler(TooOften, hurried)  # type: ignore[arg-type]
     app.add_exception_handler(Failed, failed)  # type: ignore[arg-type]
     app.add_exception_handler(Unconfirmed, unconfirmed)  # type: ignore[arg-type]
     app.add_exception_handler(ClientDisconnect, broken_off)  # type: ignore[arg-type]

@@ -2,9 +2,9 @@
 
 Under the API's prefix the order is fixed: token (401), license (403), endpoint (403), and
 only then the body. So a caller without the token does not learn which paths there are. Under
-``/ops`` three endpoints are open. A scoped token (`service.tokens`) stands for the token where its
-scopes cover the endpoint. A console session stands for it everywhere, and needs no license: that is
-sold for programs.
+``/ops`` three endpoints are open, and rotation links by the key in their path alone. A scoped token
+(`service.tokens`) stands for the token where its scopes cover the endpoint. A console session
+stands for it everywhere, and needs no license: that is sold for programs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ import structlog
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from egressd.api.endpoints import API_ROOT, OPS_PREFIX, EndpointTable
+from egressd.api.endpoints import API_ROOT, OPS_PREFIX, EndpointTable, FoundEndpoint
+from egressd.api.link_keys import key_of
+from egressd.api.link_page import link_refusal
 from egressd.api.negotiation import let_ask
 from egressd.api.protocol import vouch_for
 from egressd.api.refusals import refusal
@@ -29,6 +31,7 @@ from egressd.api.throttle import DEBT_MAX_S, Throttle
 from egressd.model.errors import EgressdError, Failed
 from egressd.model.source import source_of
 from egressd.model.tokens import Need
+from egressd.model.wording import say
 
 log = structlog.get_logger()
 
@@ -78,6 +81,20 @@ class Caller(Protocol):
         ...
 
 
+class LinkCaller(Caller, Protocol):
+    """A caller with the key of a rotation link, which may do nothing else."""
+
+    @property
+    def id(self) -> str:
+        """The id of its token."""
+        ...
+
+    @property
+    def rotates(self) -> str:
+        """The target of the link, as rules name it."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Access:
     """The grounds on which the gate lets callers in."""
@@ -87,6 +104,8 @@ class Access:
     admission: Admission
     scoped: Callable[[bytes], Caller | None] = lambda sent: None
     """The caller that bears a scoped token, if it is one that counts."""
+    link: Callable[[bytes], LinkCaller | None] = lambda key: None
+    """The caller of a rotation link by its key, if that is one that counts."""
     session_of: Callable[[Scope], Caller | None] = lambda scope: None
     """The console session that a request is of, if it is of one."""
 
@@ -114,6 +133,12 @@ class _Bearer:
 def caller_of(scope: Scope) -> Caller:
     """Return the caller that the gate let in with this request."""
     caller: Caller = scope[_CALLER]
+    return caller
+
+
+def link_of(scope: Scope) -> LinkCaller:
+    """Return the caller of the rotation link that the gate let in with this request."""
+    caller: LinkCaller = scope[_CALLER]
     return caller
 
 
@@ -190,6 +215,8 @@ class Gate:
 
     async def _refuse_operator(self, scope: Scope) -> Response | None:
         found = self._endpoints.find(scope["method"], raw_path(scope))
+        if found is not None and found.endpoint.is_by_key:
+            return await self._refuse_link(scope, found)
         is_open = found is not None and found.endpoint.is_open
         is_session = not is_open and self._admit_session(scope)
         if not is_open and not is_session:
@@ -207,6 +234,22 @@ class Gate:
         if refused is None:
             found.put(scope)
         return refused
+
+    async def _refuse_link(self, scope: Scope, found: FoundEndpoint) -> Response | None:
+        """The answer to a request whose path has no key that counts, in due time; else None."""
+        key = key_of(scope)
+        caller = self._access.link(key)
+        if caller is None:
+            again_s = await self._delay_guess(scope, "wrong key of a rotation link")
+            response = link_refusal(scope, say("no-such-link"), 429 if again_s else 404)
+            if again_s:
+                response.headers["retry-after"] = str(again_s)
+            return response
+        scope[_CALLER] = caller
+        vouch_for(scope)
+        parameters = {**found.parameters, "key": key.decode()}
+        found._replace(parameters=parameters).put(scope)
+        return None
 
     def _admit_session(self, scope: Scope) -> bool:
         caller = self._access.session_of(scope)
@@ -237,16 +280,22 @@ class Gate:
             scope[_CALLER] = _Bearer(sent, self._access)
             vouch_for(scope)
             return None
+        return _unauthorized(scope, await self._delay_guess(scope, "wrong API token"))
+
+    async def _delay_guess(self, scope: Scope, what: str) -> int:
+        """Wait as long as the answer to a wrong secret, `what` in the log, has to. Return 0. If too
+        many answers wait, return at once the seconds after which its sender may try again.
+        """
         source = source_of((scope.get("client") or ("local",))[0])
         now = asyncio.get_running_loop().time()
         if not self._throttle.may_wait(source, now):
-            return _unauthorized(scope, retry_after_s=int(DEBT_MAX_S))
+            return int(DEBT_MAX_S)
         delay = self._throttle.wrong(source, now)
         if delay:
             await asyncio.sleep(delay)
         else:
-            log.warning("wrong API token", source=source.address)
-        return _unauthorized(scope)
+            log.warning(what, source=source.address)
+        return 0
 
 
 def raw_path(scope: Scope) -> bytes:

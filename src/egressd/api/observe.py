@@ -1,6 +1,6 @@
 """The outermost layer: every request gets an id, a log line and a place in the metrics.
 
-Logged are method, path (no query), status, duration, source and id: never a header or a
+Logged are method, path (no query, no key), status, duration, source and id: never a header or a
 body, so no token and no secret.
 """
 
@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from egressd.api.endpoints import FoundEndpoint
 from egressd.api.faults import internal_error
+from egressd.api.link_keys import shown_path, take_key
 from egressd.api.protocol import CONNECTION
 
 log = structlog.get_logger()
@@ -83,6 +84,7 @@ class Observe:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        take_key(scope)
         started = time.perf_counter()
         request_id = _request_id(scope)
         structlog.contextvars.bind_contextvars(request_id=request_id.decode())
@@ -114,7 +116,7 @@ class Observe:
             # As text: a renderer that shows local variables would show the token.
             log.error(
                 "unexpected error in a request",
-                path=scope["path"],
+                path=shown_path(scope),
                 traceback=traceback.format_exc(),
             )
             if status and not complete:
@@ -148,7 +150,7 @@ def _log_request(scope: Scope, status: int, seconds: float) -> None:
     getattr(log, level)(
         "request",
         method=scope["method"],
-        path=scope["path"],
+        path=shown_path(scope),
         status=status,
         ms=round(seconds * 1000, 2),
         source=(scope.get("client") or ("local",))[0],

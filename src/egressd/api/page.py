@@ -58,7 +58,8 @@ def _operations(document: dict[str, Any], tag: str) -> Iterator[tuple[str, str, 
 def _operation(method: str, path: str, operation: dict[str, Any], problems: Problems) -> str:
     parts = []
     if operation.get("security") == []:
-        parts.append("<p>Open without a token.</p>")
+        how = "by the key in its path" if "{key}" in path else "without a token"
+        parts.append(f"<p>Open {how}.</p>")
     if operation.get("description"):
         parts.append(f"<p>{escape(operation['description'])}</p>")
     parameters = operation.get("parameters", [])

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from egressd.api.endpoints import API_PREFIX, OPS_PREFIX
 from egressd.api.gate import caller_of
+from egressd.api.link_keys import shown_path
 from egressd.api.wire.answers import SAID
 from egressd.model.console import ChangeRecord
 from egressd.model.times import utc_text
@@ -54,7 +55,7 @@ class Record:
         author = Author(
             who=caller_of(scope).name,
             source=(scope.get("client") or ("local",))[0],
-            what=f"{scope['method']} {scope['path'][:200]}",
+            what=f"{scope['method']} {shown_path(scope)[:200]}",
         )
         with authored(author):
             await self._app(

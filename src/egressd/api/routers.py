@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from egressd.api.endpoints import API_PREFIX, LARGE_BODY, SMALL_BODY, Endpoint
 from egressd.api.intake import JSON
-from egressd.api.negotiation import CSV
+from egressd.api.negotiation import CSV, HTML
 from egressd.api.wire.answers import Deleted, Error, SaidId, Updated
 from egressd.api.wire.outcomes import done
 from egressd.model.tokens import Need
@@ -50,7 +50,9 @@ class Router:
         body_max: int = SMALL_BODY,
         refusal: str | None = None,
         is_open: bool = False,
+        is_by_key: bool = False,
         is_csv_too: bool = False,
+        is_html_too: bool = False,
         is_conditional: bool = False,
         scope: Need | None = None,
         status: int = 200,
@@ -64,8 +66,9 @@ class Router:
         `body_max` bytes. A body of another `body_type` than JSON has none, and the handler reads it
         itself. `refusal` is an example of the error that is answered with status 200: a well-formed
         request about something that does not exist, or over a quota. An endpoint that `is_open`
-        answers without a token. One that `is_csv_too` answers with CSV if `Accept` asks for it. One
-        that `is_conditional` answers 412 if `If-Match` names another version. `scope` is the least
+        answers without a token; one that `is_by_key` has one in its path. One that `is_csv_too`
+        answers with CSV if `Accept` asks for it, one that `is_html_too` with a page. One that
+        `is_conditional` answers 412 if `If-Match` names another version. `scope` is the least
         scope of a token that covers the endpoint: one of the specification needs `read` for a GET
         and `write` for all else, every other one declares it. `status` is that of its answer. One
         that `has_statuses` answers 404 for something that does not exist, and 409 over a quota. One
@@ -82,6 +85,8 @@ class Router:
             content = {JSON: _described(answer, example, refusal)}
             if is_csv_too:
                 content[CSV] = {"schema": {"type": "string"}}
+            if is_html_too:
+                content[HTML] = {"schema": {"type": "string"}}
             statuses = (status, 201) if is_making else (status,)
             endpoint = self._add(
                 method, path, summary, handler, content=content, takes=takes, statuses=statuses
@@ -92,6 +97,7 @@ class Router:
             endpoint.body_type = body_type
             endpoint.body_max = body_max
             endpoint.is_open = is_open
+            endpoint.is_by_key = is_by_key
             endpoint.is_conditional = is_conditional
             self._cover(endpoint, method, scope)
             return handler
@@ -127,7 +133,7 @@ class Router:
         """Note the least scope that covers an endpoint. Without a declaration that is `admin`."""
         if scope is None and self._prefix == API_PREFIX:
             scope = "read" if method == "GET" else "write"
-        endpoint.is_declared = scope is not None or endpoint.is_open
+        endpoint.is_declared = scope is not None or endpoint.is_open or endpoint.is_by_key
         endpoint.need = scope or "admin"
 
     def _add(

@@ -20,6 +20,7 @@ from egressd.service.machine_check import MachineCheck
 from egressd.service.nodes import Nodes
 from egressd.service.overview import Overviews
 from egressd.service.proxy_services import ProxyServices
+from egressd.service.rotations import Rotations
 from egressd.service.route_probe import Why
 from egressd.service.rules import Rules
 from egressd.service.settings import DeviceSettings
@@ -52,6 +53,7 @@ class Services:
     history: History
     exits: Exits
     groups: TargetGroups
+    rotations: Rotations
     alerts: Alerts
     devices: Devices
     connections: Connections

@@ -229,6 +229,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
             token=token.token,
             admission=licensing,
             scoped=cases.services.tokens.find,
+            link=cases.services.tokens.find_link,
             session_of=console.authenticator.caller,
         ),
         events=hub.stream,

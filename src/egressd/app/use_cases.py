@@ -57,6 +57,7 @@ from egressd.service.ports import (
 )
 from egressd.service.proxy_services import ProxyServices
 from egressd.service.restored import RestoreChecks
+from egressd.service.rotations import Rotations
 from egressd.service.route_probe import Why
 from egressd.service.rules import Rules
 from egressd.service.servers import Around
@@ -191,6 +192,7 @@ class UseCases:
         trials = ChangeTrials(
             ledger, trial_store, journal, now=time.time, is_shared=site is not None
         )
+        groups = TargetGroups(ledger, netd, clock)
         self.services = Services(
             ledger=ledger,
             rules=Rules(ledger, clock),
@@ -237,7 +239,8 @@ class UseCases:
             connections=Connections(ledger, netd),
             members=members,
             exits=exits,
-            groups=TargetGroups(ledger, netd, clock),
+            groups=groups,
+            rotations=Rotations(ledger, netd, groups, exits, clock=clock, note=journal.note),
             tokens=Tokens(tokens, time.time),
             alerts=alerts,
         )
@@ -251,6 +254,7 @@ class UseCases:
 
     async def close(self) -> None:
         """Wait for the changes under way, and write the last uses of tokens."""
+        await self.services.rotations.close()
         await self.ledger.close()
         await self.services.tokens.close()
 

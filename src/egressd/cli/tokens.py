@@ -57,7 +57,8 @@ def create(
     """Make a token, and print it: this is the only time that it is shown.
 
     SCOPE is read (all but secrets), write (the configuration), admin (everything), metrics, events,
-    or rotate:NAME with the name of a group or node.
+    or alone rotate:Group_NAME. That makes a link, which is printed in place of the token: put the
+    address of this device before it. It gives a phone that opens it another member of its group.
     """
     body = {"name": name, "scopes": list(scopes), "expires_at": _time(expires)}
     answer = remote.send("POST", "/ops/tokens", body)
@@ -65,7 +66,7 @@ def create(
         show_json(answer)
         return
     click.echo(answer["msg"], err=True)
-    click.echo(answer["token"])
+    click.echo(answer["link"] or answer["token"])
 
 
 @tokens.command()

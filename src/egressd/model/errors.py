@@ -2,7 +2,7 @@
 
 `api` maps them to HTTP in one place: `Invalid` is a 400, `Missing` and `OverQuota` are business
 failures (200 with an ``error``), `AlreadyThere` and `Obstructed`
-are a 409, `Outdated` a 412, `Failed` a 500.
+are a 409, `Outdated` a 412, `TooOften` a 429, `Failed` a 500.
 """
 
 from __future__ import annotations
@@ -64,6 +64,15 @@ class Obstructed(Unfit):
 
 class OverQuota(Unfit):
     """A well-formed request for more than the license or the device allows."""
+
+
+class TooOften(Unfit):
+    """A well-formed request that comes too soon after others; it may be made again later."""
+
+    def __init__(self, again_s: int, *faults: Fault | str) -> None:
+        """`again_s` is the number of seconds after which it may be made again."""
+        super().__init__(*faults)
+        self.again_s = again_s
 
 
 class Failed(EgressdError):

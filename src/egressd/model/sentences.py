@@ -1053,6 +1053,19 @@ SENTENCES: Final[Mapping[str, str]] = {
     "rotation-unused": "no client of a rule goes by group {name}",
     "rotation-of-no-client": "client must be one whose own rule names group {name}",
     "rotation-alone": "group {name} has no other member that works",
+    "rotation-of-nothing": (
+        "{field} must be rotate:Group_<group name> of a group that exists; there is no {target!r}"
+    ),
+    "link-scope-alone": "{field} must have no other scope beside {scope}: its token is a link",
+    "rotation-for-whom": (
+        "{field} must be the address of a client, or all: the request comes from {address}, which "
+        "is no client of group {name}"
+    ),
+    "rotation-client-form": "{field} must be an IPv4 address, or all",
+    "rotation-gone": "{target}, which the link is for, does not exist any more",
+    "rotation-too-soon": "too many rotations: try again in {seconds} {seconds:second|seconds}",
+    "no-such-rotation": "there is no such rotation",
+    "no-such-link": "there is no such link",
     "group-rotated": "{n} {n:client has|clients have} another member of group {name}",
     "weights-without-spread": "{field} must be empty unless strategy is spread",
     "name-filter": "{field} must be a pattern of RE2: {reason}",

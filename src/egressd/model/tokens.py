@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -11,7 +11,8 @@ Need: TypeAlias = Literal["read", "write", "admin", "metrics", "events"]
 """The least scope that covers an endpoint."""
 
 ROTATE: Final = "rotate:"
-"""The beginning of the scopes for one group or node, whose name follows."""
+"""The beginning of a scope for the rotation of one target, which follows as rules name it. Such a
+scope is its token's only one, and the token may stand in a URL."""
 COVERED_BY: Final[Mapping[Need, frozenset[str]]] = {
     "read": frozenset({"read", "write", "admin"}),
     "write": frozenset({"write", "admin"}),
@@ -26,6 +27,12 @@ TOKEN_NAME_MAX: Final = 64
 """Characters in a token's name."""
 SCOPES_MAX: Final = 32
 """Scopes of one token."""
+
+
+def link_target(scopes: Sequence[str]) -> str:
+    """Return the target that a token of these scopes rotates; empty if it is for something else."""
+    is_link = len(set(scopes)) == 1 and scopes[0].startswith(ROTATE)
+    return scopes[0].removeprefix(ROTATE) if is_link else ""
 
 
 class ScopedToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +59,11 @@ class ScopedToken(msgspec.Struct, frozen=True, kw_only=True):
     def covers(self, need: Need) -> bool:
         """Return True if one of its scopes covers what an endpoint needs."""
         return not COVERED_BY[need].isdisjoint(self.scopes)
+
+    @property
+    def rotates(self) -> str:
+        """The target that it rotates, as rules name it; empty for a token with another scope."""
+        return link_target(self.scopes)
 
     def is_expired(self, now: float) -> bool:
         """Return True if it does not count any more at the Unix time `now`."""

@@ -9,7 +9,9 @@ from egressd.model.device import Resolvers
 from egressd.model.exits import ExitKind
 from egressd.model.instances import KernelPath, NodePath
 from egressd.model.names import DIRECT, INTERFACE_PREFIX, parse_target
+from egressd.model.nouns import Node
 from egressd.planner import instances
+from egressd.planner.nodes import DialPath
 from egressd.planner.probes import target_paths
 from egressd.planner.targets import dial_path, nodes_of, reached, used_targets
 
@@ -42,21 +44,46 @@ def exit_targets(state: DesiredState, resolvers: Resolvers) -> dict[str, ExitTar
             names.add(dialled.interface)
         else:
             is_direct = True
-        hops = instances.node_path(dialled, resolvers)
-        found.append(ExitTarget(key=node_key(node.id), name=node.name, kind="node", path=hops))
+        found.append(_of_node(node, dialled, resolvers))
     others = [INTERFACE_PREFIX + name for name in names]
     if is_direct:
         others.append(DIRECT)
     for target in others:
-        for path in target_paths(state, parse_target(target), resolvers).values():
-            kind = _kind(state, target)
-            found.append(ExitTarget(key=target, name=target, kind=kind, path=path))
+        found += _routed(state, target, resolvers)
     return {each.key: each for each in found}
+
+
+def exit_target(state: DesiredState, name: str, resolvers: Resolvers) -> ExitTarget | None:
+    """Return a node by its name, or an interface or DIRECT as rules name it, in use or not; None if
+    it leads nowhere, or is a group.
+    """
+    parsed = parse_target(name)
+    if parsed.kind == "node":
+        node = state.node_named(name)
+        dialled = None if node is None else dial_path(state, node)
+        if node is None or dialled is None:
+            return None
+        return _of_node(node, dialled, resolvers)
+    if parsed.kind == "group":
+        return None
+    return next(iter(_routed(state, name, resolvers)), None)
 
 
 def node_key(node_id: int) -> str:
     """Return the key of a node's exit."""
     return f"node:{node_id}"
+
+
+def _of_node(node: Node, dialled: DialPath, resolvers: Resolvers) -> ExitTarget:
+    hops = instances.node_path(dialled, resolvers)
+    return ExitTarget(key=node_key(node.id), name=node.name, kind="node", path=hops)
+
+
+def _routed(state: DesiredState, target: str, resolvers: Resolvers) -> list[ExitTarget]:
+    """Return a target that the kernel routes; none if it leads nowhere."""
+    paths = target_paths(state, parse_target(target), resolvers).values()
+    kind = _kind(state, target)
+    return [ExitTarget(key=target, name=target, kind=kind, path=path) for path in paths]
 
 
 def _kind(state: DesiredState, target: str) -> ExitKind:

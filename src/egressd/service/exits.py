@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -21,7 +21,7 @@ from egressd.model.errors import Failed
 from egressd.model.exits import ExitKind, KnownExit
 from egressd.model.messages import Delay, Event, Probe
 from egressd.model.wording import NONE, Coded, Coding, Sentence, Value, as_sentence, say
-from egressd.planner.exits import ExitTarget, exit_targets, node_key
+from egressd.planner.exits import ExitTarget, exit_target, exit_targets, node_key
 from egressd.service.judge import Notice
 from egressd.service.ledger import Ledger
 from egressd.service.ports import Clock, ExitRecord, Netd
@@ -66,6 +66,13 @@ class Exit(Coding, frozen=True, kw_only=True):
         Sentence, Meta(description="Why the last request had no answer; then `ip` is older.")
     ]
     error_coded: Coded | None = None
+
+
+class AskedExit(NamedTuple):
+    """The answer about one target: an address, or the reason why there is none."""
+
+    ip: str
+    error: Sentence = NONE
 
 
 class Exits:
@@ -129,6 +136,32 @@ class Exits:
             self._shown(target, sharing)
             for target in sorted(targets, key=lambda each: (_ORDER.index(each.kind), each.name))
         ]
+
+    def address_of(self, name: str) -> str:
+        """Return the last address of a target, as rules name it; empty if its last request had no
+        answer.
+        """
+        target = exit_target(self._ledger.state, name, self._resolvers()) if name else None
+        known = None if target is None else self._known.get(target.key)
+        is_old = target is not None and target.key in self._errors
+        return "" if known is None or is_old else known.ip
+
+    async def ask(self, name: str) -> AskedExit:
+        """Ask for the exit of a node, a line, a WAN or DIRECT now, and keep the answer."""
+        target = exit_target(self._ledger.state, name, self._resolvers())
+        if target is None:
+            return AskedExit("", say("target-blocks"))
+        probe = Probe(name=target.key, path=target.path, read_max=EXIT_PAGE_MAX + 1)
+        try:
+            found = await self._netd.delays([probe], self.policy.url, EXIT_TIMEOUT_MS)
+        except Failed as error:
+            return AskedExit("", as_sentence(str(error)))
+        now = self._in_use()
+        if self._take(target, found[target.key]) and target.key in now:
+            self._report_shared(now, [target])
+        if reason := self._errors.get(target.key):
+            return AskedExit("", reason)
+        return AskedExit(self._known[target.key].ip)
 
     def take_delays(self) -> dict[str, int]:
         """Return the milliseconds that the answers since the last call took, by targets' keys."""

@@ -140,7 +140,7 @@ class TargetGroups:
             raise Invalid(fault("strategy", "rotation-needs-sticky", name=name))
         if target not in state.target_uses or target not in state.numbers:
             raise Invalid(fault("", "rotation-unused", name=name))
-        if client is not None and _target_of(state, client) != target:
+        if client is not None and target_of_client(state, client) != target:
             raise Invalid(fault("client", "rotation-of-no-client", name=name))
         done = await self._netd.rotate(group_key(state, target), client)
         if client is not None and not done.clients:
@@ -166,7 +166,7 @@ class TargetGroups:
         return Proposal([edit], made)
 
 
-def _target_of(state: DesiredState, client: str) -> str:
+def target_of_client(state: DesiredState, client: str) -> str:
     """Return the target of the enabled rule of a client's own address; empty without one."""
     rule_id = state.rule_by_ip.get(f"{client}/32")
     rule = None if rule_id is None else state.rules[rule_id]

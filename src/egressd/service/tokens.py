@@ -143,6 +143,14 @@ class Tokens:
             return None
         return TokenCaller(self, self._by_id[id_])
 
+    def find_link(self, secret: bytes) -> TokenCaller | None:
+        """Return the caller of a rotation link with the key `secret`, and note the use of its
+        token; None if that is no token for a rotation, or none that counts.
+        """
+        id_ = self._ids.get(digest_of(secret))
+        is_link = id_ is not None and self._by_id[id_].rotates
+        return self.find(secret) if is_link else None
+
     def is_live(self, id_: str) -> bool:
         """Return True if a token counts. The call counts as a use of it."""
         token = self._by_id.get(id_)
@@ -238,7 +246,10 @@ class TokenCaller:
     def __init__(self, tokens: Tokens, token: ScopedToken) -> None:
         self._tokens = tokens
         self._token = token
+        self.id = token.id
         self.name = f"token {token.name}"
+        self.rotates = token.rotates
+        """The target that it may rotate; empty if it is for something else."""
 
     def may(self, need: Need) -> bool:
         """Return True if its scopes cover what an endpoint needs."""

@@ -641,6 +641,12 @@ export interface components {
             type: string;
             up_s: number;
         };
+        LinkShown: {
+            client: string;
+            exit_ip: string;
+            member: string;
+            target: string;
+        };
         ListedChange: {
             at: string;
             /** @default false */
@@ -986,6 +992,35 @@ export interface components {
             recorded: number;
             unrecorded: number;
         };
+        RotationBegun: {
+            began_at: string;
+            client: string;
+            clients: number;
+            ended_at: string;
+            error: string;
+            exit_after: string;
+            exit_before: string;
+            id: string;
+            member: string;
+            msg: string;
+            /** @enum {unknown} */
+            state: "done" | "failed" | "running";
+            target: string;
+        };
+        RotationShown: {
+            began_at: string;
+            client: string;
+            clients: number;
+            ended_at: string;
+            error: string;
+            exit_after: string;
+            exit_before: string;
+            id: string;
+            member: string;
+            /** @enum {unknown} */
+            state: "done" | "failed" | "running";
+            target: string;
+        };
         RuleBatchUpdate: {
             /** @default 0 */
             download_limit_kbps: number;
@@ -1254,6 +1289,7 @@ export interface components {
             id: string;
             is_expired: boolean;
             last_used_at: string;
+            link: string;
             msg: string;
             name: string;
             scopes: string[];
@@ -1458,6 +1494,7 @@ export type LineState = components['schemas']['LineState'];
 export type LineStates = components['schemas']['LineStates'];
 export type LineStatusBatch = components['schemas']['LineStatusBatch'];
 export type LineTimeline = components['schemas']['LineTimeline'];
+export type LinkShown = components['schemas']['LinkShown'];
 export type ListedChange = components['schemas']['ListedChange'];
 export type MemberList = components['schemas']['MemberList'];
 export type MemberState = components['schemas']['MemberState'];
@@ -1501,6 +1538,8 @@ export type Quota = components['schemas']['Quota'];
 export type Reached = components['schemas']['Reached'];
 export type RecognisedText = components['schemas']['RecognisedText'];
 export type RecordedKeys = components['schemas']['RecordedKeys'];
+export type RotationBegun = components['schemas']['RotationBegun'];
+export type RotationShown = components['schemas']['RotationShown'];
 export type RuleBatchUpdate = components['schemas']['RuleBatchUpdate'];
 export type RuleChange = components['schemas']['RuleChange'];
 export type RuleCounters = components['schemas']['RuleCounters'];

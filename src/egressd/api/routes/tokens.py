@@ -10,6 +10,7 @@ from starlette.responses import Response
 from egressd.api.dependencies import ServicesDep
 from egressd.api.endpoints import OPS_PREFIX
 from egressd.api.gate import caller_of
+from egressd.api.link_keys import LINKS
 from egressd.api.routers import Router
 from egressd.api.wire.answers import reply
 from egressd.api.wire.tokens import (
@@ -21,7 +22,7 @@ from egressd.api.wire.tokens import (
     TokenRow,
     token_fields,
 )
-from egressd.model.tokens import ScopedToken
+from egressd.model.tokens import ScopedToken, link_target
 from egressd.model.wording import say
 from egressd.service.tokens import PREFIX, Tokens
 
@@ -65,6 +66,7 @@ async def list_tokens(services: ServicesDep) -> Response:
         **_TOKEN,
         "msg": "token grafana created",
         "token": f"{PREFIX}AbCdEfGhIjKlMnOpQrStUvWxYz0123456789-_AbCdE",
+        "link": "",
     },
     scope="admin",
     status=201,
@@ -76,14 +78,18 @@ async def create_token(request: Request, body: TokenCreate, services: ServicesDe
 
     `read` covers every GET, with passwords masked, but backups and share links. `write` covers the
     whole of `/svc/api/v1` and what edits the configuration under `/ops`. `admin` covers everything,
-    tokens included. `metrics` and `events` cover `/ops/metrics` and `/ops/events` alone;
-    `rotate:NAME`, with the name of a group or node, covers no endpoint yet.
+    tokens included. `metrics` and `events` cover `/ops/metrics` and `/ops/events` alone.
+    `rotate:TARGET`, such as `rotate:Group_office`, makes a link, which covers nothing else.
     """
+    if rotated := link_target(body.scopes):
+        services.rotations.check_target(rotated)
     secret, token = await services.tokens.create(
         body.name, body.scopes, body.expires_at or 0, caller_of(request.scope).name
     )
     row = token_fields(token, is_expired=False)
-    answer = TokenCreated(msg=say("token-created", name=token.name), token=secret, **row)  # type: ignore[arg-type]
+    link = f"{LINKS}/{secret}" if token.rotates else ""
+    msg = say("token-created", name=token.name)
+    answer = TokenCreated(msg=msg, token=secret, link=link, **row)  # type: ignore[arg-type]
     response = reply(answer, 201)
     response.headers["location"] = f"{OPS_PREFIX}/tokens/{token.id}"
     return response

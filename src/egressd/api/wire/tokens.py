@@ -18,6 +18,13 @@ from egressd.model.tokens import ROTATE, SCOPES_MAX, TOKEN_NAME_MAX, ScopedToken
 _SCOPE_MAX = len(ROTATE) + len(GROUP_PREFIX) + NODE_NAME_MAX
 
 
+def _fitting_together(scopes: list[str]) -> list[str]:
+    links = [scope for scope in scopes if scope.startswith(ROTATE)]
+    if links and len(set(scopes)) > 1:
+        raise Misfit("link-scope-alone", scope=links[0])
+    return scopes
+
+
 def _without_outer_white_space(value: str) -> str:
     if value != value.strip():
         raise Misfit("outer-white-space")
@@ -49,7 +56,16 @@ class TokenCreate(Body):
     """A token to make."""
 
     name: TokenName
-    scopes: Annotated[list[TokenScope], Field(min_length=1, max_length=SCOPES_MAX)]
+    scopes: Annotated[
+        list[TokenScope],
+        Field(
+            min_length=1,
+            max_length=SCOPES_MAX,
+            description="`rotate:` with a target is the only one of its token, which stands in a "
+            "link.",
+        ),
+        AfterValidator(_fitting_together),
+    ]
     expires_at: Annotated[
         Time | None, Field(description="When it stops counting; null if it does not.")
     ] = None
@@ -82,6 +98,10 @@ class TokenCreated(TokenRow, frozen=True, kw_only=True):
 
     msg: Message
     token: Annotated[str, Meta(description="The secret that callers send.")]
+    link: Annotated[
+        str,
+        Meta(description="The path of the link, which has the token as its key; else empty."),
+    ]
 
 
 class SaidTokenId(Answer, frozen=True, kw_only=True):
