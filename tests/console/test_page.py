@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from egressd.console.page import FOLDER, Page
 from tests.console.device import Device
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 
+ROOT = Path(__file__).parents[2]
 INDEX = b"<!doctype html><title>egressd</title>"
 SCRIPT = b"console.log('hello')\n" * 100
 
@@ -102,3 +104,14 @@ async def test_every_answer_has_the_security_headers(built: Device) -> None:
         assert headers["x-frame-options"] == "DENY"
         assert headers["referrer-policy"] == "no-referrer"
         assert headers["cross-origin-opener-policy"] == "same-origin"
+
+
+@pytest.mark.parametrize("folder", [FOLDER, ROOT / "web" / "public"], ids=["built", "public"])
+def test_each_file_of_the_page_has_a_media_type(folder: Path) -> None:
+    page = Page(folder)
+    for file in folder.rglob("*"):
+        if file.is_file() and file.name != "index.html":
+            path = f"/{file.relative_to(folder).as_posix()}"
+            answer = page.response({"type": "http", "method": "GET", "path": path, "headers": []})
+            assert answer.status_code == 200
+            assert answer.media_type != "application/octet-stream", path
