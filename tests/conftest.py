@@ -23,7 +23,7 @@ from egressd.planner.outbounds import engine
 from egressd_lab.ownership import remove_abandoned
 from tests.support.needs import Need
 from tests.support.netns import Namespace
-from tests.support.packages import SUITES, repository_in
+from tests.support.packages import SUITES, repository_of_run
 
 # Nothing that is imported and collected is garbage. `pytest_collection_finish` ends this.
 gc.disable()
@@ -137,7 +137,9 @@ def suite(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def repository(suite: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder that is an apt repository of two versions for one release."""
-    return repository_in(tmp_path_factory.mktemp("apt"), suite)
+    folder = tmp_path_factory.getbasetemp()
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ  # whose folder is in that of the run
+    return repository_of_run(folder.parent if is_worker else folder, suite)
 
 
 @pytest.fixture

@@ -171,3 +171,14 @@ def repository_in(folder: Path, suite: str) -> Path:
     for version in (BEFORE, AFTER):
         package(["--suite", suite, "--arch", ARCHITECTURE], folder, version)
     return folder
+
+
+def repository_of_run(folder: Path, suite: str) -> Path:
+    """Return such a repository that all workers of a test run share, below their `folder`. The
+    first one that needs it makes it. Raises Failed.
+    """
+    shared = folder / f"apt-{suite}"
+    with locked(shared):
+        if not shared.exists():
+            shared.symlink_to(repository_in(folder / f"{shared.name}-made", suite))
+    return shared.resolve()
