@@ -31,7 +31,7 @@ GLANCE_S = 1.0
 TARGETS = {1: "ss", 2: "Interface:wan2", 3: "DIRECT"}
 BYSTANDER = 4
 LIMITED = range(500, 1021)
-"""Goodput in thousandths of the limit: see `test_shaping`."""
+"""Goodput in thousandths of the limit: see `shaped`."""
 FAST = 3_000
 """Unlimited goodput exceeds it: thousandths of the limits here."""
 GUEST = "10.78.0.11"
