@@ -276,24 +276,27 @@ def test_the_kernel_has_the_table_written_by_the_planner(namespace: Namespace, n
 def test_small_transactions_lead_to_the_same_table_as_a_load(namespace: Namespace) -> None:
     """From each configuration to each other, by elements where netd changes elements."""
 
-    def body() -> list[str]:
-        kernel, differing = Nft(), []
-        fresh = {}
+    def contents() -> dict[str, list[str]]:
+        found = {}
         for name, wanted in CONFIGURATIONS.items():
-            kernel.run(nft.afresh(nft.load(wanted)))
-            fresh[name] = _content()
-        for before, present in CONFIGURATIONS.items():
-            for after, wanted in CONFIGURATIONS.items():
-                kernel.run(nft.load(present))
-                if nft.needs_load(present, wanted):
-                    kernel.run(nft.load(wanted))
-                elif text := nft.INET.update(present, wanted):
-                    kernel.run(text)
-                if _content() != fresh[after]:
-                    differing.append(f"{before} to {after}")
-        return differing
+            Nft().run(nft.afresh(nft.load(wanted)))
+            found[name] = _content()
+        return found
 
-    assert namespace.run(body) == []
+    def differing(before: str, fresh: dict[str, list[str]]) -> list[str]:
+        kernel, present, found = Nft(), CONFIGURATIONS[before], []
+        for after, wanted in CONFIGURATIONS.items():
+            kernel.run(nft.load(present))
+            if nft.needs_load(present, wanted):
+                kernel.run(nft.load(wanted))
+            elif text := nft.INET.update(present, wanted):
+                kernel.run(text)
+            if _content() != fresh[after]:
+                found.append(f"{before} to {after}")
+        return found
+
+    fresh = namespace.run(contents)
+    assert [each for name in CONFIGURATIONS for each in namespace.run(differing, name, fresh)] == []
 
 
 def test_a_gate_comes_and_goes_with_its_plan(namespace: Namespace) -> None:
