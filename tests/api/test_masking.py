@@ -71,7 +71,7 @@ NODES: list[tuple[str, dict[str, Any]]] = [
     ("socks5", {"password": "seed-14", "username": "u", "notes": {"their": {"token": "seed-15"}}}),
 ]
 SECRETS = [
-    *(f"seed-{n}" for n in range(1, 25)),
+    *(f"seed-{n}" for n in range(1, 26)),
     "seed-user-1",
     "seed-user-2",
     SSH_KEY[1],
@@ -96,6 +96,9 @@ async def seeded(device: Device) -> None:
         config = json.dumps({"server": "203.0.113.7", "port": 443, **fields})
         body = {"name": f"node-{number}", "protocol": protocol, "config_json": config}
         await device.answer("POST", "/nodes", body | {"group": "hk"})
+    url = f"http://device/ops/nodes/{device.bench.state.node_by_name['node-0']}"
+    page = {"change_ip_url": "https://seller.test/?key=seed-25"}
+    assert (await device.client.patch(url, json=page)).is_success
     line = {"server": "vpn.example.com", "username": "office"}
     for name, secrets in (
         ("l2tp_1", {"type": "l2tp", "password": "seed-16", "secret": "seed-17"}),

@@ -125,7 +125,7 @@ async def test_a_client_stays_rotated_if_its_new_exit_is_unknown(
     phone = at(fresh_device, PHONE)
     rotation = await ended(phone, (await phone.post(URL + link)).headers["location"])
     assert (rotation["state"], rotation["exit_after"]) == ("done", "")
-    assert rotation["error"]
+    assert rotation["reason"]
 
 
 async def test_a_rotation_is_refused_as_that_of_a_group_is(fresh_device: Device, link: str) -> None:

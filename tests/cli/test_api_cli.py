@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from egressd.cli import cli
-from egressd.model.messages import Delay, InterfaceStatus, Status
+from egressd.model.messages import Delay, InterfaceStatus, PageFetched, Status
 from egressd.model.site import MemberSeen, MemberState, SiteReading
 from egressd.model.wording import as_sentence
 from egressd_lab.authority import Authority
@@ -208,6 +208,25 @@ def test_a_dry_run_changes_nothing(shell: Shell) -> None:
     assert said.splitlines()[0].startswith("line 2: ip must be")
     assert said.splitlines()[1] == "1 would be imported, 1 skipped"
     assert shell.json("rules", "list") == []
+
+
+def test_a_node_is_rotated_by_its_page(shell: Shell) -> None:
+    netd = shell.device.bench.netd
+    exits = iter(("203.0.113.1", "203.0.113.2"))
+    netd.page = lambda _: PageFetched()
+    netd.delay_of = lambda _: Delay(delay=1, page=f"ip={next(exits)}\n".encode())
+    shell.say("nodes", "add", "tokyo", "socks5", "-", stdin=SOCKS)
+    assert "has no change_ip_url" in shell.problem("nodes", "rotate", "tokyo")
+    page = "https://seller.test/change?key=k"
+    said = shell.say("nodes", "edit", "tokyo", "--change-ip-url", "-", stdin=f"{page}\n")
+    assert said == "node tokyo saved\n"
+    assert shell.say("nodes", "rotate", "tokyo") == "203.0.113.2\n"
+    assert [asked.url for asked in netd.pages_asked] == [page]
+    netd.is_away = True
+    assert "netd" in shell.problem("nodes", "rotate", "tokyo")
+    netd.is_away = False
+    shell.say("nodes", "edit", "tokyo", "--change-ip-url", "")
+    assert shell.device.bench.nodes.list()[0].change_ip_url == ""
 
 
 def test_nodes_are_exported_as_links_and_imported_again(shell: Shell) -> None:

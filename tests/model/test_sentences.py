@@ -1472,7 +1472,8 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     ),
     "rotation-of-nothing": (
         {"target": "a"},
-        "x must be rotate:Group_<group name> of a group that exists; there is no 'a'",
+        "x must be rotate: with Group_<group name>, or with the name of a node that has a "
+        "change_ip_url; 'a' is neither",
     ),
     "link-scope-alone": (
         {"scope": "rotate:a"},
@@ -1489,6 +1490,25 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         "Group_a, which the link is for, does not exist any more",
     ),
     "rotation-too-soon": ({"seconds": 3}, "too many rotations: try again in 3 seconds"),
+    "rotation-of-whole-node": (
+        {"name": "a"},
+        "x must not be given: all clients of a have its exit",
+    ),
+    "node-without-change": ({"name": "a"}, "the node a has no change_ip_url"),
+    "node-changes-already": ({"name": "a"}, "the node a is changing its address already"),
+    "node-asked-to-change": ({"name": "a"}, "the node a is asked for another address"),
+    "change-page-failed": (
+        {"reason": "timed out"},
+        "its change_ip_url had no good answer: timed out",
+    ),
+    "exit-unchanged": (
+        {"ip": "192.0.2.1", "seconds": 120},
+        "it leaves by 192.0.2.1 still, 120 s after it was asked for another address",
+    ),
+    "change-ip-via": (
+        {},
+        "x must be DIRECT, another node's name or Interface:<interface name>",
+    ),
     "no-such-rotation": ({}, "there is no such rotation"),
     "no-such-link": ({}, "there is no such link"),
     "rotation-alone": ({"name": "name"}, "group name has no other member that works"),

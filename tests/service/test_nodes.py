@@ -98,7 +98,9 @@ async def test_without_netd_a_node_cannot_be_created(bench: Bench, make: Make) -
 
 async def test_a_rename_updates_every_reference(bench: Bench, make: Make) -> None:
     node = await bench.add_node("tokyo")
-    await bench.add_node("relayed", **{"dialer-proxy": "tokyo"})
+    relayed = await bench.add_node("relayed", **{"dialer-proxy": "tokyo"})
+    page = {"change_ip_url": "https://seller.test/", "change_ip_via": "tokyo"}
+    await bench.nodes.revise(relayed.id, page, ())
     await bench.rules.create(make.rule("10.0.0.1", "tokyo"))
     await bench.rules.create(make.rule("10.0.0.2", "tokyo", is_enabled=False))
     await bench.rules.create(make.rule("10.0.0.3", "DIRECT"))
@@ -109,6 +111,7 @@ async def test_a_rename_updates_every_reference(bench: Bench, make: Make) -> Non
     assert outcome.notes == ()
     assert [r.target_node for r in bench.rules.list()] == ["kyoto", "kyoto", "DIRECT"]
     assert config(bench, "relayed")["dialer-proxy"] == "kyoto"
+    assert bench.nodes.get(relayed.id).change_ip_via == "kyoto"
     assert bench.whitelist.get().node == "kyoto"
     assert bench.settings.get().unmanaged == "kyoto"
     assert bench.ledger.revision == revision + 1

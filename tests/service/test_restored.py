@@ -170,6 +170,12 @@ async def test_every_invalid_number_is_refused(
             """UPDATE nodes SET config_json = '{"server": "127.0.0.1", "port": 1}' WHERE id = 1""",
             "node 1: config_json.server must not be this device itself",
         ),
+        (
+            "UPDATE nodes SET change_ip_url = 'http://127.0.0.1/' WHERE id = 1",
+            "node 1: change_ip_url must not lead to this device",
+        ),
+        ("UPDATE nodes SET change_ip_url = 'x' WHERE id = 1", "node 1: change_ip_url must be an"),
+        ("UPDATE nodes SET change_ip_via = 'a,b' WHERE id = 1", "node 1: change_ip_via"),
         ("UPDATE nodes SET name = 'DIR' || char(1045) || 'CT' WHERE id = 1", "must not look like"),
         ("UPDATE nodes SET name = 't' || char(8203) WHERE id = 1", "U+200B"),
         (
@@ -227,7 +233,9 @@ async def test_relay_loops_are_refused(bench: Bench, make: Make, tmp_path: Path)
 async def test_the_relay_of_each_node_is_read_once(
     bench: Bench, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = "INSERT INTO nodes SELECT ?, ?, protocol, ?, '', created_at FROM nodes WHERE id = 1"
+    row = (
+        "INSERT INTO nodes SELECT ?, ?, protocol, ?, '', created_at, '', '' FROM nodes WHERE id = 1"
+    )
     config = '{"server": "198.51.100.7", "port": 1080, "dialer-proxy": "%s"}'
     after = {f"n{n}": f"m{n}" for n in range(200)} | {f"m{n}": f"n{n + 1}" for n in range(200)}
     after["m199"] = "n150"

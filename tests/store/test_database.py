@@ -115,6 +115,8 @@ async def test_an_older_database_is_backed_up_before_its_upgrade(
             for table in (*schema.PRIVATE, schema.alert_channels, schema.target_groups):
                 older.execute(f"DROP TABLE {table.name}")
             older.execute("ALTER TABLE rules DROP COLUMN bound_mac")
+            for column in ("change_ip_url", "change_ip_via"):
+                older.execute(f"ALTER TABLE nodes DROP COLUMN {column}")
             older.execute("UPDATE alembic_version SET version_num = '0001'")
         await database.backup(tmp_path / "backup")
         assert (tmp_path / "backup").stat().st_mode & 0o777 == 0o600

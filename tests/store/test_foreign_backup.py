@@ -119,7 +119,7 @@ async def refusal(file: Path) -> str:
         ),
         (
             execute("UPDATE alembic_version SET version_num = '0005'"),
-            "table 'rules' is none of egressd's",
+            "table 'nodes' is none of egressd's",
         ),
     ],
 )

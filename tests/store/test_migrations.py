@@ -74,7 +74,7 @@ def _parts(statement: str) -> list[str]:
     # SQLite quotes the name of a table that a migration made anew.
     statement = re.sub(r'^CREATE TABLE "(\w+)"', r"CREATE TABLE \1", statement.strip())
     # A column that was added later has no line of its own.
-    return sorted(re.split(r",?\s*\n\s*|, (?=bound_mac )", statement))
+    return sorted(re.split(r",?\s*\n\s*|, (?=bound_mac |change_ip_)", statement))
 
 
 def test_every_constraint_has_a_name() -> None:

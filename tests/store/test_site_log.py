@@ -199,6 +199,7 @@ async def test_a_schema_without_histories_gets_one(site: Site) -> None:
         " ALTER TABLE member DROP COLUMN key_envelope; DROP TABLE shared_access;"
         " DROP TABLE undo_log, trial, alert_channels, target_groups;"
         " ALTER TABLE rules DROP COLUMN bound_mac;"
+        " ALTER TABLE nodes DROP COLUMN change_ip_url, DROP COLUMN change_ip_via;"
         " UPDATE alembic_version SET version_num = 'p0003'"
     )
     await asyncio.to_thread(migrate, site.server.conninfo(OWNER))

@@ -257,10 +257,16 @@ class Device:
             self.bench.netd,
             self.bench.groups,
             self.exits,
+            lambda: RESOLVERS,
             clock=lambda: SECOND,
             note=self.journal.note,
             now=self._clock,
+            pause=self._let_pass,
         )
+
+    async def _let_pass(self, seconds: float) -> None:
+        self.now += seconds
+        await asyncio.sleep(0)
 
     def _new_history(self) -> History:
         ledger = self.bench.ledger

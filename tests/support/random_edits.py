@@ -104,6 +104,15 @@ class Author:
             self.number(INTERFACE_PREFIX + egress)
         self.put("nodes", key, node(key, name, group, egress, relay))
 
+    def put_change_ip(self, key: int, via: str, *, has_page: bool) -> None:
+        before = self.state.nodes.get(key)
+        if before is None:
+            return
+        if parse_target(via).kind == "interface":
+            self.number(via)
+        url = "https://seller.test/change" if has_page else ""
+        self.put("nodes", key, structs.replace(before, change_ip_url=url, change_ip_via=via))
+
     def drop(self, table: str, key: int) -> None:
         if key in getattr(self.state, table):
             self.put(table, key, None)
@@ -178,6 +187,11 @@ steps: st.SearchStrategy[Any] = st.one_of(
             st.sampled_from(("", *NAMES)),
         ),
         st.just({}),
+    ),
+    st.tuples(
+        st.just("put_change_ip"),
+        st.tuples(keys, st.sampled_from(("", "DIRECT", "paris", "Interface:wan2"))),
+        st.fixed_dictionaries({"has_page": st.booleans()}),
     ),
     st.tuples(
         st.just("drop"),

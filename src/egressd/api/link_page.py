@@ -20,6 +20,7 @@ from starlette.types import Scope
 from egressd.api.negotiation import wants_chinese, wants_html
 from egressd.api.refusals import refusal
 from egressd.model.faults import fault
+from egressd.model.names import parse_target
 from egressd.model.wording import Sentence
 from egressd.service.rotations import ALL, FollowedRotation, LinkView
 
@@ -43,6 +44,9 @@ _ENGLISH: Final[Mapping[str, str]] = {
     "title": "Rotation",
     "another": "Another exit for this device",
     "another-for-all": "Another exit for all clients of the group {name}",
+    "another-for-node": "Another exit for the node {name}",
+    "of-all-clients": "All clients of the node leave by it.",
+    "changing": "The node is changing its exit. This takes up to two minutes…",
     "not-a-client": "This device is no client of the group: the button is for all of its clients.",
     "new-connections": "New connections leave by another member of the group {name}.",
     "rotate": "Rotate",
@@ -54,6 +58,7 @@ _ENGLISH: Final[Mapping[str, str]] = {
     "failed": "It did not work",
     "client": "Device",
     "member": "Member",
+    "node": "Node",
     "exit": "Exit",
     "before": "Before",
     "now": "Now",
@@ -63,6 +68,9 @@ _CHINESE: Final[Mapping[str, str]] = {
     "title": "轮换出口",
     "another": "为本设备更换出口",
     "another-for-all": "为组 {name} 的所有客户端更换出口",
+    "another-for-node": "为节点 {name} 更换出口",
+    "of-all-clients": "该节点的所有客户端都使用该出口。",
+    "changing": "节点正在更换出口，最多需要两分钟…",
     "not-a-client": "本设备不是该组的客户端。按钮将作用于该组的所有客户端。",
     "new-connections": "新连接将走组 {name} 的其他成员。",
     "rotate": "更换",
@@ -74,6 +82,7 @@ _CHINESE: Final[Mapping[str, str]] = {
     "failed": "未成功",
     "client": "设备",
     "member": "成员",
+    "node": "节点",
     "exit": "出口",
     "before": "之前",
     "now": "现在",
@@ -82,6 +91,8 @@ _CHINESE: Final[Mapping[str, str]] = {
 _SENTENCES: Final[Mapping[str, str]] = {
     "no-such-link": "该链接不存在或已失效",
     "no-such-rotation": "没有此次轮换的记录",
+    "exit-unchanged": "要求更换地址 {seconds} 秒后，出口仍为 {ip}",
+    "node-changes-already": "节点 {name} 正在更换地址",
     "rotation-alone": "组 {name} 没有其他可用成员",
     "rotation-gone": "该链接对应的 {target} 已不存在",
     "rotation-needs-sticky": "组 {name} 的策略应为 sticky",
@@ -100,6 +111,10 @@ def of_link(scope: Scope, path: str, view: LinkView) -> Response:
         about = [texts["new-connections"].format(name=name)]
         form = _form(path, "", texts["rotate"])
         return _page(scope, texts["another"], about, form, rows=rows)
+    if view.target.kind == "node":
+        heading = texts["another-for-node"].format(name=name)
+        form = _form(path, "", texts["rotate"])
+        return _page(scope, heading, [texts["of-all-clients"]], form, rows=[("exit", view.exit_ip)])
     heading = texts["another-for-all"].format(name=name)
     form = _form(path, ALL, texts["rotate-all"])
     return _page(scope, heading, [texts["not-a-client"]], form)
@@ -109,19 +124,21 @@ def of_rotation(scope: Scope, path: str, rotation: FollowedRotation, status: int
     """Return the page of a rotation by the link at `path`. While that runs, it asks again."""
     texts = _texts(scope)
     rows = []
-    if rotation.client:
+    is_node = parse_target(rotation.target).kind == "node"
+    if rotation.client or is_node:
         now = rotation.exit_after or (texts["unknown"] if rotation.ended_at else "…")
         rows = [
             ("client", rotation.client),
+            ("node", rotation.target if is_node else ""),
             ("member", rotation.member),
             ("before", rotation.exit_before or texts["unknown"]),
             ("now", now),
         ]
-    form = _form(path, rotation.client or ALL, texts["again"])
-    heading = texts[rotation.state]
-    if not rotation.client:
+    form = _form(path, "" if is_node else rotation.client or ALL, texts["again"])
+    heading = texts["changing" if is_node and not rotation.ended_at else rotation.state]
+    if not rotation.client and not is_node:
         heading = texts["done-for-all"].format(n=rotation.clients)
-    about = [_said(scope, rotation.error)] if rotation.error else []
+    about = [_said(scope, rotation.reason)] if rotation.reason else []
     is_running = rotation.state == "running"
     again = f"{path}/{rotation.id}" if is_running else ""
     return _page(

@@ -28,6 +28,8 @@ Declare = Callable[[Handler], Handler]
 """A decorator that declares the endpoint of a handler, and returns the handler as it is."""
 Example = dict[str, Any]
 
+_NONE: Final[Example] = {}
+
 
 class Router:
     """The endpoints of one tag of the OpenAPI document, below one prefix."""
@@ -278,14 +280,18 @@ class Resource:
 class Objects:
     """The endpoints of objects under ``/ops``, one by one, below `path`.
 
-    `resource` has the same objects in ``/svc/api/v1``; `change` is an example of fields to set.
+    `resource` has the same objects in ``/svc/api/v1``; `change` is an example of fields to set, and
+    `own` of the fields that objects have only here.
     """
 
-    def __init__(self, router: Router, path: str, resource: Resource, change: Example):
+    def __init__(
+        self, router: Router, path: str, resource: Resource, change: Example, own: Example = _NONE
+    ):
         self._router = router
         self._path = path
         self._resource = resource
         self._change = change
+        self._row = {**resource.row, **own}
 
     def show(self, answer: type[msgspec.Struct]) -> Declare:
         """Declare the request for one object."""
@@ -293,7 +299,7 @@ class Objects:
             f"{self._path}/{{id}}",
             f"Show a {self._resource.thing}",
             answer=answer,
-            example=self._resource.row,
+            example=self._row,
             scope="read",
             has_statuses=True,
             is_licensed=True,
@@ -306,7 +312,7 @@ class Objects:
             f"Add a {self._resource.thing}",
             body=self._resource.body,
             answer=answer,
-            example={**self._resource.row, "msg": self._said("created")},
+            example={**self._row, "msg": self._said("created")},
             scope="write",
             status=201,
             has_statuses=True,
@@ -320,7 +326,7 @@ class Objects:
             f"Change fields of a {self._resource.thing}",
             body=self._change,
             answer=answer,
-            example={**self._resource.row, **self._change, "msg": self._said("saved")},
+            example={**self._row, **self._change, "msg": self._said("saved")},
             scope="write",
             has_statuses=True,
             is_conditional=True,

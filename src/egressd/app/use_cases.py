@@ -240,7 +240,9 @@ class UseCases:
             members=members,
             exits=exits,
             groups=groups,
-            rotations=Rotations(ledger, netd, groups, exits, clock=clock, note=journal.note),
+            rotations=Rotations(
+                ledger, netd, groups, exits, allowed, clock=clock, note=journal.note
+            ),
             tokens=Tokens(tokens, time.time),
             alerts=alerts,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
@@ -13,10 +15,10 @@ from egressd.cli.files import TEXT_FILE, read_rows, read_text
 from egressd.cli.output import done, json_option, progress, show_json, show_rows
 from egressd.cli.remote import Remote, over_api
 from egressd.cli.rules import import_rows
+from egressd.model.errors import Failed
 from egressd.model.names import DNS_PROFILES
 
 _COLUMNS = ("id", "name", "protocol", "group", "created_at")
-_EDITABLE = ("name", "protocol", "config_json", "group")
 FORMS = {
     "": "nothing",
     "links": "share links",
@@ -31,6 +33,8 @@ FORMS = {
 """Form of a text -> its words; rows have the name of their type."""
 _AT_ONCE = 16
 """Delays that are measured at the same time."""
+_LOOK_S = 1.0
+"""Seconds between looks at a rotation."""
 
 names_argument = click.argument("names", nargs=-1, required=True, shell_complete=node_names)
 
@@ -77,6 +81,15 @@ def add(
 @click.option("--name", "new_name", help="A new name; what refers to the node follows.")
 @click.option("--group")
 @click.option("--config-json", type=TEXT_FILE)
+@click.option(
+    "--change-ip-url",
+    metavar="URL",
+    help="A page by which it leaves by another address; - reads it from standard input, an empty "
+    "text removes it.",
+)
+@click.option(
+    "--change-ip-via", metavar="TARGET", help="The target it is asked by; else the node itself."
+)
 @json_option
 @over_api
 def edit(
@@ -84,17 +97,39 @@ def edit(
     *,
     name: str,
     new_name: str | None,
-    group: str | None,
     config_json: IO[str] | None,
+    change_ip_url: str | None,
     as_json: bool,
+    **others: str | None,
 ) -> None:
     """Change the given fields of the node NAME; the others stay."""
     (found,) = remote.named("/nodes", (name,), "node")
-    body = {field: found[field] for field in _EDITABLE}
+    url = sys.stdin.readline().strip() if change_ip_url == "-" else change_ip_url
     text = None if config_json is None else read_text(config_json)
-    changed = {"name": new_name, "group": group, "config_json": text}
-    body |= {field: value for field, value in changed.items() if value is not None}
-    done(remote.send("PUT", f"/nodes/{found['id']}", body), as_json)
+    fields = {"name": new_name, "config_json": text, "change_ip_url": url, **others}
+    given = {field: value for field, value in fields.items() if value is not None}
+    done(remote.send("PATCH", f"/ops/nodes/{found['id']}", given), as_json)
+
+
+@nodes.command()
+@click.argument("name", shell_complete=node_names)
+@json_option
+@over_api
+def rotate(remote: Remote, *, name: str, as_json: bool) -> None:
+    """Have the node NAME leave by another address, by its change_ip_url. The exit status is 1 if it
+    does not.
+    """
+    (found,) = remote.named("/nodes", (name,), "node")
+    begun = remote.send("POST", f"/ops/nodes/{found['id']}/rotate", {})
+    path = f"/ops/nodes/{found['id']}/rotations/{begun['id']}"
+    while (ended := remote.get(path))["state"] == "running":
+        time.sleep(_LOOK_S)
+    if as_json:
+        show_json(ended)
+    elif ended["state"] == "done":
+        click.echo(ended["exit_after"])
+    if ended["state"] != "done":
+        raise Failed("change its address", ended["reason"])
 
 
 @nodes.command("set")

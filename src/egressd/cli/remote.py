@@ -150,7 +150,7 @@ class Remote:
         error_text = answer.get("error") if isinstance(answer, dict) else None
         if status == 400:
             raise Invalid(with_options(str(error_text)))
-        if status not in (200, 201) or (error_text and "delay" not in answer):
+        if status not in (200, 201, 202) or (error_text and "delay" not in answer):
             raise DeviceRefusal(str(error_text or f"it answered with status {status}"))
         return answer
 

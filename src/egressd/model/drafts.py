@@ -24,6 +24,17 @@ class NodeDraft(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
 
 
+class ChangeIp(msgspec.Struct, frozen=True, kw_only=True):
+    """The page by which a node gets another address; see `Node`. Only ``/ops`` has it."""
+
+    change_ip_url: str = ""
+    change_ip_via: str = ""
+
+    def __repr__(self) -> str:
+        """Return a text without the URL, which is a secret."""
+        return f"ChangeIp(change_ip_via={self.change_ip_via!r})"
+
+
 class RuleDraft(msgspec.Struct, frozen=True, kw_only=True):
     ip: str
     target_node: str

@@ -38,9 +38,13 @@ class _Secretive(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Node(_Secretive, frozen=True, kw_only=True):
-    """An upstream proxy. ``config_json`` is the text as accepted (a JSON object)."""
+    """An upstream proxy. ``config_json`` is the text as accepted (a JSON object).
 
-    SECRET = ("config_json",)
+    ``change_ip_url`` is a page of the seller's that has the node leave by another address, and
+    ``change_ip_via`` the target by which that is asked; if empty, the node itself.
+    """
+
+    SECRET = ("config_json", "change_ip_url")
 
     id: int
     name: str
@@ -48,6 +52,8 @@ class Node(_Secretive, frozen=True, kw_only=True):
     config_json: str
     group: str
     created_at: str
+    change_ip_url: str = ""
+    change_ip_via: str = ""
 
 
 class Line(_Secretive, frozen=True, kw_only=True, forbid_unknown_fields=True):

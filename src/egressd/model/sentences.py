@@ -1054,7 +1054,8 @@ SENTENCES: Final[Mapping[str, str]] = {
     "rotation-of-no-client": "client must be one whose own rule names group {name}",
     "rotation-alone": "group {name} has no other member that works",
     "rotation-of-nothing": (
-        "{field} must be rotate:Group_<group name> of a group that exists; there is no {target!r}"
+        "{field} must be rotate: with Group_<group name>, or with the name of a node that has a "
+        "change_ip_url; {target!r} is neither"
     ),
     "link-scope-alone": "{field} must have no other scope beside {scope}: its token is a link",
     "rotation-for-whom": (
@@ -1064,6 +1065,13 @@ SENTENCES: Final[Mapping[str, str]] = {
     "rotation-client-form": "{field} must be an IPv4 address, or all",
     "rotation-gone": "{target}, which the link is for, does not exist any more",
     "rotation-too-soon": "too many rotations: try again in {seconds} {seconds:second|seconds}",
+    "change-ip-via": "{field} must be DIRECT, another node's name or Interface:<interface name>",
+    "rotation-of-whole-node": "{field} must not be given: all clients of {name} have its exit",
+    "node-without-change": "the node {name} has no change_ip_url",
+    "node-changes-already": "the node {name} is changing its address already",
+    "node-asked-to-change": "the node {name} is asked for another address",
+    "change-page-failed": "its change_ip_url had no good answer: {reason}",
+    "exit-unchanged": "it leaves by {ip} still, {seconds} s after it was asked for another address",
     "no-such-rotation": "there is no such rotation",
     "no-such-link": "there is no such link",
     "group-rotated": "{n} {n:client has|clients have} another member of group {name}",

@@ -42,6 +42,7 @@ from egressd.planner.registry import (
 )
 from egressd.planner.targets import (
     alert_targets,
+    change_ip_targets,
     dial_path,
     dial_paths,
     interfaces_of,
@@ -371,10 +372,11 @@ def _listed(state: DesiredState) -> Listed | None:
 
 
 def egresses(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:
-    """Return the interfaces that rules, nodes in use, proxy services, lines and alerts send traffic
-    to.
+    """Return the interfaces that rules, nodes in use, proxy services, lines, alerts and changes of
+    nodes' addresses send traffic to.
     """
-    names = interfaces_of(state, {*used_targets(state), *alert_targets(state)})
+    asked = {*alert_targets(state), *change_ip_targets(state)}
+    names = interfaces_of(state, {*used_targets(state), *asked})
     names.update(s.outbound_interface for s in state.services.values() if s.is_enabled)
     names.update(line.interface for line in lines(state).values() if line.interface != AUTO)
     result = {}

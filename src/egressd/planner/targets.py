@@ -72,6 +72,11 @@ def alert_targets(state: DesiredState) -> set[str]:
     return {channel.via for channel in state.alert_channels.values() if channel.is_enabled}
 
 
+def change_ip_targets(state: DesiredState) -> set[str]:
+    """Return the targets by which pages are asked that have nodes leave by another address."""
+    return {n.change_ip_via or n.name for n in state.nodes.values() if n.change_ip_url}
+
+
 def serves(state: DesiredState, node: Node) -> bool:
     """True if rules or the whitelist send traffic to `node`, by itself or as a member of a group.
     O(groups with settings).

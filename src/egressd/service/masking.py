@@ -10,7 +10,11 @@ from egressd.model.nouns import Line, Node, ProxyService
 
 def masked_node(node: Node) -> Node:
     """Return a node without its credentials."""
-    return msgspec.structs.replace(node, config_json=masked_config(node.config_json))
+    return msgspec.structs.replace(
+        node,
+        config_json=masked_config(node.config_json),
+        change_ip_url=masked_text(node.change_ip_url),
+    )
 
 
 def masked_line(line: Line) -> Line:

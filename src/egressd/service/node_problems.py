@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from urllib.parse import urlsplit
 
 from egressd.formats.config_json import FIELD, read_config
+from egressd.formats.hosts import address_of
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.drafts import NodeDraft
+from egressd.model.drafts import ChangeIp, NodeDraft
 from egressd.model.errors import Invalid
 from egressd.model.faults import Fault, fault
-from egressd.model.names import node_name_problem
+from egressd.model.names import node_name_problem, parse_target
 from egressd.model.nouns import Node
+from egressd.model.outside_hosts import why_not_host
 from egressd.service import checks, servers
 from egressd.service.dial_chains import relay_problems
 from egressd.service.looks import Looks
@@ -73,6 +76,50 @@ def config_problems(draft: NodeDraft | Node, around: ServerSurroundings) -> Iter
         yield from invalid.faults
     else:
         yield from (problem.inside(FIELD) for problem in servers.own_problems(config, around))
+
+
+def change_ip_problems(
+    state: DesiredState,
+    wanted: ChangeIp,
+    name: str,
+    known_via: str | None,
+    around: ServerSurroundings,
+) -> Iterator[Fault]:
+    """Yield every fault of the page by which the node `name` gets another address. `known_via` is a
+    target that may be gone.
+    """
+    yield from change_url_problems(wanted, around)
+    via = wanted.change_ip_via
+    if not via or via == known_via:
+        return
+    kind = parse_target(via).kind
+    if kind in ("group", "reject") or via == name:
+        yield fault("change_ip_via", "change-ip-via")
+    else:
+        yield from checks.target("change_ip_via", via, state)
+
+
+def change_url_problems(node: ChangeIp | Node, around: ServerSurroundings) -> Iterator[Fault]:
+    """Yield the faults of the page's URL, which must lead outside."""
+    url = node.change_ip_url
+    if not url:
+        return
+    if problems := [*checks.url("change_ip_url", url)]:
+        yield from problems
+        return
+    host = urlsplit(url).hostname or ""
+    address = address_of(host)
+    if unfit := why_not_host(host):
+        yield fault("change_ip_url", unfit.code, **unfit.values)
+    elif address in around.own or any(address in each for each in around.networks if address):
+        yield fault("change_ip_url", "alert-url-own", host=host)
+
+
+def stored_change_ip_problems(node: Node, around: ServerSurroundings) -> Iterator[Fault]:
+    """Yield every fault of a stored page that can be found without the state."""
+    yield from change_url_problems(node, around)
+    if node.change_ip_via:
+        yield from checks.stored_target("change_ip_via", node.change_ip_via)
 
 
 def led_here_problems(node: Node, around: ServerSurroundings) -> Iterator[Fault]:

@@ -14,7 +14,7 @@ from egressd.formats.nodes import NODE_IMPORT_TYPES, parse_nodes
 from egressd.formats.share_links import render_link
 from egressd.model.bounds import DELAY_TIMEOUT_MAX_MS
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.drafts import BadRow, ImportOutcome, NodeBatch, NodeDraft, Outcome
+from egressd.model.drafts import BadRow, ChangeIp, ImportOutcome, NodeBatch, NodeDraft, Outcome
 from egressd.model.errors import Invalid, Missing
 from egressd.model.faults import Fault, fault
 from egressd.model.instances import NodePath
@@ -29,6 +29,7 @@ from egressd.service.dial_chains import relay_problems, unknown_relay
 from egressd.service.imports import Tally, carry_out, proposed
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.node_problems import (
+    change_ip_problems,
     draft_problems,
     field_problems,
     looks_of,
@@ -105,14 +106,23 @@ class Nodes:
     async def revise(
         self, node_id: int, fields: Mapping[str, Any], tags: Collection[str]
     ) -> Outcome[Node]:
-        """Give a node some new fields of `NodeDraft`; the others stay, even with other changes at
-        the same time. `tags` are those of `versions.demand`. Raises Invalid, Missing, Outdated.
+        """Give a node some new fields of `NodeDraft` and `ChangeIp`; the others stay, even with
+        other changes at the same time. `tags` are those of `versions.demand`. Raises Invalid,
+        Missing, Outdated.
         """
         around = self._around()
+        own = {name: fields[name] for name in ChangeIp.__struct_fields__ if name in fields}
+        shared = {name: value for name, value in fields.items() if name not in own}
 
         def build(state: DesiredState) -> Proposal[Node]:
             before = _demanded(state, node_id, tags)
-            return self._replaced(state, before, revised(NodeDraft, before, fields), around)
+            change_ip = revised(ChangeIp, before, own)
+            asked = msgspec.structs.replace(before, **msgspec.structs.asdict(change_ip))
+            proposal = self._replaced(state, asked, revised(NodeDraft, before, shared), around)
+            # A target that is gone since may stay.
+            known = before.change_ip_via if "change_ip_via" not in own else None
+            checks.refuse(change_ip_problems(state, change_ip, before.name, known, around))
+            return proposal
 
         return await self._replace(node_id, build)
 

@@ -79,9 +79,11 @@ def _names(row: object) -> Iterator[str]:
             for member in members:
                 if member.startswith((GROUP_PREFIX, INTERFACE_PREFIX)):
                     yield member
-        case Node(group=group):
+        case Node(group=group, change_ip_via=via):
             if group:
                 yield GROUP_PREFIX + group
+            if via.startswith(INTERFACE_PREFIX):
+                yield via
             if interface := settings_of(row).interface_name:
                 yield INTERFACE_PREFIX + interface
         case ProxyService(outbound_interface=interface):

@@ -24,8 +24,13 @@ def rename_node(state: DesiredState, old: str, new: str, now: str) -> Iterator[E
     if state.whitelist.node == old:
         yield Edit("whitelist", 0, msgspec.structs.replace(state.whitelist, node=new))
     for node in state.nodes.values():
+        if node.name == old:
+            continue
+        moved = _asked_via(node, old, new)
         if settings_of(node).dialer_proxy == old:
-            yield _resettled(node, dialer_proxy=new)
+            moved = _resettled(moved, dialer_proxy=new)
+        if moved is not node:
+            yield Edit("nodes", node.id, moved)
 
 
 def rename_interface(state: DesiredState, old: str, new: str, now: str) -> Iterator[Edit]:
@@ -36,19 +41,22 @@ def rename_interface(state: DesiredState, old: str, new: str, now: str) -> Itera
     yield from _rename_target(state, INTERFACE_PREFIX + old, INTERFACE_PREFIX + new, now)
     for service in state.services.values():
         if service.outbound_interface == old:
-            moved = msgspec.structs.replace(service, outbound_interface=new)
-            yield Edit("services", service.id, moved)
+            renamed = msgspec.structs.replace(service, outbound_interface=new)
+            yield Edit("services", service.id, renamed)
     for line in state.lines.values():
         if line.interface == old:
             yield Edit("lines", line.id, msgspec.structs.replace(line, interface=new))
     for node in state.nodes.values():
+        moved = _asked_via(node, INTERFACE_PREFIX + old, INTERFACE_PREFIX + new)
         if settings_of(node).interface_name == old:
-            yield _resettled(node, interface_name=new)
+            moved = _resettled(moved, interface_name=new)
+        if moved is not node:
+            yield Edit("nodes", node.id, moved)
 
 
 def _resettled(
     node: Node, *, interface_name: str | None = None, dialer_proxy: str | None = None
-) -> Edit:
+) -> Node:
     try:
         text = with_settings(
             node.config_json, interface_name=interface_name, dialer_proxy=dialer_proxy
@@ -57,7 +65,12 @@ def _resettled(
         raise Invalid(
             fault("name", "name-unsuitable", name=node.name, reason=invalid.sentence)
         ) from None
-    return Edit("nodes", node.id, msgspec.structs.replace(node, config_json=text))
+    return msgspec.structs.replace(node, config_json=text)
+
+
+def _asked_via(node: Node, old: str, new: str) -> Node:
+    """Return the node with a new name of the target by which its address is changed."""
+    return msgspec.structs.replace(node, change_ip_via=new) if node.change_ip_via == old else node
 
 
 def _rename_target(state: DesiredState, old: str, new: str, now: str) -> Iterator[Edit]:

@@ -121,6 +121,7 @@ class RestoreChecks:
             yield from node_problems.label_problems(node)
             yield from _time("created_at", node.created_at)
             yield from config_problems(node, around)
+            yield from node_problems.stored_change_ip_problems(node, around)
 
         def check_service(service: ProxyService) -> Iterator[Fault]:
             yield from proxy_services.field_problems(service, self._own_ports)

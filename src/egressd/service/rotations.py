@@ -1,5 +1,8 @@
-"""Rotations that a caller follows: a client gets another member of its group, and the caller learns
-the exit that this is.
+"""Rotations that a caller follows: a client gets another member of its group, or a node another
+address, and the caller learns the new exit.
+
+A node is rotated by a page of its seller's, which is asked through the node itself, or by another
+target, and by nothing else. It is done once a page outside sees another address.
 
 A rotation is kept for a while after the request that began it, in memory: its exit is asked for
 meanwhile.
@@ -11,7 +14,7 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -20,13 +23,17 @@ import structlog
 
 from egressd.model.console import ChangeRecord
 from egressd.model.desired import DesiredState
-from egressd.model.errors import EgressdError, Failed, Invalid, Missing, TooOften
+from egressd.model.device import Resolvers
+from egressd.model.errors import EgressdError, Failed, Invalid, Missing, Obstructed, TooOften
 from egressd.model.faults import fault
+from egressd.model.messages import WAYS_MAX, FetchPage
 from egressd.model.names import TargetName, parse_target
+from egressd.model.nouns import Node
 from egressd.model.rate_limit import Gcra
 from egressd.model.source import source_of
 from egressd.model.wording import NONE, Sentence, as_sentence, say
 from egressd.planner.compile import group_key
+from egressd.planner.probes import target_paths
 from egressd.service.authorship import current_author
 from egressd.service.exits import Exits
 from egressd.service.group_members import member_name
@@ -40,6 +47,17 @@ ALL: Final = "all"
 """The word for all clients of a group, in place of an address."""
 ROTATIONS_MAX: Final = 1024
 """Rotations that are kept; beyond that, the oldest are forgotten."""
+
+CHANGE_S: Final = 120.0
+"""Seconds that a node may take until it leaves by another address."""
+UNASKED_S: Final = 30.0
+"""The same for one whose page had no good answer: it may be on its way to another address."""
+LOOK_S: Final = 3.0
+"""Seconds between looks at its address."""
+_READ_MAX: Final = 65_536
+"""Bytes of the page that are taken; they are not looked at."""
+_OPERATOR: Final = ""
+"""The id in place of a link's token's for rotations without a link."""
 
 State: TypeAlias = Literal["running", "done", "failed"]
 
@@ -77,13 +95,13 @@ class FollowedRotation(msgspec.Struct, frozen=True, kw_only=True):
     client: str
     """Empty if it was about no single client."""
     clients: int
-    """Clients with a rule of their own that have another member."""
+    """Clients with a rule of their own that have another member; 0 if it is about a node."""
     member: str
     """The new member of the one client, as rules name it; else empty."""
     exit_before: str
     exit_after: str
     """Addresses that far ends see; empty if unknown."""
-    error: Sentence
+    reason: Sentence
     """The reason for which it failed, or for which the new exit is unknown."""
     began_at: str
     ended_at: str
@@ -104,8 +122,8 @@ class LinkView(NamedTuple):
 
 
 class Rotations:
-    """The use cases of rotation links. `clock` returns the time in UTC, `now` seconds that only
-    grow; `note` records a change of a kind of thing.
+    """The use cases of rotations by links, and of nodes. `clock` returns the time in UTC, `now`
+    seconds that only grow, and `pause` waits for some; `note` records a change of a kind of thing.
     """
 
     def __init__(
@@ -114,10 +132,12 @@ class Rotations:
         netd: Netd,
         groups: TargetGroups,
         exits: Exits,
+        resolvers: Callable[[], Resolvers],
         *,
         clock: Clock,
         note: Callable[[ChangeRecord, str], None],
         now: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._ledger = ledger
         self._netd = netd
@@ -126,9 +146,13 @@ class Rotations:
         self._clock = clock
         self._note = note
         self._now = now
+        self._pause = pause
+        self._resolvers = resolvers
         self._rates = Gcra()
         self._kept: dict[str, tuple[str, FollowedRotation]] = {}
         """Id -> the id of the link's token, and the rotation."""
+        self._changing: dict[int, str] = {}
+        """Id of a node that is being rotated -> the id of its rotation."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def check_target(self, target: str) -> None:
@@ -140,19 +164,24 @@ class Rotations:
         """Return what a link means for a caller at the address `source`. Raises Missing."""
         state, target = self._ledger.state, _existing(self._ledger.state, link)
         client = _own_client(state, target, source)
-        member = ""
+        member = target.name if target.kind == "node" else ""
         if client:
             with suppress(Failed):
                 member = await self._member_of(state, target, client)
         return LinkView(target, client, member, self._exits.address_of(member))
 
     async def begin(self, link: RotationLink, source: str, client: str | None) -> FollowedRotation:
-        """Rotate a client of the group of a link, or `ALL`. Without a `client` that is the one at
-        the address `source`, which the request came from. Raises Invalid, Missing, Obstructed,
-        TooOften, Failed.
+        """Rotate the node of a link; or a client of its group, or `ALL`. Without a `client` that is
+        the one at the address `source`, which the request came from. Raises Invalid, Missing,
+        Obstructed, TooOften, Failed.
         """
         state = self._ledger.state
         target = _existing(state, link)
+        if target.kind == "node":
+            if client:
+                raise Invalid(fault("client", "rotation-of-whole-node", name=target.name))
+            self._charge(link, target.name)
+            return self._begin_node(link.id, _node_named(state, target.name))
         wanted = client or _own_client(state, target, source)
         if not wanted:
             shown = source_of(source).address
@@ -171,13 +200,28 @@ class Rotations:
             member=member,
             exit_before=self._exits.address_of(before),
             exit_after="",
-            error=NONE,
+            reason=NONE,
             began_at=self._clock(),
             ended_at="" if member else self._clock(),
         )
-        self._keep(link, rotation)
+        self._keep(link.id, rotation)
         if member:
-            self._follow(link, rotation, self._ask(rotation))
+            self._follow(rotation, self._ask(rotation))
+        return rotation
+
+    def begin_node(self, node_id: int) -> FollowedRotation:
+        """Have a node leave by another address. Raises Invalid, Missing, Obstructed."""
+        node = self._ledger.state.nodes.get(node_id)
+        if node is None:
+            raise Missing(fault("", "no-such-id", thing="node", id=node_id))
+        return self._begin_node(_OPERATOR, node)
+
+    def get_of_node(self, node_id: int, id_: str) -> FollowedRotation:
+        """Return a rotation of a node, however it was begun. Raises Missing."""
+        node = self._ledger.state.nodes.get(node_id)
+        _, rotation = self._kept.get(id_, ("", None))
+        if node is None or rotation is None or rotation.target != node.name:
+            raise Missing(fault("id", "no-such-rotation"))
         return rotation
 
     def get(self, link: RotationLink, id_: str) -> FollowedRotation:
@@ -193,10 +237,72 @@ class Rotations:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def _begin_node(self, owner: str, node: Node) -> FollowedRotation:
+        if not node.change_ip_url:
+            raise Invalid(fault("", "node-without-change", name=node.name))
+        if (running := self._changing.get(node.id)) is not None:
+            before, rotation = self._kept.get(running, ("", None))
+            if rotation is not None and before == owner:
+                return rotation
+            raise Obstructed(fault("", "node-changes-already", name=node.name))
+        via = node.change_ip_via or node.name
+        paths = target_paths(self._ledger.state, parse_target(via), self._resolvers())
+        if not paths:
+            raise Invalid(fault("", "via-gone", via=via))
+        asked = FetchPage(
+            paths=tuple(paths.values())[:WAYS_MAX], url=node.change_ip_url, read_max=_READ_MAX
+        )
+        self._record(say("node-asked-to-change", name=node.name), "nodes")
+        rotation = FollowedRotation(
+            id=secrets.token_hex(8),
+            state="running",
+            target=node.name,
+            client="",
+            clients=0,
+            member="",
+            exit_before=self._exits.address_of(node.name),
+            exit_after="",
+            reason=NONE,
+            began_at=self._clock(),
+            ended_at="",
+        )
+        self._keep(owner, rotation)
+        self._changing[node.id] = rotation.id
+        self._follow(rotation, self._change(rotation, node, asked))
+        return rotation
+
+    async def _change(
+        self, rotation: FollowedRotation, node: Node, asked: FetchPage
+    ) -> FollowedRotation:
+        """Ask for another address of a node, and look until it has one."""
+        try:
+            before = (await self._exits.ask(node.name)).ip or rotation.exit_before
+            rotation = msgspec.structs.replace(rotation, exit_before=before)
+            self._update(rotation)
+            reason = (await self._netd.fetch_page(asked)).reason
+            until = self._now() + (UNASKED_S if reason else CHANGE_S)
+            while True:
+                found = await self._exits.ask(node.name)
+                # Without an address from before, only a good answer of the page makes it another.
+                if found.ip and found.ip != before and (before or not reason):
+                    return msgspec.structs.replace(rotation, state="done", exit_after=found.ip)
+                if self._now() >= until:
+                    break
+                await self._pause(LOOK_S)
+        finally:
+            del self._changing[node.id]
+        if reason:
+            why = say("change-page-failed", reason=reason)
+        elif found.ip:
+            why = say("exit-unchanged", ip=found.ip, seconds=round(CHANGE_S))
+        else:
+            why = found.error
+        return msgspec.structs.replace(rotation, state="failed", reason=why)
+
     async def _ask(self, rotation: FollowedRotation) -> FollowedRotation:
         found = await self._exits.ask(rotation.member)
         return msgspec.structs.replace(
-            rotation, state="done", exit_after=found.ip, error=found.error
+            rotation, state="done", exit_after=found.ip, reason=found.error
         )
 
     async def _member_of(self, state: DesiredState, target: TargetName, client: str) -> str:
@@ -228,16 +334,19 @@ class Rotations:
         )
         self._note(record, subject)
 
-    def _keep(self, link: RotationLink, rotation: FollowedRotation) -> None:
-        self._kept[rotation.id] = link.id, rotation
+    def _keep(self, owner: str, rotation: FollowedRotation) -> None:
+        self._kept[rotation.id] = owner, rotation
         while len(self._kept) > ROTATIONS_MAX:
             del self._kept[next(iter(self._kept))]
 
+    def _update(self, rotation: FollowedRotation) -> None:
+        """Keep what a rotation has become, unless it is forgotten."""
+        if rotation.id in self._kept:
+            owner, _ = self._kept[rotation.id]
+            self._kept[rotation.id] = owner, rotation
+
     def _follow(
-        self,
-        link: RotationLink,
-        rotation: FollowedRotation,
-        work: Coroutine[None, None, FollowedRotation],
+        self, rotation: FollowedRotation, work: Coroutine[None, None, FollowedRotation]
     ) -> None:
         """Keep what `work` makes of a rotation, once it is done."""
 
@@ -246,10 +355,8 @@ class Rotations:
                 ended = await work
             except EgressdError as error:
                 reason = as_sentence(str(error))
-                ended = msgspec.structs.replace(rotation, state="failed", error=reason)
-            if rotation.id in self._kept:
-                ended = msgspec.structs.replace(ended, ended_at=self._clock())
-                self._kept[rotation.id] = link.id, ended
+                ended = msgspec.structs.replace(rotation, state="failed", reason=reason)
+            self._update(msgspec.structs.replace(ended, ended_at=self._clock()))
 
         task = asyncio.get_running_loop().create_task(follow())
         self._tasks.add(task)
@@ -257,6 +364,9 @@ class Rotations:
 
 
 def _is_rotatable(state: DesiredState, target: TargetName) -> bool:
+    if target.kind == "node":
+        node = state.node_named(target.name)
+        return node is not None and bool(node.change_ip_url)
     return target.kind == "group" and state.group_exists(target.name)
 
 
@@ -265,6 +375,10 @@ def _existing(state: DesiredState, link: RotationLink) -> TargetName:
     if not _is_rotatable(state, target):
         raise Missing(fault("", "rotation-gone", target=link.target))
     return target
+
+
+def _node_named(state: DesiredState, name: str) -> Node:
+    return state.nodes[state.node_by_name[name]]
 
 
 def _own_client(state: DesiredState, target: TargetName, source: str) -> str:

@@ -8,7 +8,7 @@ CREATE TABLE nodes (
 	protocol TEXT NOT NULL,
 	config_json TEXT NOT NULL,
 	"group" TEXT NOT NULL,
-	created_at TEXT NOT NULL,
+	created_at TEXT NOT NULL, change_ip_url TEXT DEFAULT '' NOT NULL, change_ip_via TEXT DEFAULT '' NOT NULL,
 	CONSTRAINT pk_nodes PRIMARY KEY (id),
 	CONSTRAINT uq_nodes_name UNIQUE (name)
 );
@@ -180,4 +180,4 @@ CREATE TABLE target_groups (
 	CONSTRAINT pk_target_groups PRIMARY KEY (id),
 	CONSTRAINT uq_target_groups_name UNIQUE (name)
 );
-INSERT INTO alembic_version (version_num) VALUES ('0009');
+INSERT INTO alembic_version (version_num) VALUES ('0010');

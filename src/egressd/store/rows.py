@@ -46,7 +46,7 @@ _STATE = (
 """Every table that holds a part of the state."""
 
 SECRETS: Final = {
-    "nodes": ("config_json",),
+    "nodes": ("config_json", "change_ip_url"),
     "lines": ("password", "secret"),
     "services": ("password",),
     "alert_channels": ("url",),

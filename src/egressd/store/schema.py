@@ -60,6 +60,8 @@ nodes = Table(
     _text("config_json"),
     _text("group"),
     _text("created_at"),
+    Column("change_ip_url", Text, nullable=False, server_default=""),
+    Column("change_ip_via", Text, nullable=False, server_default=""),
 )
 
 rules = Table(

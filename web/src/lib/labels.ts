@@ -4,6 +4,8 @@ import type { Key } from "../messages/en.ts";
 
 /** By the names of fields, or their JSON pointers without the first slash. */
 export const LABELS: Readonly<Record<string, Key>> = {
+  change_ip_url: "node.changeIp",
+  change_ip_via: "node.changeIpVia",
   channels: "alerts.channels",
   check_interval_s: "settings.interval",
   check_url: "settings.delayUrl",

@@ -689,6 +689,8 @@ export interface components {
             node_dns_servers?: string | null;
         };
         NodeChange: {
+            change_ip_url?: string;
+            change_ip_via?: string;
             config_json?: string;
             group?: string;
             name?: string;
@@ -761,6 +763,16 @@ export interface components {
             /** @enum {string} */
             type: "socks5" | "ss" | "vlessvmess" | "others";
         };
+        NodeObject: {
+            change_ip_url: string;
+            change_ip_via: string;
+            config_json: string;
+            created_at: string;
+            group: string;
+            id: number;
+            name: string;
+            protocol: string;
+        };
         NodePoint: {
             at: string;
             delay_ms: number | null;
@@ -785,6 +797,8 @@ export interface components {
             data: components["schemas"]["NodeRow"][];
         };
         NodeSaved: {
+            change_ip_url: string;
+            change_ip_via: string;
             config_json: string;
             created_at: string;
             group: string;
@@ -997,12 +1011,12 @@ export interface components {
             client: string;
             clients: number;
             ended_at: string;
-            error: string;
             exit_after: string;
             exit_before: string;
             id: string;
             member: string;
             msg: string;
+            reason: string;
             /** @enum {unknown} */
             state: "done" | "failed" | "running";
             target: string;
@@ -1012,11 +1026,11 @@ export interface components {
             client: string;
             clients: number;
             ended_at: string;
-            error: string;
             exit_after: string;
             exit_before: string;
             id: string;
             member: string;
+            reason: string;
             /** @enum {unknown} */
             state: "done" | "failed" | "running";
             target: string;
@@ -1509,6 +1523,7 @@ export type NodeImport = components['schemas']['NodeImport'];
 export type NodeLink = components['schemas']['NodeLink'];
 export type NodeLinks = components['schemas']['NodeLinks'];
 export type NodeListImport = components['schemas']['NodeListImport'];
+export type NodeObject = components['schemas']['NodeObject'];
 export type NodePoint = components['schemas']['NodePoint'];
 export type NodeReplace = components['schemas']['NodeReplace'];
 export type NodeRow = components['schemas']['NodeRow'];

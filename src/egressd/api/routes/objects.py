@@ -24,12 +24,13 @@ from egressd.api.routes.rules import resource as v1_rules
 from egressd.api.wire.answers import Answer, SaidId, reply
 from egressd.api.wire.fields import IdInPath
 from egressd.api.wire.lines import LineCreate, LineRow, line_row
-from egressd.api.wire.nodes import NodeCreate, NodeRow, node_row
+from egressd.api.wire.nodes import NodeCreate
 from egressd.api.wire.objects import (
     IfMatch,
     LineChange,
     LineSaved,
     NodeChange,
+    NodeObject,
     NodeSaved,
     ProxyServiceChange,
     ProxyServiceSaved,
@@ -37,6 +38,7 @@ from egressd.api.wire.objects import (
     RuleSaved,
     WhitelistPut,
     WhitelistSaved,
+    node_object,
 )
 from egressd.api.wire.outcomes import done
 from egressd.api.wire.proxy_services import (
@@ -56,7 +58,9 @@ N = TypeVar("N", Rule, Node, Line, ProxyService, Whitelist)
 
 router: Final = Router("Operations", OPS_PREFIX)
 rules: Final = Objects(router, "/rules", v1_rules, {"comment": "tv"})
-nodes: Final = Objects(router, "/nodes", v1_nodes, {"group": "hk"})
+nodes: Final = Objects(
+    router, "/nodes", v1_nodes, {"group": "hk"}, {"change_ip_url": "", "change_ip_via": ""}
+)
 lines: Final = Objects(router, "/lines", v1_lines, {"is_enabled": False})
 services: Final = Objects(router, "/proxy-services", v1_services, {"is_enabled": False})
 
@@ -123,18 +127,18 @@ async def remove_rule(rule_id: IdInPath, services: ServicesDep, if_match: IfMatc
 # --- Nodes. ---------------------------------------------------------------------------------
 
 
-@nodes.show(NodeRow)
+@nodes.show(NodeObject)
 async def show_node(request: Request, node_id: IdInPath, services: ServicesDep) -> Response:
     """Credentials are masked for a token of scope `read`."""
     node = services.nodes.get(node_id)
     is_masked = hides_secrets(request.scope)
-    return _shown(node_row(masked_node(node) if is_masked else node), node)
+    return _shown(node_object(masked_node(node) if is_masked else node), node)
 
 
 @nodes.create(NodeSaved)
 async def add_node(body: NodeCreate, services: ServicesDep) -> Response:
     outcome = await services.nodes.create(body.draft())
-    response = _saved(NodeSaved, node_row(outcome.value), "created", "node", outcome)
+    response = _saved(NodeSaved, node_object(outcome.value), "created", "node", outcome)
     return _at(response, "/nodes", outcome.value.id)
 
 
@@ -144,7 +148,7 @@ async def change_node(
 ) -> Response:
     """Another name renames it, and moves what refers to it."""
     outcome = await services.nodes.revise(node_id, body.given(), tags_of(if_match))
-    return _saved(NodeSaved, node_row(outcome.value), "saved", "node", outcome)
+    return _saved(NodeSaved, node_object(outcome.value), "saved", "node", outcome)
 
 
 @nodes.delete()

@@ -18,9 +18,11 @@ from egressd.api.link_keys import LINKS
 from egressd.api.negotiation import wants_html
 from egressd.api.routers import Router
 from egressd.api.wire.answers import reply
+from egressd.api.wire.fields import IdInPath
 from egressd.api.wire.rotations import (
     LinkKey,
     LinkShown,
+    NodeRotationId,
     RotateQuery,
     RotationBegun,
     RotationId,
@@ -45,7 +47,7 @@ _RUNNING: Final[dict[str, Any]] = {
     "member": "hk-02",
     "exit_before": "203.0.113.7",
     "exit_after": "",
-    "error": "",
+    "reason": "",
     "began_at": "2026-11-20T22:58:40Z",
     "ended_at": "",
 }
@@ -55,6 +57,8 @@ _DONE: Final = {
     "exit_after": "203.0.113.9",
     "ended_at": "2026-11-20T22:58:41Z",
 }
+
+_CHANGING: Final = {**_RUNNING, "target": "tokyo", "client": "", "clients": 0, "member": ""}
 
 router: Final = Router("Operations", OPS_PREFIX)
 
@@ -119,6 +123,45 @@ async def rotate_by_link(
     return response
 
 
+@router.post(
+    "/nodes/{id}/rotate",
+    "Have a node leave by another address",
+    answer=RotationBegun,
+    example={**_CHANGING, "msg": "the node tokyo is asked for another address"},
+    scope="write",
+    status=_ACCEPTED,
+    has_statuses=True,
+)
+async def rotate_node(node_id: IdInPath, services: ServicesDep) -> Response:
+    """Fetches its `change_ip_url`, through the node or by `change_ip_via`. It is done once a page
+    on the internet sees another address, and has failed after 120 s, or 30 s if `change_ip_url` had
+    no good answer. `Location` tells.
+    """
+    rotation = services.rotations.begin_node(node_id)
+    response = reply(rotation_begun(rotation, _begun(rotation)), _ACCEPTED)
+    response.headers["location"] = f"{OPS_PREFIX}/nodes/{node_id}/rotations/{rotation.id}"
+    return response
+
+
+@router.get(
+    "/nodes/{id}/rotations/{rotation}",
+    "Show what came of a node's rotation",
+    answer=RotationShown,
+    example={
+        **_CHANGING,
+        "state": "done",
+        "exit_after": "203.0.113.9",
+        "ended_at": "2026-11-20T22:59:12Z",
+    },
+    scope="read",
+    has_statuses=True,
+)
+async def show_node_rotation(
+    node_id: IdInPath, rotation_id: NodeRotationId, services: ServicesDep
+) -> Response:
+    return reply(rotation_shown(services.rotations.get_of_node(node_id, rotation_id)))
+
+
 @router.get(
     "/rotate/{key}/{id}",
     "Show what came of a rotation by a link",
@@ -156,8 +199,10 @@ def _told(scope: Scope, error: Unfit | Failed) -> Response:
 
 
 def _begun(rotation: FollowedRotation) -> Sentence:
-    name = parse_target(rotation.target).name
-    return say("group-rotated", n=rotation.clients, name=name)
+    target = parse_target(rotation.target)
+    if target.kind == "node":
+        return say("node-asked-to-change", name=target.name)
+    return say("group-rotated", n=rotation.clients, name=target.name)
 
 
 def _link(scope: Scope) -> RotationLink:

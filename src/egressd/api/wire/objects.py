@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import Header
+from msgspec import Meta
 from pydantic import ConfigDict, Field
 
 from egressd.api.wire.answers import Message
@@ -26,17 +28,19 @@ from egressd.api.wire.fields import (
     Protocol,
     RuleIp,
     Target,
+    TargetOrEmpty,
     Text,
     UsedByL2tp,
     form,
 )
 from egressd.api.wire.lines import LineRow
-from egressd.api.wire.nodes import NodeRow
+from egressd.api.wire.nodes import NodeRow, node_row
 from egressd.api.wire.proxy_services import ProxyServiceRow
 from egressd.api.wire.rules import Limit, Mac, RuleRow
 from egressd.api.wire.whitelist import WhitelistAnswer
-from egressd.model.bounds import DNS_SERVERS_MAX
+from egressd.model.bounds import DNS_SERVERS_MAX, URL_MAX
 from egressd.model.names import DnsProfile
+from egressd.model.nouns import Node
 
 IfMatch = Annotated[
     str,
@@ -83,6 +87,19 @@ class NodeChange(FieldsChange):
     protocol: Protocol = _NOT_GIVEN
     config_json: ConfigJson = _NOT_GIVEN
     group: Group = _NOT_GIVEN
+    change_ip_url: Annotated[
+        str,
+        Field(
+            max_length=URL_MAX,
+            pattern=r"^(https?://[!-~]+)?$",
+            description="A page by which the node leaves by another address; empty for none.",
+            json_schema_extra=form("url", most=URL_MAX),
+        ),
+    ] = _NOT_GIVEN
+    change_ip_via: Annotated[
+        TargetOrEmpty,
+        Field(description="The target that the page is asked by; empty for the node itself."),
+    ] = _NOT_GIVEN
 
 
 class LineChange(FieldsChange):
@@ -133,7 +150,18 @@ class RuleSaved(RuleRow, frozen=True, kw_only=True):
     msg: Message
 
 
-class NodeSaved(NodeRow, frozen=True, kw_only=True):
+class NodeObject(NodeRow, frozen=True, kw_only=True):
+    """A node, with what only ``/ops`` has."""
+
+    change_ip_url: Annotated[
+        str, Meta(description="A page by which it leaves by another address; empty for none.")
+    ]
+    change_ip_via: Annotated[
+        str, Meta(description="The target that the page is asked by; empty for the node itself.")
+    ]
+
+
+class NodeSaved(NodeObject, frozen=True, kw_only=True):
     """The node as it is stored, and in force."""
 
     msg: Message
@@ -155,3 +183,12 @@ class WhitelistSaved(WhitelistAnswer, frozen=True, kw_only=True):
     """The whitelist as it is stored, and in force."""
 
     msg: Message
+
+
+def node_object(node: Node) -> NodeObject:
+    """The node as ``/ops`` shows it."""
+    return NodeObject(
+        **msgspec.structs.asdict(node_row(node)),
+        change_ip_url=node.change_ip_url,
+        change_ip_via=node.change_ip_via,
+    )

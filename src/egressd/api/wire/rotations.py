@@ -1,4 +1,4 @@
-"""Rotation by link, on the wire."""
+"""Rotations by links, and of nodes, on the wire."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ LinkKey = Annotated[
 ]
 RotationId = Annotated[
     str, Path(alias="id", min_length=1, max_length=100, description="The id of a rotation.")
+]
+
+NodeRotationId = Annotated[
+    str, Path(alias="rotation", min_length=1, max_length=100, description="The id of a rotation.")
 ]
 
 
@@ -71,7 +75,7 @@ class RotationShown(Answer, frozen=True, kw_only=True):
     member: Annotated[str, Meta(description="The new member of the one client; else empty.")]
     exit_before: Annotated[str, Meta(description="The last known exit; empty if unknown.")]
     exit_after: Annotated[str, Meta(description="The address that a page on the internet sees.")]
-    error: Annotated[Sentence, Meta(description="Why it failed, or why the new exit is unknown.")]
+    reason: Annotated[Sentence, Meta(description="Why it failed, or why the new exit is unknown.")]
     began_at: str
     ended_at: Annotated[str, Meta(description="Empty while it runs.")]
 

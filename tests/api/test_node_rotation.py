@@ -1,0 +1,288 @@
+"""A node's `change_ip_url`: where it is kept and shown, by what it is asked, and what proves it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from egressd.model.instances import KernelPath, NodePath
+from egressd.model.messages import Delay, PageFetched
+from egressd.model.wording import say
+from egressd.service.rotations import CHANGE_S, UNASKED_S
+from tests.api.scopes import token_of
+
+if TYPE_CHECKING:
+    import httpx
+
+    from tests.support.api_device import Device
+
+URL = "http://device"
+PAGE = "https://seller.test/change?key=seed-4711"
+CODES = {"accept": "application/problem+json"}
+
+
+class Seller:
+    """A node's far end: its address, and the page that changes it."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.ip = "203.0.113.1"
+        self.wanted = "203.0.113.2"
+        self.looks_until_changed = 0
+        self.reason = ""
+        device.bench.netd.page = self._page
+        device.bench.netd.delay_of = self._seen
+
+    def _page(self, url: str) -> PageFetched:
+        assert url == PAGE
+        if self.reason:
+            return PageFetched(reason=say("other", text=self.reason))
+        if not self.looks_until_changed:
+            self.ip = self.wanted
+        return PageFetched()
+
+    def _seen(self, _: object) -> Delay:
+        if self.device.bench.netd.pages_asked and self.looks_until_changed:
+            self.looks_until_changed -= 1
+            if not self.looks_until_changed:
+                self.ip = self.wanted
+        if not self.ip:
+            return Delay(delay=-1, error=say("other", text="connection refused"))
+        return Delay(delay=1, page=f"ip={self.ip}\n".encode())
+
+
+@pytest.fixture
+async def node(fresh_device: Device) -> int:
+    """Return the id of the node tokyo, which has a page."""
+    found = await fresh_device.bench.add_node("tokyo")
+    answer = await patched(fresh_device, found.id, change_ip_url=PAGE)
+    assert answer["change_ip_url"] == PAGE
+    return found.id
+
+
+@pytest.fixture
+def seller(fresh_device: Device) -> Seller:
+    return Seller(fresh_device)
+
+
+async def patched(device: Device, node: int, **fields: str) -> dict[str, Any]:
+    response = await device.client.patch(f"{URL}/ops/nodes/{node}", json=fields, headers=CODES)
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+async def rotated(device: Device, node: int) -> dict[str, Any]:
+    """Have a node rotate, and return what came of it."""
+    begun = await device.client.post(f"{URL}/ops/nodes/{node}/rotate", json={})
+    assert begun.status_code == 202, begun.text
+    location = begun.headers["location"]
+    assert location == f"/ops/nodes/{node}/rotations/{begun.json()['id']}"
+    return await over(device.client, location)
+
+
+async def over(client: httpx.AsyncClient, location: str) -> dict[str, Any]:
+    """Return a rotation once it has ended."""
+    async with asyncio.timeout(10):
+        while True:
+            found: dict[str, Any] = (await client.get(URL + location)).json()
+            if found["state"] != "running":
+                return found
+            await asyncio.sleep(0)
+
+
+# --- The field. ---------------------------------------------------------------------------------
+
+
+async def test_v1_shows_no_page_and_keeps_it(fresh_device: Device, node: int) -> None:
+    device = fresh_device
+    (row,) = (await device.answer("GET", "/nodes"))["data"]
+    assert {*row} == {"id", "name", "protocol", "config_json", "group", "created_at"}
+    body = {key: row[key] for key in ("protocol", "config_json", "group")}
+    await device.answer("PUT", f"/nodes/{node}", {**body, "name": "kyoto"})
+    await device.answer("PATCH", "/nodes/batch", {"ids": [node], "group": "asia"})
+    text = json.dumps({"name": "kyoto", "type": "socks5", **json.loads(row["config_json"])})
+    imported = {"type": "others", "text": text, "replace": True}
+    assert (await device.answer("POST", "/nodes/import", imported))["imported"] == 1
+    assert device.bench.nodes.get(node).change_ip_url == PAGE
+
+
+async def test_a_page_is_a_secret(fresh_device: Device, node: int) -> None:
+    device = fresh_device
+    reader = device.client_at("192.0.2.10", await token_of(device, "read"))
+    assert (await reader.get(f"{URL}/ops/nodes/{node}")).json()["change_ip_url"] == "***"
+    assert (await device.client.get(f"{URL}/ops/nodes/{node}")).json()["change_ip_url"] == PAGE
+    assert "seed" not in repr(device.bench.nodes.get(node))
+    assert (await patched(device, node, change_ip_via="DIRECT"))["change_ip_url"] == PAGE
+    changes = (await device.client.get(f"{URL}/ops/changes")).json()["data"]
+    for change in changes:
+        path = f"{URL}/ops/changes/{change['revision']}"
+        shown = (await device.client.get(path)).text if change["revision"] else ""
+        assert "seed" not in shown
+    assert "seed" not in json.dumps(changes)
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer", "code"),
+    [
+        ({"change_ip_url": "ftp://seller.test/"}, "/change_ip_url", "url"),
+        ({"change_ip_url": "https://u:p@seller.test/"}, "/change_ip_url", "url"),
+        ({"change_ip_url": "http://127.0.0.1:8787/"}, "/change_ip_url", "errand-host-inner"),
+        ({"change_ip_url": "http://localhost/"}, "/change_ip_url", "errand-host-inner"),
+        ({"change_ip_url": "http://10.0.0.1/"}, "/change_ip_url", "errand-host-inner"),
+        ({"change_ip_url": "http://2130706433/"}, "/change_ip_url", "url"),
+        ({"change_ip_via": "Group_x"}, "/change_ip_via", "change-ip-via"),
+        ({"change_ip_via": "REJECT"}, "/change_ip_via", "change-ip-via"),
+        ({"change_ip_via": "tokyo"}, "/change_ip_via", "change-ip-via"),
+        ({"change_ip_via": "nowhere"}, "/change_ip_via", "target-missing"),
+    ],
+)
+async def test_pages_and_targets_that_lead_astray_are_refused(
+    fresh_device: Device, node: int, fields: dict[str, str], pointer: str, code: str
+) -> None:
+    (error,) = (await patched(fresh_device, node, **fields))["errors"]
+    assert (error["pointer"], error["code"]) == (pointer, code)
+    assert fresh_device.bench.nodes.get(node).change_ip_url == PAGE
+
+
+async def test_other_fields_can_change_when_the_target_is_gone(
+    fresh_device: Device, node: int
+) -> None:
+    other = await fresh_device.bench.add_node("osaka")
+    await patched(fresh_device, node, change_ip_via="osaka")
+    await fresh_device.bench.nodes.delete(other.id)
+    assert (await patched(fresh_device, node, group="asia"))["group"] == "asia"
+
+
+async def test_a_page_changes_no_client_s_way(fresh_device: Device, node: int) -> None:
+    bench = fresh_device.bench
+    await fresh_device.answer("POST", "/rules", {"ip": "10.0.0.5", "target_node": "tokyo"})
+    before = bench.netd.plan.instances
+    await patched(fresh_device, node, change_ip_url="")
+    await patched(fresh_device, node, change_ip_url=PAGE)
+    assert bench.netd.plan.instances == before
+    await bench.agree()
+
+
+# --- The rotation. ------------------------------------------------------------------------------
+
+
+async def test_a_node_is_asked_through_itself_until_its_exit_has_changed(
+    fresh_device: Device, node: int, seller: Seller
+) -> None:
+    seller.looks_until_changed = 3
+    found = await rotated(fresh_device, node)
+    assert (found["state"], found["target"]) == ("done", "tokyo")
+    assert (found["exit_before"], found["exit_after"]) == ("203.0.113.1", "203.0.113.2")
+    (asked,) = fresh_device.bench.netd.pages_asked
+    (path,) = asked.paths
+    assert isinstance(path, NodePath)
+    assert [hop.node for hop in path.hops] == [node]
+    assert asked.headers == {}
+    changes = (await fresh_device.client.get(f"{URL}/ops/changes")).json()["data"]
+    assert "the node tokyo is asked for another address" in {each["text"] for each in changes}
+
+
+async def test_a_page_is_asked_by_the_target_that_the_node_names(
+    fresh_device: Device, node: int, seller: Seller
+) -> None:
+    await patched(fresh_device, node, change_ip_via="Interface:wan2")
+    assert "wan2" in fresh_device.bench.netd.plan.egresses
+    assert (await rotated(fresh_device, node))["state"] == "done"
+    (asked,) = fresh_device.bench.netd.pages_asked
+    (path,) = asked.paths
+    assert isinstance(path, KernelPath)
+
+
+async def test_an_exit_that_stays_is_a_failure_after_a_time(
+    fresh_device: Device, node: int, seller: Seller
+) -> None:
+    seller.wanted = seller.ip
+    began = fresh_device.now
+    found = await rotated(fresh_device, node)
+    assert (found["state"], found["exit_after"]) == ("failed", "")
+    assert "leaves by 203.0.113.1 still" in found["reason"]
+    assert CHANGE_S <= fresh_device.now - began < CHANGE_S + 10
+
+
+async def test_a_bad_answer_is_a_failure_unless_the_exit_changes(
+    fresh_device: Device, node: int, seller: Seller
+) -> None:
+    seller.reason = "the page answered 403"
+    began = fresh_device.now
+    found = await rotated(fresh_device, node)
+    assert found["state"] == "failed"
+    assert found["reason"] == "its change_ip_url had no good answer: the page answered 403"
+    assert UNASKED_S <= fresh_device.now - began < UNASKED_S + 10
+    seller.looks_until_changed = 2
+    assert (await rotated(fresh_device, node))["state"] == "done"
+
+
+async def test_a_node_that_is_down_may_come_back_by_another_address(
+    fresh_device: Device, node: int, seller: Seller
+) -> None:
+    assert (await fresh_device.exits.ask("tokyo")).ip == "203.0.113.1"
+    seller.ip = ""
+    seller.looks_until_changed = 4
+    found = await rotated(fresh_device, node)
+    assert (found["state"], found["exit_after"]) == ("done", "203.0.113.2")
+    seller.ip = ""
+    seller.wanted = ""
+    found = await rotated(fresh_device, node)
+    assert (found["state"], found["reason"]) == ("failed", "connection refused")
+
+
+async def test_a_failure_of_netd_ends_the_rotation(
+    fresh_device: Device, node: int, seller: Seller
+) -> None:
+    fresh_device.bench.netd.is_away = True
+    found = await rotated(fresh_device, node)
+    assert found["state"] == "failed"
+    assert "netd" in found["reason"]
+    fresh_device.bench.netd.is_away = False
+    assert (await rotated(fresh_device, node))["state"] == "done"
+
+
+async def test_refusals_of_a_node_s_rotation(fresh_device: Device, node: int) -> None:
+    device = fresh_device
+    other = await device.bench.add_node("osaka")
+    for id_, status, code in ((other.id, 400, "node-without-change"), (99, 404, "no-such-id")):
+        response = await device.client.post(f"{URL}/ops/nodes/{id_}/rotate", headers=CODES)
+        assert (response.status_code, response.json()["errors"][0]["code"]) == (status, code)
+    await patched(device, node, change_ip_via="osaka")
+    await device.bench.nodes.delete(other.id)
+    response = await device.client.post(f"{URL}/ops/nodes/{node}/rotate", headers=CODES)
+    assert response.json()["errors"][0]["code"] == "via-gone"
+    assert device.bench.netd.pages_asked == []
+    missing = await device.client.get(f"{URL}/ops/nodes/{node}/rotations/x", headers=CODES)
+    assert (missing.status_code, missing.json()["errors"][0]["code"]) == (404, "no-such-rotation")
+
+
+# --- By a link. ---------------------------------------------------------------------------------
+
+
+async def test_a_link_rotates_its_node(fresh_device: Device, node: int, seller: Seller) -> None:
+    device = fresh_device
+    body = {"name": "phones", "scopes": ["rotate:tokyo"]}
+    link = (await device.client.post(f"{URL}/ops/tokens", json=body)).json()["link"]
+    phone = device.client_at("192.0.2.77", token=None)
+    shown = (await phone.get(URL + link)).json()
+    assert shown == {"target": "tokyo", "client": "", "member": "tokyo", "exit_ip": ""}
+    refused = await phone.post(f"{URL}{link}?client=10.0.0.5", headers=CODES)
+    assert refused.json()["errors"][0]["code"] == "rotation-of-whole-node"
+    seller.looks_until_changed = 2
+    first, second = [await phone.post(URL + link) for _ in range(2)]
+    assert first.headers["location"] == second.headers["location"], "it joins the running one"
+    operator = await device.client.post(f"{URL}/ops/nodes/{node}/rotate", headers=CODES)
+    assert operator.json()["errors"][0]["code"] == "node-changes-already"
+    ended = await over(phone, first.headers["location"])
+    assert (ended["state"], ended["exit_after"]) == ("done", "203.0.113.2")
+    assert PAGE not in json.dumps(ended)
+    page = await phone.get(URL + link, headers={"accept": "text/html"})
+    assert "Another exit for the node tokyo" in page.text
+    assert "203.0.113.2" in page.text
+    done = await phone.get(URL + first.headers["location"], headers={"accept": "text/html"})
+    assert f'action="{link}"' in done.text
+    assert len(device.bench.netd.pages_asked) == 1
