@@ -54,7 +54,7 @@ _ENGLISH: Final[Mapping[str, str]] = {
     "again": "Rotate again",
     "running": "Asking for the new exit…",
     "done": "Done",
-    "done-for-all": "Done: {n} clients have another member",
+    "done-for-all": "Done. Clients with another member: {n}",
     "failed": "It did not work",
     "client": "Device",
     "member": "Member",
@@ -198,7 +198,7 @@ def _page(
         f'<!doctype html><html lang="{language}"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"{refresh}<title>{escape(texts['title'])}</title><style>{_STYLE}</style></head>"
-        f'<body><main><h1 role="status">{escape(heading)}</h1>'
+        f"<body><main><h1>{escape(heading)}</h1>"
         f"{''.join(f'<p>{escape(text)}</p>' for text in about)}"
         f"{f'<dl>{listed}</dl>' if listed else ''}{form}</main></body></html>",
         status,
