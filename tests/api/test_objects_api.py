@@ -38,6 +38,10 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
 
 
+NOT_IN_V1 = {"change_ip_url", "change_ip_via"}
+"""Fields of nodes that only ``/ops`` has."""
+
+
 async def send(device: Device, method: str, path: str, body: Any = None, tag: str = "") -> Any:
     headers = {"if-match": tag} if tag else {}
     more = {} if body is None else {"json": body}
@@ -60,7 +64,8 @@ async def test_an_object_is_made_and_shown_with_its_version(device: Device, kind
     assert shown.json() == answer
     assert shown.headers["etag"] == response.headers["etag"]
     v1 = "vpn-lines" if kind == "lines" else kind
-    assert (await device.answer("GET", f"/{v1}"))["data"] == [answer]
+    row = {field: value for field, value in answer.items() if field not in NOT_IN_V1}
+    assert (await device.answer("GET", f"/{v1}"))["data"] == [row]
 
 
 @EACH_KIND

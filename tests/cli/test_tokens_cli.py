@@ -52,7 +52,7 @@ async def test_a_link_is_printed_in_place_of_its_token(shell: Shell) -> None:
     made = shell.run("tokens", "create", "phones", "rotate:Group_office")
     path, _, key = made.stdout.strip().rpartition("/")
     assert (path, key[:8]) == ("/ops/rotate", "egressd_")
-    assert "there is no 'Group_shop'" in shell.problem("tokens", "create", "b", "rotate:Group_shop")
+    assert "'Group_shop' is neither" in shell.problem("tokens", "create", "b", "rotate:Group_shop")
 
 
 async def test_bad_scopes_are_refused_by_name(shell: Shell) -> None:
