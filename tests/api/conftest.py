@@ -32,6 +32,8 @@ async def device() -> AsyncIterator[Device]:
     device = _shared[0]
     await device.become(DesiredState())
     device.now = BEGUN_AT
+    device.fetches.known = {}
+    await device.subscriptions.open()
     yield device
     await device.bench.ledger.close()
 

@@ -38,7 +38,7 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
 
 
-NOT_IN_V1 = {"change_ip_url", "change_ip_via"}
+NOT_IN_V1 = {"change_ip_url", "change_ip_via", "subscription", "gone_at"}
 """Fields of nodes that only ``/ops`` has."""
 
 

@@ -34,6 +34,7 @@ from egressd.store.device_file import DeviceFile
 from egressd.store.exit_file import ExitFile
 from egressd.store.history import HistoryStore
 from egressd.store.scoped_tokens import ScopedTokenStore
+from egressd.store.subscription_file import SubscriptionFile
 from egressd.store.trial_calls import TrialCalls
 from tests.support.drafts import line, rule
 from tests.support.netd_double import NetdDouble
@@ -76,6 +77,7 @@ class Device:
             exit_policy=ExitPolicy(url=EXIT_URL, interval_s=0),
             exit_record=ExitFile(folder),
             alert_record=AlertFile(folder, Kept),
+            fetch_store=SubscriptionFile(folder),
             alert_problems=tuple,
             host="gw1",
             device_record=DeviceFile(folder),

@@ -1436,6 +1436,59 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     ),
     "alert-policy-saved": ({}, "alerts saved"),
     "alert-no-channel": ({"id": 9}, "x must name channels that there are: 9 is none"),
+    "subscription-not-included": ({}, "its name does not match include"),
+    "subscription-excluded": ({}, "its name matches exclude"),
+    "subscription-name-twice": ({"name": "a"}, "another node of the list is named a"),
+    "subscription-nodes-many": ({"most": 5}, "a list may have 5 nodes at most"),
+    "subscriptions-many": ({"most": 5}, "there may be 5 subscriptions at most"),
+    "subscription-no-text": ({}, "the answer is no text in UTF-8"),
+    "subscription-empty": (
+        {"n": 2},
+        "the answer has no node that is taken, and 2 rows are not",
+    ),
+    "subscription-refreshed": (
+        {"name": "a", "added": 1, "changed": 2, "gone": 3},
+        "subscription a refreshed: 1 added, 2 changed, 3 gone",
+    ),
+    "subscription-tried": ({"text": "a"}, "nothing is changed yet: a"),
+    "subscription-again": ({"name": "a"}, "subscription a can be fetched again"),
+    "subscription-failed": (
+        {"name": "a", "reason": "b"},
+        "subscription a cannot be refreshed: b",
+    ),
+    "subscription-failing": (
+        {"name": "a", "reason": "b"},
+        "the nodes of subscription a are not kept up to date: b",
+    ),
+    "subscription-nodes-gone": (
+        {"name": "a", "n": 1},
+        "1 node is gone from the list of subscription a, and used here: its clients are blocked",
+    ),
+    "subscription-quota-low": (
+        {"name": "a", "percent": 91},
+        "subscription a has used 91 % of its quota",
+    ),
+    "subscription-expires": (
+        {"name": "a", "at": "2026-01-01T00:00:00Z"},
+        "subscription a ends at 2026-01-01T00:00:00Z",
+    ),
+    "node-gone": (
+        {"name": "a", "at": "2026-01-01T00:00:00Z"},
+        "node a has been gone from the list of its subscription since 2026-01-01T00:00:00Z",
+    ),
+    "headers-many": ({"most": 5}, "x must be an object of at most 5 fields"),
+    "header-name": ({}, "x must have names of letters, digits and hyphens"),
+    "header-own": ({"name": "Host"}, "x must not have the field Host, which egressd sets"),
+    "header-text": (
+        {"name": "A", "most": 5},
+        "x must have texts of up to 5 ASCII characters (A)",
+    ),
+    "ascii-only": ({}, "x must be of ASCII characters"),
+    "renames-many": ({"most": 5}, "x must be an object of at most 5 patterns"),
+    "rename-place": (
+        {},
+        "x must name groups of its pattern as \\1, and a backslash as \\\\",
+    ),
     "group-member": (
         {},
         "x must be DIRECT, a node's name, Group_<group name> or Interface:<interface name>",

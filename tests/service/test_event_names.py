@@ -12,8 +12,10 @@ from egressd.service.event_names import named
 
 
 def node(node_id: int, name: str) -> Edit:
-    fields = {"protocol": "socks5", "config_json": "{}", "group": "asia", "created_at": ""}
-    return Edit("nodes", node_id, Node(id=node_id, name=name, **fields))
+    made = Node(
+        id=node_id, name=name, protocol="socks5", config_json="{}", group="asia", created_at=""
+    )
+    return Edit("nodes", node_id, made)
 
 
 STATE = DesiredState().with_edits(

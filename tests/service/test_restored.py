@@ -14,12 +14,13 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from egressd.formats.config_json import NodeSettings
-from egressd.model.desired import DesiredState
+from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Invalid
-from egressd.model.nouns import NEVER, Node, Settings
+from egressd.model.nouns import NEVER, Node, Settings, Subscription
 from egressd.planner.nodes import settings_of
 from egressd.service import dial_chains
 from egressd.service.group_checks import GroupDraft
+from egressd.service.ledger import Proposal
 from egressd.service.restored import RestoreChecks
 from egressd.service.servers import ServerSurroundings
 from egressd.store import schema
@@ -40,6 +41,7 @@ TABLES = (
     schema.lines,
     schema.proxy_services,
     schema.target_groups,
+    schema.subscriptions,
 )
 ONE_ROW = (schema.whitelist, schema.meta)
 FREE = {("meta", "generation")}
@@ -64,6 +66,15 @@ async def configure(bench: Bench, make: Make) -> bytes:
     await bench.whitelist.put("example.com", "192.0.2.0/24", "Group_asia")
     await bench.settings.put(Settings(check_interval_s=60))
     await bench.groups.create("office", GroupDraft(members=("tokyo", "Interface:wan1")))
+    list_ = Subscription(
+        id=1,
+        name="seller",
+        url="https://example.com/list",
+        via="tokyo",
+        interval_s=3600,
+        created_at="2026-11-20T22:58:40Z",
+    )
+    await bench.ledger.change(lambda _: Proposal([Edit("subscriptions", 1, list_)], None))
     with await bench.backups.export() as file:
         return file.read()
 
@@ -233,9 +244,8 @@ async def test_relay_loops_are_refused(bench: Bench, make: Make, tmp_path: Path)
 async def test_the_relay_of_each_node_is_read_once(
     bench: Bench, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = (
-        "INSERT INTO nodes SELECT ?, ?, protocol, ?, '', created_at, '', '' FROM nodes WHERE id = 1"
-    )
+    fields = "?, ?, protocol, ?, '', created_at, '', '', 0, '', ''"
+    row = f"INSERT INTO nodes SELECT {fields} FROM nodes WHERE id = 1"
     config = '{"server": "198.51.100.7", "port": 1080, "dialer-proxy": "%s"}'
     after = {f"n{n}": f"m{n}" for n in range(200)} | {f"m{n}": f"n{n + 1}" for n in range(200)}
     after["m199"] = "n150"

@@ -18,6 +18,7 @@ from egressd.model.nouns import (
     ProxyService,
     Rule,
     Settings,
+    Subscription,
     TargetGroup,
     Whitelist,
 )
@@ -91,6 +92,22 @@ GROUP = TargetGroup(
     rotate_every_s=600,
     created_at="t",
 )
+SUBSCRIPTION = Subscription(
+    id=6,
+    name="seller",
+    url="https://example.com/list-secret",
+    user_agent="clash",
+    headers="X-Key: list-secret",
+    group="asia",
+    interval_s=3600,
+    via="tokyo ☂",
+    include="☂",
+    exclude="expire",
+    rename={"^b": "1", "^a": "2"},
+    gone="delete",
+    is_enabled=False,
+    created_at="t",
+)
 POLICY = AlertPolicy(on=("wan.down",), for_s=5, quiet="23:00-07:00", channels=(5,))
 EVERYTHING = [
     Edit("numbers", "Group_asia", 1),
@@ -101,6 +118,7 @@ EVERYTHING = [
     Edit("services", 2, SERVICE),
     Edit("alert_channels", 5, CHANNEL),
     Edit("groups", 4, GROUP),
+    Edit("subscriptions", 6, SUBSCRIPTION),
     Edit("whitelist", 0, Whitelist(domains="example.com", ips="192.0.2.1", node="Group_asia")),
     Edit("settings", 0, Settings(unmanaged="DIRECT", stopped=True, alerts=POLICY)),
 ]

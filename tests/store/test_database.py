@@ -112,10 +112,16 @@ async def test_an_older_database_is_backed_up_before_its_upgrade(
     async with opened(tmp_path / "data") as database:
         await write(database, rules(3), 1)
         with closing(sqlite3.connect(database.path)) as older, older:
-            for table in (*schema.PRIVATE, schema.alert_channels, schema.target_groups):
+            for table in (
+                *schema.PRIVATE,
+                schema.alert_channels,
+                schema.target_groups,
+                schema.subscriptions,
+            ):
                 older.execute(f"DROP TABLE {table.name}")
             older.execute("ALTER TABLE rules DROP COLUMN bound_mac")
-            for column in ("change_ip_url", "change_ip_via"):
+            added = ("change_ip_url", "change_ip_via", "subscription", "name_there", "gone_at")
+            for column in added:
                 older.execute(f"ALTER TABLE nodes DROP COLUMN {column}")
             older.execute("UPDATE alembic_version SET version_num = '0001'")
         await database.backup(tmp_path / "backup")

@@ -74,7 +74,8 @@ def _parts(statement: str) -> list[str]:
     # SQLite quotes the name of a table that a migration made anew.
     statement = re.sub(r'^CREATE TABLE "(\w+)"', r"CREATE TABLE \1", statement.strip())
     # A column that was added later has no line of its own.
-    return sorted(re.split(r",?\s*\n\s*|, (?=bound_mac |change_ip_)", statement))
+    later = "bound_mac|change_ip_url|change_ip_via|subscription|name_there|gone_at"
+    return sorted(re.split(rf",?\s*\n\s*|, (?=(?:{later}) )", statement))
 
 
 def test_every_constraint_has_a_name() -> None:

@@ -63,6 +63,7 @@ from egressd.service.overview import Overviews, TimedBackups
 from egressd.service.parts import PartStates
 from egressd.service.rotations import Rotations
 from egressd.service.route_probe import Why
+from egressd.service.subscriptions import Subscriptions
 from egressd.service.tokens import Tokens
 from egressd.service.trials import ChangeTrials
 from egressd.service.undo import Undo
@@ -77,6 +78,7 @@ from tests.support.use_cases import (
     MemoryChanges,
     MemoryDevices,
     MemoryExits,
+    MemoryFetches,
     MemoryTokens,
 )
 
@@ -181,6 +183,18 @@ class Device:
             now=lambda: self.now,
             local=lambda at: datetime.fromtimestamp(at, UTC),
         )
+        self.fetches = MemoryFetches()
+        self.subscriptions = Subscriptions(
+            bench.ledger,
+            bench.netd,
+            lambda: RESOLVERS,
+            store=self.fetches,
+            clock=lambda: SECOND,
+            around=lambda: bench.around,
+            notify=self.notices.append,
+            note=self.journal.note,
+            now=lambda: self.now,
+        )
         self.history = self._new_history()
         self.members: list[MemberState] = []
         self.devices = Devices(
@@ -233,6 +247,7 @@ class Device:
                 exits=self.exits,
                 groups=bench.groups,
                 rotations=self.rotations,
+                subscriptions=self.subscriptions,
                 alerts=self.alerts,
                 devices=self.devices,
                 connections=Connections(self.bench.ledger, self.bench.netd),

@@ -20,6 +20,7 @@ from egressd.model.nouns import (
     ProxyService,
     Rule,
     Settings,
+    Subscription,
     TargetGroup,
     Whitelist,
 )
@@ -138,6 +139,19 @@ class Author:
         )
         self.put("alert_channels", key, row)
 
+    def put_subscription(self, key: int, via: str, *, is_enabled: bool) -> None:
+        if parse_target(via).kind in ("group", "interface"):
+            self.number(via)
+        row = Subscription(
+            id=key, name=f"l{key}", url="https://example.com", via=via, is_enabled=is_enabled
+        )
+        self.put("subscriptions", key, row)
+
+    def mark_gone(self, key: int, at: str) -> None:
+        if key in self.state.nodes:
+            now = structs.replace(self.state.nodes[key], subscription=1, gone_at=at)
+            self.put("nodes", key, now)
+
     def put_group(
         self,
         key: int,
@@ -196,7 +210,10 @@ steps: st.SearchStrategy[Any] = st.one_of(
     st.tuples(
         st.just("drop"),
         st.tuples(
-            st.sampled_from(("rules", "nodes", "services", "alert_channels", "groups")), keys
+            st.sampled_from(
+                ("rules", "nodes", "services", "alert_channels", "groups", "subscriptions")
+            ),
+            keys,
         ),
         st.just({}),
     ),
@@ -204,6 +221,16 @@ steps: st.SearchStrategy[Any] = st.one_of(
         st.just("put_channel"),
         st.tuples(keys, st.sampled_from(TARGETS)),
         st.fixed_dictionaries({"is_enabled": st.booleans()}),
+    ),
+    st.tuples(
+        st.just("put_subscription"),
+        st.tuples(keys, st.sampled_from(TARGETS)),
+        st.fixed_dictionaries({"is_enabled": st.booleans()}),
+    ),
+    st.tuples(
+        st.just("mark_gone"),
+        st.tuples(keys, st.sampled_from(("", "2026-01-01T00:00:00Z"))),
+        st.just({}),
     ),
     st.tuples(
         st.just("put_group"),

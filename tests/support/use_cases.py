@@ -19,6 +19,7 @@ from egressd.model.instances import NodePath
 from egressd.model.nouns import Node
 from egressd.model.plan import difference
 from egressd.model.site import LogEntry
+from egressd.model.subscriptions import FetchRecord
 from egressd.model.times import utc_seconds, utc_text
 from egressd.model.tokens import ScopedToken
 from egressd.model.trial import ChangeTrial
@@ -168,6 +169,19 @@ class MemoryAlerts:
     async def save(self, kept: Kept) -> None:
         self.kept = kept
         self.saved += 1
+
+
+class MemoryFetches:
+    """Records of subscriptions' lists, in memory."""
+
+    def __init__(self) -> None:
+        self.known: Mapping[int, FetchRecord] = {}
+
+    async def load(self) -> Mapping[int, FetchRecord]:
+        return self.known
+
+    async def save(self, known: Mapping[int, FetchRecord]) -> None:
+        self.known = dict(known)
 
 
 class MemoryExits:

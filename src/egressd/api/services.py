@@ -24,6 +24,7 @@ from egressd.service.rotations import Rotations
 from egressd.service.route_probe import Why
 from egressd.service.rules import Rules
 from egressd.service.settings import DeviceSettings
+from egressd.service.subscriptions import Subscriptions
 from egressd.service.system import System
 from egressd.service.tokens import Tokens
 from egressd.service.trials import ChangeTrials
@@ -54,6 +55,7 @@ class Services:
     exits: Exits
     groups: TargetGroups
     rotations: Rotations
+    subscriptions: Subscriptions
     alerts: Alerts
     devices: Devices
     connections: Connections

@@ -77,6 +77,7 @@ from egressd.store.history import HistoryStore
 from egressd.store.occupancy import occupied
 from egressd.store.preparation import prepare
 from egressd.store.scoped_tokens import ScopedTokenStore
+from egressd.store.subscription_file import SubscriptionFile
 from egressd.store.trial_calls import TrialCalls
 
 log = structlog.get_logger()
@@ -197,6 +198,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         exit_policy=ExitPolicy(url=settings.exits.url, interval_s=settings.exits.check_interval_s),
         exit_record=ExitFile(settings.api_data),
         alert_record=AlertFile(settings.api_data, Kept),
+        fetch_store=SubscriptionFile(settings.api_data),
         alert_problems=lambda: (
             *console.problems(),
             *store.problems(),
@@ -270,6 +272,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
             "changes on trial ended": cases.services.trials.follow(),
             "exit checks ended": _repeated(cases.services.exits.follow, "exit checks"),
             "alerts ended": _repeated(cases.services.alerts.follow, "alerts"),
+            "subscriptions ended": _repeated(cases.services.subscriptions.follow, "subscriptions"),
             "common access ended": site.access_of(
                 settings,
                 accounts=console.accounts,

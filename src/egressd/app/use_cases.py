@@ -62,6 +62,7 @@ from egressd.service.route_probe import Why
 from egressd.service.rules import Rules
 from egressd.service.servers import Around
 from egressd.service.settings import DeviceSettings
+from egressd.service.subscriptions import FetchStore, Subscriptions
 from egressd.service.system import System
 from egressd.service.tokens import Tokens, TokenStore
 from egressd.service.trials import ChangeTrials
@@ -100,6 +101,7 @@ class UseCases:
         leases: LeaseSource,
         tokens: TokenStore,
         alert_record: AlertRecord,
+        fetch_store: FetchStore,
         alert_problems: Callable[[], Iterable[Sentence]],
         host: str,
         change_took: Callable[[float], None],
@@ -174,13 +176,23 @@ class UseCases:
             bindings=Bindings(ledger, clock, note=journal.note, is_standby=is_standby),
         )
 
+        subscriptions = Subscriptions(
+            ledger,
+            netd,
+            allowed,
+            store=fetch_store,
+            clock=clock,
+            around=around,
+            notify=notify,
+            note=journal.note,
+        )
         alerts = Alerts(
             ledger,
             netd,
             allowed,
             record=alert_record,
             clock=clock,
-            problems=alert_problems,
+            problems=lambda: (*alert_problems(), *subscriptions.problems()),
             inner=lambda url: inner_problems(url, around()),
             host=host,
         )
@@ -225,6 +237,7 @@ class UseCases:
                     *own_problems(),
                     *recorder.problems(),
                     *devices.problems(),
+                    *subscriptions.problems(),
                     *trials.problems(),
                 ),
                 timed_backups=timed_backups,
@@ -240,6 +253,7 @@ class UseCases:
             members=members,
             exits=exits,
             groups=groups,
+            subscriptions=subscriptions,
             rotations=Rotations(
                 ledger, netd, groups, exits, allowed, clock=clock, note=journal.note
             ),

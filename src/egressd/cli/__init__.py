@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "lines": "egressd.cli.lines:lines",
     "exits": "egressd.cli.exits:exits",
     "groups": "egressd.cli.groups:groups",
+    "subscriptions": "egressd.cli.subscriptions:subscriptions",
     "alerts": "egressd.cli.alerts:alerts",
     "devices": "egressd.cli.devices:devices",
     "connections": "egressd.cli.connections:connections",

@@ -38,6 +38,10 @@ ALERTS: Final[Mapping[str, AlertSource]] = {
     "login.failed": AlertSource(problems=frozenset({"password-guessed"})),
     "disk.low": AlertSource(problems=frozenset({"little-disk"})),
     "backup.old": AlertSource(problems=frozenset({"timed-backup-failed", "timed-backup-late"})),
+    "subscription.failed": AlertSource(problems=frozenset({"subscription-failing"})),
+    "quota.low": AlertSource(
+        problems=frozenset({"subscription-quota-low", "subscription-expires"})
+    ),
     "member.lost": AlertSource(problems=frozenset({"site-member-away"})),
 }
 """Name -> its source. A name without one is not taken."""

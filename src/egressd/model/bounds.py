@@ -40,8 +40,6 @@ LATEST_EVENTS_MAX: Final = 500
 """Events that a device keeps in memory, the latest ones."""
 ALERT_URL_MAX: Final = 2000
 """Characters of the URL that a channel of alerts has."""
-PAGE_URL_MAX: Final = 4096
-"""Characters of the URL of a page that is fetched."""
 PAGE_READ_MAX: Final = 8 * 1024 * 1024
 """Bytes of a page that is fetched, decompressed."""
 FIELD_TEXT_MAX: Final = 1024

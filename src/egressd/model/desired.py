@@ -22,6 +22,7 @@ from egressd.model.nouns import (
     ProxyService,
     Rule,
     Settings,
+    Subscription,
     TargetGroup,
     Whitelist,
 )
@@ -35,9 +36,9 @@ class Edit(msgspec.Struct, frozen=True):
     """One row of the state that a change puts (``after`` set) or removes (``after`` None).
 
     ``table`` is the `DesiredState` field it belongs to: ``nodes``, ``rules``, ``lines``,
-    ``services``, ``alert_channels``, ``groups``, ``numbers`` (key: the name), or ``whitelist``,
-    ``settings`` (key 0); and ``last_ids``, for `load`, a restore and the count of whitelists: every
-    other edit raises it automatically.
+    ``services``, ``alert_channels``, ``groups``, ``subscriptions``, ``numbers`` (key: the name), or
+    ``whitelist``, ``settings`` (key 0); and ``last_ids``, for `load`, a restore and the count of
+    whitelists: every other edit raises it automatically.
     """
 
     table: str
@@ -61,6 +62,7 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     alert_channels: Map[int, AlertChannel] = Map()
     groups: Map[int, TargetGroup] = Map()
     """Groups with settings of their own. Others consist of the nodes that bear their name."""
+    subscriptions: Map[int, Subscription] = Map()
     numbers: Map[str, int] = Map()
     whitelist: Whitelist = Whitelist()
     settings: Settings = Settings()
@@ -73,6 +75,7 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     line_by_name: Map[str, int] = Map()
     service_by_name: Map[str, int] = Map()
     alert_channel_by_name: Map[str, int] = Map()
+    subscription_by_name: Map[str, int] = Map()
     group_by_name: Map[str, int] = Map()
     """Name -> id, of groups with settings of their own."""
     group_sizes: Map[str, int] = Map()
@@ -93,7 +96,7 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
                     _edit_node(draft, edit)
                 case "rules":
                     _edit_rule(draft, edit)
-                case "lines" | "services" | "alert_channels":
+                case "lines" | "services" | "alert_channels" | "subscriptions":
                     _edit_named(draft, edit.table, _NAME_INDEXES[edit.table], edit)
                 case "groups":
                     _edit_group(draft, edit)
@@ -205,7 +208,15 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
 
 WHITELIST: Final = "whitelist"
 """The key of the count of whitelists in `DesiredState.last_ids`."""
-ROW_TABLES = ("nodes", "rules", "lines", "services", "alert_channels", "groups")
+ROW_TABLES = (
+    "nodes",
+    "rules",
+    "lines",
+    "services",
+    "alert_channels",
+    "groups",
+    "subscriptions",
+)
 """The tables of `DesiredState` that map ids to rows."""
 
 
@@ -213,6 +224,7 @@ _NAME_INDEXES: Final = {
     "lines": "line_by_name",
     "services": "service_by_name",
     "alert_channels": "alert_channel_by_name",
+    "subscriptions": "subscription_by_name",
 }
 
 

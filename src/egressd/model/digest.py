@@ -16,6 +16,7 @@ _TABLES: Final = (
     "services",
     "alert_channels",
     "groups",
+    "subscriptions",
     "numbers",
     "last_ids",
 )

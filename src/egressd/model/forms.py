@@ -16,7 +16,6 @@ from egressd.model.bounds import (
     CREDENTIAL_MAX,
     FIELD_TEXT_MAX,
     HOST_MAX,
-    PAGE_URL_MAX,
     TEXT_MAX,
     URL_MAX,
 )
@@ -67,7 +66,7 @@ AlertUrl: TypeAlias = Annotated[
     str, Meta(max_length=ALERT_URL_MAX, pattern=r"\A[a-z0-9]{1,20}://[!-~]+\Z")
 ]
 """A URL of a service that alerts are sent by."""
-PageUrl: TypeAlias = Annotated[str, Meta(max_length=PAGE_URL_MAX, pattern=r"\Ahttps?://[!-~]+\Z")]
+PageUrl: TypeAlias = Annotated[str, Meta(max_length=URL_MAX, pattern=r"\Ahttps?://[!-~]+\Z")]
 """A URL of a page that is fetched."""
 FieldName: TypeAlias = Annotated[str, Meta(max_length=64, pattern=r"\A[A-Za-z0-9-]+\Z")]
 """The name of a field of an HTTP message's head."""

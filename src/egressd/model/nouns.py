@@ -19,6 +19,8 @@ DEFAULT_STRATEGIES: Final[tuple[GroupStrategy, ...]] = ("urltest", "fallback", "
 GROUP_STRATEGIES: Final[tuple[GroupStrategy, ...]] = get_args(GroupStrategy)
 OnSwitch = Literal["keep", "drain", "cut"]
 ON_SWITCH: Final[tuple[OnSwitch, ...]] = get_args(OnSwitch)
+NodeGone = Literal["keep", "delete"]
+NODE_GONE: Final[tuple[NodeGone, ...]] = get_args(NodeGone)
 NEVER: Final = -1
 """The `TargetGroup.failback_min` of a group that does not go back by itself."""
 
@@ -54,6 +56,12 @@ class Node(_Secretive, frozen=True, kw_only=True):
     created_at: str
     change_ip_url: str = ""
     change_ip_via: str = ""
+    subscription: int = 0
+    """The id of the subscription that it comes from; 0 for none."""
+    name_there: str = ""
+    """Its name in the list of the subscription."""
+    gone_at: str = ""
+    """The time at which the list had it no longer; empty if it has it. Such a node blocks."""
 
 
 class Line(_Secretive, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -172,6 +180,36 @@ class TargetGroup(msgspec.Struct, frozen=True, kw_only=True):
     """The fate of open connections if another member is chosen while theirs lives."""
     rotate_every_s: int = 0
     """With ``sticky``, the seconds after which each client gets another member; 0 for never."""
+    created_at: str = ""
+
+
+class Subscription(_Secretive, frozen=True, kw_only=True):
+    """A list of nodes at a URL, which is fetched again and again."""
+
+    SECRET = ("url", "headers")
+
+    id: int
+    name: str
+    url: str
+    user_agent: str = ""
+    """The User-Agent of the request; empty for egressd's own."""
+    headers: str = ""
+    """Further fields of the request's head, each in a line of its own: ``Name: value``."""
+    group: str = ""
+    """The group of nodes that are new."""
+    interval_s: int = 0
+    """Seconds between two fetches; 0 for the interval that the answer names, else a day."""
+    via: str = "DIRECT"
+    """The target that the request leaves by."""
+    include: str = ""
+    """A pattern of RE2's: only nodes in whose names it is found are taken. Empty for all."""
+    exclude: str = ""
+    """A pattern of RE2's: nodes in whose names it is found are left out. Empty for none."""
+    rename: dict[str, str] = {}
+    """Pattern of RE2's -> the text that replaces what it finds in names, in this order."""
+    gone: NodeGone = "keep"
+    """The fate of a node that is gone from the list while something uses it."""
+    is_enabled: bool = True
     created_at: str = ""
 
 

@@ -1030,6 +1030,35 @@ SENTENCES: Final[Mapping[str, str]] = {
     "alert-url-own": "{field} must not lead to this device or into a LAN ({host})",
     "alert-policy-saved": "alerts saved",
     "alert-no-channel": "{field} must name channels that there are: {id} is none",
+    # Subscriptions.
+    "subscription-not-included": "its name does not match include",
+    "subscription-excluded": "its name matches exclude",
+    "subscription-name-twice": "another node of the list is named {name}",
+    "subscription-nodes-many": "a list may have {most} nodes at most",
+    "subscriptions-many": "there may be {most} subscriptions at most",
+    "subscription-no-text": "the answer is no text in UTF-8",
+    "subscription-empty": "the answer has no node that is taken, and {n} {n:row is|rows are} not",
+    "subscription-refreshed": (
+        "subscription {name} refreshed: {added} added, {changed} changed, {gone} gone"
+    ),
+    "subscription-tried": "nothing is changed yet: {text}",
+    "subscription-again": "subscription {name} can be fetched again",
+    "subscription-failed": "subscription {name} cannot be refreshed: {reason}",
+    "subscription-failing": "the nodes of subscription {name} are not kept up to date: {reason}",
+    "subscription-nodes-gone": (
+        "{n} {n:node is|nodes are} gone from the list of subscription {name}, and used here:"
+        " {n:its|their} clients are blocked"
+    ),
+    "subscription-quota-low": "subscription {name} has used {percent} % of its quota",
+    "subscription-expires": "subscription {name} ends at {at}",
+    "node-gone": "node {name} has been gone from the list of its subscription since {at}",
+    "headers-many": "{field} must be an object of at most {most} fields",
+    "header-name": "{field} must have names of letters, digits and hyphens",
+    "header-own": "{field} must not have the field {name}, which egressd sets",
+    "header-text": "{field} must have texts of up to {most} ASCII characters ({name})",
+    "ascii-only": "{field} must be of ASCII characters",
+    "renames-many": "{field} must be an object of at most {most} patterns",
+    "rename-place": "{field} must name groups of its pattern as \\1, and a backslash as \\\\",
     # Groups.
     "group-member": (
         "{field} must be DIRECT, a node's name, Group_<group name> or Interface:<interface name>"

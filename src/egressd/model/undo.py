@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.nouns import AlertChannel, Line, Node, ProxyService
+from egressd.model.nouns import AlertChannel, Line, Node, ProxyService, Subscription
 from egressd.model.wording import Coded, Coding, Sentence, say
 
 CHANGES_KEPT: Final = 1000
@@ -36,6 +36,7 @@ _THINGS: Final = {
     "services": "proxy service",
     "alert_channels": "alert channel",
     "groups": "group",
+    "subscriptions": "subscription",
 }
 SECRETS: Final[Mapping[str, Sequence[str]]] = {
     "nodes": Node.SECRET,
@@ -46,6 +47,7 @@ SECRETS: Final[Mapping[str, Sequence[str]]] = {
     "settings": (),
     "alert_channels": AlertChannel.SECRET,
     "groups": (),
+    "subscriptions": Subscription.SECRET,
 }
 """Table -> the fields of its rows that are never shown. Of a table that is not here none is."""
 _SINGLE: Final = {"whitelist": "the-whitelist", "settings": "the-settings"}
@@ -222,6 +224,7 @@ def _taken(state: DesiredState, edits: Sequence[Edit]) -> Iterator[Obstacle]:
         "services": ("name", state.service_by_name),
         "alert_channels": ("name", state.alert_channel_by_name),
         "groups": ("name", state.group_by_name),
+        "subscriptions": ("name", state.subscription_by_name),
     }
     for (table, key), row in put.items():
         if table not in indexes or row is None:

@@ -41,10 +41,10 @@ from egressd.planner.registry import (
     sniffer_mark,
 )
 from egressd.planner.targets import (
-    alert_targets,
     change_ip_targets,
     dial_path,
     dial_paths,
+    errand_targets,
     interfaces_of,
     is_ruled,
     mark_of,
@@ -375,7 +375,7 @@ def egresses(state: DesiredState, resolvers: Resolvers) -> dict[str, Egress]:
     """Return the interfaces that rules, nodes in use, proxy services, lines, alerts and changes of
     nodes' addresses send traffic to.
     """
-    asked = {*alert_targets(state), *change_ip_targets(state)}
+    asked = {*errand_targets(state), *change_ip_targets(state)}
     names = interfaces_of(state, {*used_targets(state), *asked})
     names.update(s.outbound_interface for s in state.services.values() if s.is_enabled)
     names.update(line.interface for line in lines(state).values() if line.interface != AUTO)

@@ -5,6 +5,8 @@ The syntax is RE2's (github.com/google/re2/wiki/Syntax).
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -17,6 +19,8 @@ _PAIRS_MAX: Final = 1 << 18
 them again."""
 _MEMORY_MAX: Final = 1 << 20
 """Bytes that a compiled pattern may take."""
+_PLACE: Final = re.compile(r"\\(.?)")
+"""A backslash in a replacement, and what follows."""
 
 
 def problem_of(pattern: str) -> str:
@@ -35,6 +39,34 @@ def matches(pattern: str, name: str) -> bool:
         return _compiled(pattern).search(name) is not None
     except re2.error:
         return False
+
+
+def places_fit(pattern: str, replacement: str) -> bool:
+    """True if a replacement refers to groups of the pattern alone, each as ``\\1``, and to the
+    whole as ``\\0``; a backslash is ``\\\\``.
+    """
+    groups = _compiled(pattern).groups
+    return all(
+        place == "\\" or (place.isdecimal() and int(place) <= groups)
+        for place in _PLACE.findall(replacement)
+    )
+
+
+def replaced(renaming: Mapping[str, str], name: str) -> str:
+    """Return a name with each of the patterns replaced, one after the other."""
+    for pattern, replacement in renaming.items():
+        parts, end = [], 0
+        for match in _compiled(pattern).finditer(name):
+            parts += [name[end : match.start()], _filled(replacement, match)]
+            end = match.end()
+        name = "".join((*parts, name[end:]))
+    return name
+
+
+def _filled(replacement: str, match: Any) -> str:
+    return _PLACE.sub(
+        lambda place: "\\" if place[1] == "\\" else match.group(int(place[1])) or "", replacement
+    )
 
 
 @lru_cache(256)

@@ -67,9 +67,10 @@ def used_targets(state: DesiredState) -> set[str]:
     return {*_named_targets(state), state.settings.unmanaged}
 
 
-def alert_targets(state: DesiredState) -> set[str]:
-    """Return the targets that alerts are sent by, as the API writes them."""
-    return {channel.via for channel in state.alert_channels.values() if channel.is_enabled}
+def errand_targets(state: DesiredState) -> set[str]:
+    """Return the targets that alerts are sent and lists are fetched by, as the API writes them."""
+    alerts = {channel.via for channel in state.alert_channels.values() if channel.is_enabled}
+    return alerts | {subscription.via for subscription in state.subscriptions.values()}
 
 
 def change_ip_targets(state: DesiredState) -> set[str]:
@@ -223,6 +224,8 @@ def _hops(state: DesiredState, node: Node) -> tuple[tuple[Node, ...], Sentence]:
             return tuple(hops), say("too-many-relays", most=RELAYS_MAX)
         hops.append(relay)
     for hop in hops:
+        if hop.gone_at:
+            return tuple(hops), say("node-gone", name=hop.name, at=hop.gone_at)
         if fault := fault_of(hop):
             return tuple(hops), say("hop-unfit", name=hop.name, reason=fault)
     for hop, relay in pairwise(hops):

@@ -22,16 +22,13 @@ from egressd.model.device import Resolvers
 from egressd.model.drafts import Outcome
 from egressd.model.errors import Failed, Invalid, Missing, OverQuota
 from egressd.model.faults import Fault, fault
-from egressd.model.instances import KernelPath, NodePath
-from egressd.model.messages import WAYS_MAX, Event, Status
-from egressd.model.names import parse_target
+from egressd.model.messages import Event, Status
 from egressd.model.nouns import AlertChannel, AlertPolicy
 from egressd.model.wording import Sentence, as_sentence, say
-from egressd.planner.compile import group_key
-from egressd.planner.probes import target_paths
 from egressd.service import alert_checks, checks
 from egressd.service.alert_book import AlertBook, Digest, Kept, is_quiet
 from egressd.service.alert_states import event_alert, states_of
+from egressd.service.errand_paths import errand_paths
 from egressd.service.group_checks import of_nodes
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.looks import Looks
@@ -293,7 +290,7 @@ class Alerts:
 
     async def _send(self, channel: AlertChannel, title: str, body: str) -> Sentence:
         """Send a message by the channel's target, and by nothing else."""
-        paths = self._paths(channel.via)
+        paths = errand_paths(self._ledger.state, channel.via, self._resolvers(), self._seen)
         if not paths:
             return say("via-gone", via=channel.via)
         try:
@@ -305,23 +302,6 @@ class Alerts:
         else:
             log.info("alert sent", channel=channel.name, title=str(title))
         return problem
-
-    def _paths(self, via: str) -> list[NodePath | KernelPath]:
-        """Return the paths of a target: of a group the node in use first, then those that are not
-        known to fail.
-        """
-        state, target = self._ledger.state, parse_target(via)
-        paths = target_paths(state, target, self._resolvers())
-        seen = self._seen
-        if target.kind != "group" or seen is None or not paths:
-            return [*paths.values()][:WAYS_MAX]
-        elected = seen.elected.get(group_key(state, via), "")
-
-        def rank(name: str) -> tuple[bool, bool, int]:
-            key = f"node:{state.node_by_name[name]}"
-            return key != elected, key in seen.failing, seen.delays.get(key, 1 << 30)
-
-        return [paths[name] for name in sorted(paths, key=rank)][:WAYS_MAX]
 
     def _chosen(self) -> list[int]:
         """Return the ids of the channels that get alerts."""

@@ -265,3 +265,5 @@ def _uses(state: DesiredState) -> Iterator[tuple[str, Sentence]]:
     yield state.whitelist.node, say("the-whitelist")
     for key, channel in state.alert_channels.items():
         yield channel.via, label("alert_channels", key, channel)
+    for key, subscription in state.subscriptions.items():
+        yield subscription.via, label("subscriptions", key, subscription)

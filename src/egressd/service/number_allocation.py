@@ -21,6 +21,7 @@ from egressd.model.nouns import (
     ProxyService,
     Rule,
     Settings,
+    Subscription,
     TargetGroup,
     Whitelist,
 )
@@ -71,6 +72,7 @@ def _names(row: object) -> Iterator[str]:
             | Whitelist(node=target)
             | Settings(unmanaged=target)
             | AlertChannel(via=target)
+            | Subscription(via=target)
         ):
             if target.startswith((GROUP_PREFIX, INTERFACE_PREFIX)):
                 yield target

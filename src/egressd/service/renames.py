@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -20,14 +20,23 @@ def rename_node(state: DesiredState, old: str, new: str, now: str) -> Iterator[E
 
     Raises Invalid.
     """
-    yield from _rename_target(state, old, new, now)
-    if state.whitelist.node == old:
+    for edit in rename_nodes(state, {old: new}, now):
+        if edit.table != "nodes" or edit.after.name != old:
+            yield edit
+
+
+def rename_nodes(state: DesiredState, names: Mapping[str, str], now: str) -> Iterator[Edit]:
+    """Yield the edits of references to nodes, by their old names, which stay those of the nodes
+    themselves. They may exchange their names. O(rules + nodes). Raises Invalid.
+    """
+    yield from _rename_targets(state, names, now)
+    if new := names.get(state.whitelist.node):
         yield Edit("whitelist", 0, msgspec.structs.replace(state.whitelist, node=new))
     for node in state.nodes.values():
-        if node.name == old:
-            continue
-        moved = _asked_via(node, old, new)
-        if settings_of(node).dialer_proxy == old:
+        moved = node
+        if new := names.get(node.change_ip_via):
+            moved = msgspec.structs.replace(moved, change_ip_via=new)
+        if new := names.get(settings_of(node).dialer_proxy):
             moved = _resettled(moved, dialer_proxy=new)
         if moved is not node:
             yield Edit("nodes", node.id, moved)
@@ -38,7 +47,7 @@ def rename_interface(state: DesiredState, old: str, new: str, now: str) -> Itera
 
     Raises Invalid.
     """
-    yield from _rename_target(state, INTERFACE_PREFIX + old, INTERFACE_PREFIX + new, now)
+    yield from _rename_targets(state, {INTERFACE_PREFIX + old: INTERFACE_PREFIX + new}, now)
     for service in state.services.values():
         if service.outbound_interface == old:
             renamed = msgspec.structs.replace(service, outbound_interface=new)
@@ -73,23 +82,27 @@ def _asked_via(node: Node, old: str, new: str) -> Node:
     return msgspec.structs.replace(node, change_ip_via=new) if node.change_ip_via == old else node
 
 
-def _rename_target(state: DesiredState, old: str, new: str, now: str) -> Iterator[Edit]:
+def _rename_targets(state: DesiredState, names: Mapping[str, str], now: str) -> Iterator[Edit]:
     for rule in state.rules.values():
-        if rule.target_node == old:
+        if new := names.get(rule.target_node):
             moved = msgspec.structs.replace(rule, target_node=new, updated_at=now)
             yield Edit("rules", rule.id, moved)
     for channel in state.alert_channels.values():
-        if channel.via == old:
+        if new := names.get(channel.via):
             yield Edit("alert_channels", channel.id, msgspec.structs.replace(channel, via=new))
+    for subscription in state.subscriptions.values():
+        if new := names.get(subscription.via):
+            moved_by = msgspec.structs.replace(subscription, via=new)
+            yield Edit("subscriptions", subscription.id, moved_by)
     for group in state.groups.values():
-        if old in group.members:
-            yield Edit("groups", group.id, _with_member(group, old, new))
-    if state.settings.unmanaged == old:
+        if not names.keys().isdisjoint(group.members):
+            yield Edit("groups", group.id, _with_members(group, names))
+    if new := names.get(state.settings.unmanaged):
         yield Edit("settings", 0, msgspec.structs.replace(state.settings, unmanaged=new))
 
 
-def _with_member(group: TargetGroup, old: str, new: str) -> TargetGroup:
-    """Return the group with another name of a member, at its place and with its weight."""
-    members = (new if member == old else member for member in group.members)
-    weights = {new if name == old else name: part for name, part in group.weights.items()}
+def _with_members(group: TargetGroup, names: Mapping[str, str]) -> TargetGroup:
+    """Return the group with other names of members, at their places and with their weights."""
+    members = (names.get(member, member) for member in group.members)
+    weights = {names.get(name, name): part for name, part in group.weights.items()}
     return msgspec.structs.replace(group, members=tuple(dict.fromkeys(members)), weights=weights)

@@ -17,7 +17,7 @@ from egressd.model.desired import ROW_TABLES, WHITELIST, DesiredState, highest_i
 from egressd.model.errors import Invalid
 from egressd.model.faults import Fault, fault
 from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, NODE_NAME_MAX, parse_target
-from egressd.model.nouns import AlertChannel, Node, ProxyService, Rule, TargetGroup
+from egressd.model.nouns import AlertChannel, Node, ProxyService, Rule, Subscription, TargetGroup
 from egressd.model.times import is_utc_text
 from egressd.model.wording import Sentence, as_sentence, say
 from egressd.planner.registry import ENGINE_NUMBER_MAX, PLANNED_EGRESS_MAX
@@ -30,6 +30,7 @@ from egressd.service import (
     proxy_services,
     rules,
     settings,
+    subscription_checks,
     whitelist,
 )
 from egressd.service.dial_chains import circles
@@ -46,6 +47,7 @@ _HIGHEST: Final = {
     "services": 10**10 - 1,  # netd takes keys of ten digits
     "alert_channels": ID_MAX,
     "groups": ID_MAX,
+    "subscriptions": ID_MAX,
     GROUP_PREFIX: ENGINE_NUMBER_MAX,
     INTERFACE_PREFIX: PLANNED_EGRESS_MAX,
     WHITELIST: ID_MAX,
@@ -61,6 +63,7 @@ _THINGS: Final = {
     "services": "proxy service",
     "alert_channels": "alert channel",
     "groups": "group",
+    "subscriptions": "subscription",
 }
 
 
@@ -120,6 +123,10 @@ class RestoreChecks:
         def check_node(node: Node) -> Iterator[Fault]:
             yield from node_problems.label_problems(node)
             yield from _time("created_at", node.created_at)
+            yield from checks.whole("subscription", node.subscription, 0, ID_MAX)
+            yield from checks.text("name_there", node.name_there, NODE_NAME_MAX)
+            if node.gone_at:
+                yield from _time("gone_at", node.gone_at)
             yield from config_problems(node, around)
             yield from node_problems.stored_change_ip_problems(node, around)
 
@@ -138,6 +145,7 @@ class RestoreChecks:
             "services": check_service,
             "alert_channels": check_channel,
             "groups": _group_problems,
+            "subscriptions": _subscription_problems,
         }
 
     def _port_problems(self, wanted: DesiredState, state: DesiredState) -> Iterator[Sentence]:
@@ -176,6 +184,11 @@ def _group_problems(group: TargetGroup) -> Iterator[Fault]:
     yield from _time("created_at", group.created_at)
 
 
+def _subscription_problems(subscription: Subscription) -> Iterator[Fault]:
+    yield from subscription_checks.field_problems(subscription)
+    yield from _time("created_at", subscription.created_at)
+
+
 def _time(field: str, value: str) -> Iterator[Fault]:
     if not is_utc_text(value):
         yield fault(field, "time")
@@ -192,6 +205,7 @@ def _shared_problems(wanted: DesiredState) -> Iterator[Sentence]:
         "services": (service.name for service in wanted.services.values()),
         "alert_channels": (channel.name for channel in wanted.alert_channels.values()),
         "groups": (group.name for group in wanted.groups.values()),
+        "subscriptions": (each.name for each in wanted.subscriptions.values()),
     }
     for table, values in names.items():
         field = "ip" if table == "rules" else "name"
@@ -220,6 +234,7 @@ def name_problems(wanted: DesiredState, state: DesiredState) -> Iterator[Sentenc
         "line": (wanted.line_by_name, state.line_by_name),
         "proxy service": (wanted.service_by_name, state.service_by_name),
         "alert channel": (wanted.alert_channel_by_name, state.alert_channel_by_name),
+        "subscription": (wanted.subscription_by_name, state.subscription_by_name),
     }
     for kind, (names, known) in kinds.items():
         fresh = sorted(n for n in names if n not in known and len(n) <= NODE_NAME_MAX)

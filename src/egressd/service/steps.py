@@ -29,6 +29,7 @@ _THINGS: Final = {
     "services": "proxy services",
     "alert_channels": "alert channels",
     "groups": "groups",
+    "subscriptions": "subscriptions",
 }
 
 

@@ -41,6 +41,7 @@ Kind = Literal[
     "proxy_service",
     "alert_channel",
     "group",
+    "subscription",
     "whitelist",
     "settings",
     "other",
@@ -59,6 +60,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "services": "proxy_service",
     "alert_channels": "alert_channel",
     "groups": "group",
+    "subscriptions": "subscription",
     "whitelist": "whitelist",
     "settings": "settings",
 }

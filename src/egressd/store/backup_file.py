@@ -28,6 +28,7 @@ from egressd.model.nouns import (
     ProxyService,
     Rule,
     Settings,
+    Subscription,
     TargetGroup,
     Whitelist,
 )
@@ -83,6 +84,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     services: tuple[ProxyService, ...]
     alert_channels: tuple[AlertChannel, ...]
     groups: tuple[TargetGroup, ...]
+    subscriptions: tuple[Subscription, ...]
     whitelist: Whitelist
     settings: Settings
     numbers: dict[str, int]
@@ -99,6 +101,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
             services=tuple(state.services.values()),
             alert_channels=tuple(state.alert_channels.values()),
             groups=tuple(state.groups.values()),
+            subscriptions=tuple(state.subscriptions.values()),
             whitelist=state.whitelist,
             settings=state.settings,
             numbers=dict(state.numbers),

@@ -19,11 +19,12 @@ from egressd.model.nouns import (
     ProxyService,
     Rule,
     Settings,
+    Subscription,
     TargetGroup,
     Whitelist,
 )
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """The newest format that this egressd reads, and the one that it writes."""
 
 _AFTER: Final[dict[str, Any]] = {
@@ -33,6 +34,7 @@ _AFTER: Final[dict[str, Any]] = {
     "services": ProxyService,
     "alert_channels": AlertChannel,
     "groups": TargetGroup,
+    "subscriptions": Subscription,
     "whitelist": Whitelist,
     "settings": Settings,
     "numbers": int,

@@ -8,7 +8,7 @@ CREATE TABLE nodes (
 	protocol TEXT NOT NULL,
 	config_json TEXT NOT NULL,
 	"group" TEXT NOT NULL,
-	created_at TEXT NOT NULL, change_ip_url TEXT DEFAULT '' NOT NULL, change_ip_via TEXT DEFAULT '' NOT NULL,
+	created_at TEXT NOT NULL, change_ip_url TEXT DEFAULT '' NOT NULL, change_ip_via TEXT DEFAULT '' NOT NULL, subscription INTEGER DEFAULT '0' NOT NULL, name_there TEXT DEFAULT '' NOT NULL, gone_at TEXT DEFAULT '' NOT NULL,
 	CONSTRAINT pk_nodes PRIMARY KEY (id),
 	CONSTRAINT uq_nodes_name UNIQUE (name)
 );
@@ -180,4 +180,23 @@ CREATE TABLE target_groups (
 	CONSTRAINT pk_target_groups PRIMARY KEY (id),
 	CONSTRAINT uq_target_groups_name UNIQUE (name)
 );
-INSERT INTO alembic_version (version_num) VALUES ('0010');
+CREATE TABLE subscriptions (
+	id INTEGER NOT NULL,
+	name TEXT NOT NULL,
+	url TEXT NOT NULL,
+	user_agent TEXT NOT NULL,
+	headers TEXT NOT NULL,
+	"group" TEXT NOT NULL,
+	interval_s INTEGER NOT NULL,
+	via TEXT NOT NULL,
+	include TEXT NOT NULL,
+	exclude TEXT NOT NULL,
+	"rename" JSON NOT NULL,
+	gone TEXT NOT NULL,
+	is_enabled BOOLEAN NOT NULL,
+	created_at TEXT NOT NULL,
+	CONSTRAINT pk_subscriptions PRIMARY KEY (id),
+	CONSTRAINT ck_subscriptions_switch CHECK (is_enabled IN (0, 1)),
+	CONSTRAINT uq_subscriptions_name UNIQUE (name)
+);
+INSERT INTO alembic_version (version_num) VALUES ('0011');

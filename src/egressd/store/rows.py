@@ -19,6 +19,7 @@ from egressd.model.nouns import (
     ProxyService,
     Rule,
     Settings,
+    Subscription,
     TargetGroup,
     Whitelist,
 )
@@ -32,6 +33,7 @@ _ROWS: dict[str, tuple[Table, type[msgspec.Struct]]] = {
     "services": (schema.proxy_services, ProxyService),
     "alert_channels": (schema.alert_channels, AlertChannel),
     "groups": (schema.target_groups, TargetGroup),
+    "subscriptions": (schema.subscriptions, Subscription),
     "whitelist": (schema.whitelist, Whitelist),
 }
 """`DesiredState` field -> table, and the noun of its rows. Columns are named as fields."""
@@ -50,6 +52,7 @@ SECRETS: Final = {
     "lines": ("password", "secret"),
     "services": ("password",),
     "alert_channels": ("url",),
+    "subscriptions": ("url", "headers"),
 }
 """`DesiredState` field -> the columns of its table that hold secrets."""
 

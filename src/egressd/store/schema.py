@@ -62,6 +62,9 @@ nodes = Table(
     _text("created_at"),
     Column("change_ip_url", Text, nullable=False, server_default=""),
     Column("change_ip_via", Text, nullable=False, server_default=""),
+    Column("subscription", _Number, nullable=False, server_default="0"),
+    Column("name_there", Text, nullable=False, server_default=""),
+    Column("gone_at", Text, nullable=False, server_default=""),
 )
 
 rules = Table(
@@ -137,6 +140,25 @@ target_groups = Table(
     _integer("failback_min"),
     _text("on_switch"),
     _integer("rotate_every_s"),
+    _text("created_at"),
+)
+
+subscriptions = Table(
+    "subscriptions",
+    metadata,
+    _id(),
+    _text("name", unique=True),
+    _text("url"),
+    _text("user_agent"),
+    _text("headers"),
+    _text("group"),
+    _integer("interval_s"),
+    _text("via"),
+    _text("include"),
+    _text("exclude"),
+    Column("rename", JSON, nullable=False),
+    _text("gone"),
+    _switch(),
     _text("created_at"),
 )
 

@@ -8,6 +8,14 @@ export type paths = Record<string, never>;
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        AccountQuota: {
+            /** @default null */
+            expires_at: string | null;
+            /** @default null */
+            total: number | null;
+            /** @default null */
+            used: number | null;
+        };
         AddressSeen: {
             interface: string;
             ip: string;
@@ -48,7 +56,7 @@ export interface components {
         AlertPolicyReplace: {
             channels: number[];
             for_s: number;
-            on: ("node.failing" | "line.down" | "wan.down" | "device.new" | "device.impostor" | "exit.changed" | "exit.shared" | "service.healed" | "service.restarted" | "login.failed" | "disk.low" | "backup.old" | "member.lost")[];
+            on: ("node.failing" | "line.down" | "wan.down" | "device.new" | "device.impostor" | "exit.changed" | "exit.shared" | "service.healed" | "service.restarted" | "login.failed" | "disk.low" | "backup.old" | "subscription.failed" | "quota.low" | "member.lost")[];
             quiet: string;
         };
         AlertTested: {
@@ -99,7 +107,7 @@ export interface components {
             fields: components["schemas"]["ChangedField"][];
             id: number | null;
             /** @enum {unknown} */
-            kind: "alert_channel" | "group" | "line" | "node" | "other" | "proxy_service" | "rule" | "settings" | "whitelist";
+            kind: "alert_channel" | "group" | "line" | "node" | "other" | "proxy_service" | "rule" | "settings" | "subscription" | "whitelist";
             name: string;
         };
         Changes: {
@@ -470,6 +478,26 @@ export interface components {
         Ips: {
             ips: string[];
         };
+        LastFetch: {
+            /** @default  */
+            at: string;
+            error: string;
+            /** @default null */
+            error_coded: components["schemas"]["Coded"] | null;
+            /**
+             * @default {
+             *       "added": 0,
+             *       "changed": 0,
+             *       "renamed": 0,
+             *       "gone": 0,
+             *       "total": 0,
+             *       "passed_over": 0
+             *     }
+             */
+            refreshed: components["schemas"]["Refreshed"];
+            /** @default  */
+            succeeded_at: string;
+        };
         LimitsSeen: {
             download_kbps: number;
             rule: string;
@@ -664,6 +692,16 @@ export interface components {
             what: string;
             who: string;
         };
+        ListedFate: {
+            /** @default [] */
+            changed: string[];
+            /** @enum {unknown} */
+            fate: "added" | "changed" | "deleted" | "kept" | "passed" | "renamed" | "same";
+            name: string;
+            reason: string;
+            /** @default null */
+            reason_coded: components["schemas"]["Coded"] | null;
+        };
         MemberList: {
             data: components["schemas"]["MemberState"][];
         };
@@ -768,10 +806,12 @@ export interface components {
             change_ip_via: string;
             config_json: string;
             created_at: string;
+            gone_at: string;
             group: string;
             id: number;
             name: string;
             protocol: string;
+            subscription: number;
         };
         NodePoint: {
             at: string;
@@ -801,11 +841,13 @@ export interface components {
             change_ip_via: string;
             config_json: string;
             created_at: string;
+            gone_at: string;
             group: string;
             id: number;
             msg: string;
             name: string;
             protocol: string;
+            subscription: number;
         };
         NodesHistory: {
             data: components["schemas"]["NodeDelayRow"][];
@@ -1005,6 +1047,20 @@ export interface components {
         RecordedKeys: {
             recorded: number;
             unrecorded: number;
+        };
+        Refreshed: {
+            /** @default 0 */
+            added: number;
+            /** @default 0 */
+            changed: number;
+            /** @default 0 */
+            gone: number;
+            /** @default 0 */
+            passed_over: number;
+            /** @default 0 */
+            renamed: number;
+            /** @default 0 */
+            total: number;
         };
         RotationBegun: {
             began_at: string;
@@ -1245,6 +1301,121 @@ export interface components {
         StatusUpdate: {
             is_enabled: boolean;
         };
+        SubscriptionChange: {
+            exclude?: string;
+            /** @enum {string} */
+            gone?: "keep" | "delete";
+            group?: string;
+            headers?: {
+                [key: string]: string;
+            };
+            include?: string;
+            interval_s?: number;
+            is_enabled?: boolean;
+            name?: string;
+            rename?: {
+                [key: string]: string;
+            };
+            url?: string;
+            user_agent?: string;
+            via?: string;
+        };
+        SubscriptionCreate: {
+            /** @default  */
+            exclude: string;
+            /**
+             * @default keep
+             * @enum {string}
+             */
+            gone: "keep" | "delete";
+            /** @default  */
+            group: string;
+            /** @default {} */
+            headers: {
+                [key: string]: string;
+            };
+            /** @default  */
+            include: string;
+            /** @default 0 */
+            interval_s: number;
+            /** @default true */
+            is_enabled: boolean;
+            name: string;
+            /** @default {} */
+            rename: {
+                [key: string]: string;
+            };
+            url: string;
+            /** @default  */
+            user_agent: string;
+            /** @default DIRECT */
+            via: string;
+        };
+        SubscriptionRefresh: {
+            /** @default false */
+            dry_run: boolean;
+        };
+        SubscriptionRefreshed: {
+            is_refreshed: boolean;
+            msg: string;
+            nodes: components["schemas"]["ListedFate"][];
+            reason: string;
+            /** @default null */
+            reason_coded: components["schemas"]["Coded"] | null;
+            refreshed: components["schemas"]["Refreshed"];
+        };
+        SubscriptionRow: {
+            created_at: string;
+            exclude: string;
+            /** @enum {unknown} */
+            gone: "delete" | "keep";
+            group: string;
+            header_names: string[];
+            host: string;
+            id: number;
+            include: string;
+            interval_s: number;
+            is_enabled: boolean;
+            last: components["schemas"]["LastFetch"];
+            name: string;
+            next_at: string | null;
+            nodes: number;
+            nodes_gone: number;
+            quota: components["schemas"]["AccountQuota"];
+            rename: {
+                [key: string]: string;
+            };
+            user_agent: string;
+            via: string;
+        };
+        SubscriptionRows: {
+            data: components["schemas"]["SubscriptionRow"][];
+        };
+        SubscriptionSaved: {
+            created_at: string;
+            exclude: string;
+            /** @enum {unknown} */
+            gone: "delete" | "keep";
+            group: string;
+            header_names: string[];
+            host: string;
+            id: number;
+            include: string;
+            interval_s: number;
+            is_enabled: boolean;
+            last: components["schemas"]["LastFetch"];
+            msg: string;
+            name: string;
+            next_at: string | null;
+            nodes: number;
+            nodes_gone: number;
+            quota: components["schemas"]["AccountQuota"];
+            rename: {
+                [key: string]: string;
+            };
+            user_agent: string;
+            via: string;
+        };
         SystemStatus: {
             adMessage: string;
             connections: number;
@@ -1438,6 +1609,7 @@ export interface components {
     headers: never;
     pathItems: never;
 }
+export type AccountQuota = components['schemas']['AccountQuota'];
 export type AddressSeen = components['schemas']['AddressSeen'];
 export type AlertChannelCreate = components['schemas']['AlertChannelCreate'];
 export type AlertChannelRow = components['schemas']['AlertChannelRow'];
@@ -1490,6 +1662,7 @@ export type Interfaces = components['schemas']['Interfaces'];
 export type InterfaceStatus = components['schemas']['InterfaceStatus'];
 export type InterfacesWithIp = components['schemas']['InterfacesWithIp'];
 export type Ips = components['schemas']['Ips'];
+export type LastFetch = components['schemas']['LastFetch'];
 export type LimitsSeen = components['schemas']['LimitsSeen'];
 export type LineChange = components['schemas']['LineChange'];
 export type LineCreate = components['schemas']['LineCreate'];
@@ -1510,6 +1683,7 @@ export type LineStatusBatch = components['schemas']['LineStatusBatch'];
 export type LineTimeline = components['schemas']['LineTimeline'];
 export type LinkShown = components['schemas']['LinkShown'];
 export type ListedChange = components['schemas']['ListedChange'];
+export type ListedFate = components['schemas']['ListedFate'];
 export type MemberList = components['schemas']['MemberList'];
 export type MemberState = components['schemas']['MemberState'];
 export type NodeBatchUpdate = components['schemas']['NodeBatchUpdate'];
@@ -1553,6 +1727,7 @@ export type Quota = components['schemas']['Quota'];
 export type Reached = components['schemas']['Reached'];
 export type RecognisedText = components['schemas']['RecognisedText'];
 export type RecordedKeys = components['schemas']['RecordedKeys'];
+export type Refreshed = components['schemas']['Refreshed'];
 export type RotationBegun = components['schemas']['RotationBegun'];
 export type RotationShown = components['schemas']['RotationShown'];
 export type RuleBatchUpdate = components['schemas']['RuleBatchUpdate'];
@@ -1586,6 +1761,13 @@ export type SettingsAnswer = components['schemas']['SettingsAnswer'];
 export type SettingsReplace = components['schemas']['SettingsReplace'];
 export type StatusBatch = components['schemas']['StatusBatch'];
 export type StatusUpdate = components['schemas']['StatusUpdate'];
+export type SubscriptionChange = components['schemas']['SubscriptionChange'];
+export type SubscriptionCreate = components['schemas']['SubscriptionCreate'];
+export type SubscriptionRefresh = components['schemas']['SubscriptionRefresh'];
+export type SubscriptionRefreshed = components['schemas']['SubscriptionRefreshed'];
+export type SubscriptionRow = components['schemas']['SubscriptionRow'];
+export type SubscriptionRows = components['schemas']['SubscriptionRows'];
+export type SubscriptionSaved = components['schemas']['SubscriptionSaved'];
 export type SystemStatus = components['schemas']['SystemStatus'];
 export type TargetFlow = components['schemas']['TargetFlow'];
 export type TextImport = components['schemas']['TextImport'];

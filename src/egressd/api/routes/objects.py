@@ -59,7 +59,11 @@ N = TypeVar("N", Rule, Node, Line, ProxyService, Whitelist)
 router: Final = Router("Operations", OPS_PREFIX)
 rules: Final = Objects(router, "/rules", v1_rules, {"comment": "tv"})
 nodes: Final = Objects(
-    router, "/nodes", v1_nodes, {"group": "hk"}, {"change_ip_url": "", "change_ip_via": ""}
+    router,
+    "/nodes",
+    v1_nodes,
+    {"group": "hk"},
+    {"change_ip_url": "", "change_ip_via": "", "subscription": 0, "gone_at": ""},
 )
 lines: Final = Objects(router, "/lines", v1_lines, {"is_enabled": False})
 services: Final = Objects(router, "/proxy-services", v1_services, {"is_enabled": False})

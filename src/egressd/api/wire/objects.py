@@ -159,6 +159,13 @@ class NodeObject(NodeRow, frozen=True, kw_only=True):
     change_ip_via: Annotated[
         str, Meta(description="The target that the page is asked by; empty for the node itself.")
     ]
+    subscription: Annotated[
+        int, Meta(description="The id of the subscription that it comes from; 0 for none.")
+    ]
+    gone_at: Annotated[
+        str,
+        Meta(description="Since when its list has it no longer, so that it blocks; else empty."),
+    ]
 
 
 class NodeSaved(NodeObject, frozen=True, kw_only=True):
@@ -191,4 +198,6 @@ def node_object(node: Node) -> NodeObject:
         **msgspec.structs.asdict(node_row(node)),
         change_ip_url=node.change_ip_url,
         change_ip_via=node.change_ip_via,
+        subscription=node.subscription,
+        gone_at=node.gone_at,
     )

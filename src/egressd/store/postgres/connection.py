@@ -11,7 +11,7 @@ from sqlalchemy.pool import NullPool
 
 from egressd.model.errors import Failed, Invalid
 
-NEWEST: Final = "p0013"
+NEWEST: Final = "p0014"
 """The schema's revision that this egressd uses (a test compares it with the migrations)."""
 CONNECT_S: Final = 3
 """Seconds that a connection may take to come about, for each address of the server."""

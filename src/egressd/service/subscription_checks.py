@@ -1,0 +1,149 @@
+"""The valid fields of subscriptions. Each check yields the faults of one field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from egressd.formats.hosts import address_of
+from egressd.model.bounds import FIELD_TEXT_MAX
+from egressd.model.desired import DesiredState
+from egressd.model.faults import Fault, fault
+from egressd.model.nouns import NODE_GONE, NodeGone, Subscription
+from egressd.model.outside_hosts import why_not_host
+from egressd.model.subscriptions import AGENT_MAX, HEADERS_MAX, INTERVAL_S, RENAMES_MAX
+from egressd.planner.name_filters import FILTER_MAX, places_fit, problem_of
+from egressd.service import checks
+from egressd.service.alert_checks import blocking_problems
+from egressd.service.group_checks import of_nodes
+from egressd.service.servers import ServerSurroundings
+
+NAME_MAX: Final = 64
+PATTERN_MAX: Final = FILTER_MAX
+"""Characters of a pattern over names."""
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
+_HEADER_TEXT: Final = re.compile(r"[ -~]*")
+_OWN_HEADERS: Final = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "host",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "user-agent",
+    }
+)
+"""Fields of a request that are the client's own."""
+
+
+class SubscriptionDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a subscription, as `Subscription` has them."""
+
+    name: str
+    url: str
+    user_agent: str = ""
+    headers: str = ""
+    group: str = ""
+    interval_s: int = 0
+    via: str = "DIRECT"
+    include: str = ""
+    exclude: str = ""
+    rename: dict[str, str] = {}
+    gone: NodeGone = "keep"
+    is_enabled: bool = True
+
+    def __repr__(self) -> str:
+        """Return a text without the secrets."""
+        return f"SubscriptionDraft(name={self.name!r}, via={self.via!r})"
+
+
+def headers_of(text: str) -> dict[str, str]:
+    """Return the fields of stored lines."""
+    pairs = (line.partition(":") for line in text.split("\n") if line)
+    return {name: value.strip() for name, _, value in pairs}
+
+
+def lines_of(headers: Mapping[str, str]) -> str:
+    """Return fields as they are stored."""
+    return "\n".join(f"{name}: {value}" for name, value in headers.items())
+
+
+def header_problems(headers: Mapping[str, str]) -> Iterator[Fault]:
+    """Yield every fault of the fields of a request's head."""
+    if len(headers) > HEADERS_MAX:
+        yield fault("headers", "headers-many", most=HEADERS_MAX)
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            yield fault("headers", "header-name")
+        elif name.lower() in _OWN_HEADERS:
+            yield fault("headers", "header-own", name=name)
+        elif len(value) > FIELD_TEXT_MAX or not _HEADER_TEXT.fullmatch(value):
+            yield fault("headers", "header-text", name=name, most=FIELD_TEXT_MAX)
+
+
+def field_problems(draft: SubscriptionDraft | Subscription) -> Iterator[Fault]:
+    """Yield every fault that can be found without the state."""
+    yield from checks.text("name", draft.name, NAME_MAX, least=1)
+    yield from url_problems(draft.url)
+    yield from checks.text("user_agent", draft.user_agent, AGENT_MAX)
+    if not _HEADER_TEXT.fullmatch(draft.user_agent):
+        yield fault("user_agent", "ascii-only")
+    yield from header_problems(headers_of(draft.headers))
+    yield from checks.group("group", draft.group)
+    if draft.interval_s:
+        yield from checks.whole("interval_s", draft.interval_s, *INTERVAL_S)
+    for field, pattern in (("include", draft.include), ("exclude", draft.exclude)):
+        yield from _pattern_problems(field, pattern)
+    yield from _rename_problems(draft.rename)
+    yield from checks.one_of("gone", draft.gone, NODE_GONE)
+    yield from checks.stored_target("via", draft.via)
+    yield from blocking_problems(draft.via)
+
+
+def url_problems(url: str) -> Iterator[Fault]:
+    """Yield the fault of a list's URL."""
+    if found := [*checks.url("url", url)]:
+        yield from found
+    elif unfit := why_not_host(urlsplit(url).hostname or ""):
+        yield fault("url", unfit.code, **unfit.values)
+
+
+def inner_problems(url: str, around: ServerSurroundings) -> Iterator[Fault]:
+    """Yield the fault that a URL names an address of this device, or of a LAN."""
+    address = address_of(urlsplit(url).hostname or "")
+    if address is not None and (
+        address in around.own or any(address in network for network in around.networks)
+    ):
+        yield fault("url", "errand-host-inner", host=str(address))
+
+
+def via_problems(via: str, state: DesiredState) -> Iterator[Fault]:
+    """Yield the faults of the target that the request leaves by."""
+    yield from checks.target("via", via, state)
+    yield from of_nodes("via", via, state)
+
+
+def _pattern_problems(field: str, pattern: str) -> Iterator[Fault]:
+    yield from checks.text(field, pattern, FILTER_MAX)
+    if len(pattern) <= FILTER_MAX and (reason := problem_of(pattern)):
+        yield fault(field, "name-filter", reason=reason)
+
+
+def _rename_problems(rename: Mapping[str, str]) -> Iterator[Fault]:
+    if len(rename) > RENAMES_MAX:
+        yield fault("rename", "renames-many", most=RENAMES_MAX)
+        return
+    for pattern, replacement in rename.items():
+        found = [*_pattern_problems("", pattern), *checks.text("", replacement, FILTER_MAX)]
+        if not pattern:
+            found.append(fault("", "empty"))
+        if not found and not places_fit(pattern, replacement):
+            found.append(fault("", "rename-place"))
+        yield from (each.inside("rename", pattern[:100]) for each in found)

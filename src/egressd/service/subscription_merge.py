@@ -1,0 +1,363 @@
+"""The change that a fetched list makes to a subscription's nodes. Each keeps its id and its rules.
+
+A node is found again by what it is, its protocol and configuration, and its name in the list; else
+by what it is alone (it was renamed there); else by its name (its password or server changed); else
+by its protocol, server and port, if one node has them on either side.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from egressd.formats.config_json import FIELD, SETTINGS_KEYS, with_settings
+from egressd.formats.json_text import check_size, read_object, write_object
+from egressd.formats.rows import Accepted
+from egressd.model.desired import DesiredState, Edit
+from egressd.model.drafts import BadRow, NodeDraft
+from egressd.model.errors import Invalid
+from egressd.model.faults import fault
+from egressd.model.names import NODE_NAME_MAX, node_name_problem
+from egressd.model.nouns import Node, Subscription
+from egressd.model.subscriptions import NODES_MAX, ListedFate, NodeFate, Refreshed
+from egressd.model.wording import NONE, Sentence, say, together
+from egressd.planner import name_filters
+from egressd.planner.nodes import settings_of
+from egressd.service.import_fates import changed_fields
+from egressd.service.looks import Looks
+from egressd.service.node_problems import row_server_problems
+from egressd.service.renames import rename_nodes
+from egressd.service.servers import ServerSurroundings
+
+_NUMBER_MAX: Final = 7
+"""Characters of a blank and a number behind a name."""
+
+
+class ListedNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node of a list: its name there, the name that the subscription gives it, and itself."""
+
+    name_there: str
+    name: str
+    protocol: str
+    config: str
+    """Its ``config_json``, without settings of this device."""
+
+
+class ReadList(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes of a list that are taken, and the others with the reasons."""
+
+    nodes: tuple[ListedNode, ...]
+    passed: tuple[ListedFate, ...]
+
+
+class Merge(msgspec.Struct, frozen=True, kw_only=True):
+    """A change that a list makes, and what it means."""
+
+    edits: tuple[Edit, ...]
+    refreshed: Refreshed
+    fates: tuple[ListedFate, ...]
+
+
+def read_list(
+    rows: Iterable[Accepted[NodeDraft] | BadRow],
+    subscription: Subscription,
+    around: ServerSurroundings,
+) -> ReadList:
+    """Return the nodes of a list that the subscription takes. Raises Invalid for too many."""
+    nodes: list[ListedNode] = []
+    passed: list[ListedFate] = []
+    names: set[str] = set()
+    for row in rows:
+        if isinstance(row, BadRow):
+            passed.append(ListedFate(name="", fate="passed", reason=row.sentence))
+            continue
+        draft = row.draft
+        name = name_filters.replaced(subscription.rename, draft.name).strip()
+        if reason := _why_not(draft, name, names, subscription, around):
+            passed.append(ListedFate(name=draft.name, fate="passed", reason=reason))
+            continue
+        if len(nodes) >= NODES_MAX:
+            raise Invalid(fault("", "subscription-nodes-many", most=NODES_MAX))
+        names.add(name)
+        nodes.append(
+            ListedNode(
+                name_there=draft.name, name=name, protocol=draft.protocol, config=draft.config_json
+            )
+        )
+    return ReadList(nodes=tuple(nodes), passed=tuple(passed))
+
+
+def _why_not(
+    draft: NodeDraft,
+    name: str,
+    names: set[str],
+    subscription: Subscription,
+    around: ServerSurroundings,
+) -> Sentence | None:
+    """Return the reason why a node of a list is not taken; None if it is."""
+    include, exclude = subscription.include, subscription.exclude
+    if include and not name_filters.matches(include, draft.name):
+        return say("subscription-not-included")
+    if exclude and name_filters.matches(exclude, draft.name):
+        return say("subscription-excluded")
+    if problem := node_name_problem(name):
+        return problem.sentence
+    if name in names:
+        return say("subscription-name-twice", name=name)
+    if problems := row_server_problems(draft, around, private=False):
+        return together(each.sentence for each in problems)
+    return None
+
+
+def merged(state: DesiredState, subscription: Subscription, found: ReadList, now: str) -> Merge:
+    """Return the change that makes the subscription's nodes those of the list. Raises Invalid."""
+    own = [node for node in state.nodes.values() if node.subscription == subscription.id]
+    pairs, fresh, gone = _paired(own, found.nodes)
+    used = _used_names(state) if gone and subscription.gone == "keep" else frozenset[str]()
+    kept = [node for node in gone if node.name in used]
+    deleted = [node for node in gone if node.name not in used]
+    names = _Names(state, subscription, pairs, deleted)
+    changes: list[tuple[Node | None, Node]] = []
+    for before, listed in pairs:
+        after = msgspec.structs.replace(
+            before,
+            name=names.of(before, listed),
+            name_there=listed.name_there,
+            protocol=listed.protocol,
+            config_json=_with_own_settings(before, listed),
+            gone_at="",
+        )
+        changes.append((before, after))
+    for node in kept:
+        changes.append((node, msgspec.structs.replace(node, gone_at=node.gone_at or now)))
+    first_id = state.next_id("nodes")
+    for number, listed in enumerate(fresh):
+        changes.append(
+            (
+                None,
+                Node(
+                    id=first_id + number,
+                    name=names.new(listed.name),
+                    protocol=listed.protocol,
+                    config_json=listed.config,
+                    group=subscription.group,
+                    created_at=now,
+                    subscription=subscription.id,
+                    name_there=listed.name_there,
+                ),
+            )
+        )
+    edits = [Edit("nodes", node.id, None) for node in deleted]
+    left = state.with_edits(edits, state.revision)
+    edits += _with_references(left, [pair for pair in changes if pair[0] != pair[1]], now)
+    fates = [_fate(before, after) for before, after in changes]
+    fates += [ListedFate(name=node.name, fate="deleted", reason=NONE) for node in deleted]
+    counts = defaultdict[str, int](int)
+    for fate in fates:
+        counts[fate.fate] += 1
+    return Merge(
+        edits=tuple(edits),
+        refreshed=Refreshed(
+            added=counts["added"],
+            changed=counts["changed"],
+            renamed=counts["renamed"],
+            gone=len(gone),
+            total=len(found.nodes),
+            passed_over=len(found.passed),
+        ),
+        fates=(*fates, *found.passed),
+    )
+
+
+def _fate(before: Node | None, after: Node) -> ListedFate:
+    if before is None:
+        return ListedFate(name=after.name, fate="added", reason=NONE)
+    if after.gone_at:
+        return ListedFate(name=after.name, fate="kept", reason=NONE)
+    changed = tuple(
+        field for field in changed_fields(before, after) if field not in ("name_there", "gone_at")
+    )
+    if before.name != after.name:
+        return ListedFate(name=after.name, fate="renamed", changed=changed, reason=NONE)
+    is_same = not changed and not before.gone_at
+    fate: NodeFate = "same" if is_same else "changed"
+    return ListedFate(name=after.name, fate=fate, changed=changed, reason=NONE)
+
+
+# --- Which node is which. ------------------------------------------------------------------------
+
+
+def _paired(
+    own: Sequence[Node], listed: Sequence[ListedNode]
+) -> tuple[list[tuple[Node, ListedNode]], list[ListedNode], list[Node]]:
+    """Return the nodes that are found again, those that are new, and those that are gone."""
+    left: dict[int, Node] = {node.id: node for node in own}
+    configs = {node.id: _bare(node.config_json) for node in own}
+    fresh: dict[int, ListedNode] = dict(enumerate(listed))
+    fresh_configs = {number: _bare(each.config) for number, each in fresh.items()}
+    pairs: dict[int, Node] = {}
+
+    def pair(
+        key_of: Callable[[Node], Hashable],
+        fresh_key_of: Callable[[int], Hashable],
+        *,
+        is_sole: bool = False,
+    ) -> None:
+        """Pair what has the same key, in order; with `is_sole` only if one has it on each side."""
+        there, here = defaultdict[Hashable, list[int]](list), defaultdict[Hashable, list[int]](list)
+        for node in left.values():
+            here[key_of(node)].append(node.id)
+        for number in fresh:
+            there[fresh_key_of(number)].append(number)
+        for key, numbers in there.items():
+            ids = here.get(key, [])
+            if is_sole and (len(ids), len(numbers)) != (1, 1):
+                continue
+            for number, node_id in zip(numbers, ids, strict=False):
+                pairs[number] = left.pop(node_id)
+                del fresh[number]
+
+    pair(
+        lambda node: (node.protocol, configs[node.id], node.name_there),
+        lambda n: (fresh[n].protocol, fresh_configs[n], fresh[n].name_there),
+    )
+    pair(
+        lambda node: (node.protocol, configs[node.id]),
+        lambda n: (fresh[n].protocol, fresh_configs[n]),
+    )
+    pair(lambda node: node.name_there, lambda n: fresh[n].name_there)
+    pair(
+        lambda node: (node.protocol, *_server(node.config_json)),
+        lambda n: (fresh[n].protocol, *_server(fresh[n].config)),
+        is_sole=True,
+    )
+    return (
+        [(node, listed[number]) for number, node in sorted(pairs.items())],
+        [*fresh.values()],
+        [*left.values()],
+    )
+
+
+def _bare(config: str) -> str:
+    """Return a configuration without the settings of this device, in one order of keys."""
+    fields = _object(config)
+    return json.dumps(
+        {key: value for key, value in fields.items() if key not in SETTINGS_KEYS}, sort_keys=True
+    )
+
+
+def _server(config: str) -> tuple[Hashable, Hashable]:
+    fields = _object(config)
+    return str(fields.get("server")), str(fields.get("port"))
+
+
+def _object(config: str) -> dict[str, object]:
+    try:
+        return read_object(config, FIELD)
+    except Invalid:  # of an older version, which took any text
+        return {}
+
+
+def _with_own_settings(before: Node, listed: ListedNode) -> str:
+    """Return the configuration of the list, with the settings that the node has here. Raises
+    Invalid.
+    """
+    old = _object(before.config_json)
+    if _bare(before.config_json) == _bare(listed.config):
+        return before.config_json
+    settings: dict[str, object] = {key: old[key] for key in SETTINGS_KEYS if key in old}
+    if not settings:
+        return listed.config
+    text = write_object({**read_object(listed.config, FIELD), **settings})
+    check_size(text, FIELD)
+    return text
+
+
+# --- Names. --------------------------------------------------------------------------------------
+
+
+class _Names:
+    """The names of a subscription's nodes: those that they had, or free ones for new names."""
+
+    def __init__(
+        self,
+        state: DesiredState,
+        subscription: Subscription,
+        pairs: Sequence[tuple[Node, ListedNode]],
+        deleted: Sequence[Node],
+    ) -> None:
+        self._rename = subscription.rename
+        freed = {node.id for node in deleted}
+        freed |= {node.id for node, listed in pairs if self._follows(node, listed)}
+        stay = (node.name for node in state.nodes.values() if node.id not in freed)
+        self._looks = Looks("node", stay, is_target=True)
+
+    def _follows(self, node: Node, listed: ListedNode) -> bool:
+        """True if a node was renamed there, and has the name here that it got from there."""
+        if node.name_there == listed.name_there:
+            return False
+        given = name_filters.replaced(self._rename, node.name_there).strip()
+        return node.name == given or _is_numbered(node.name, given)
+
+    def of(self, node: Node, listed: ListedNode) -> str:
+        """Return the name of a node that was found again."""
+        return self.new(listed.name) if self._follows(node, listed) else node.name
+
+    def new(self, name: str) -> str:
+        """Return a name, with a number if another node has it or looks like it. Raises Invalid for
+        a name that no target can have.
+        """
+        stem = name[: NODE_NAME_MAX - _NUMBER_MAX].rstrip()
+        wanted, number = name, 1
+        while wanted in self._looks:
+            number += 1
+            wanted = f"{stem} {number}"
+        if problems := [*self._looks.problems(wanted)]:
+            raise Invalid(*problems)
+        self._looks.add(wanted)
+        return wanted
+
+
+def _is_numbered(name: str, stem: str) -> bool:
+    """True if a name is another one with a number behind it."""
+    rest = name.removeprefix(f"{stem[: NODE_NAME_MAX - _NUMBER_MAX].rstrip()} ")
+    return rest != name and rest.isdecimal()
+
+
+def _with_references(
+    state: DesiredState, changes: Sequence[tuple[Node | None, Node]], now: str
+) -> Iterator[Edit]:
+    """Yield the edits of nodes, and of what names those that are renamed. Raises Invalid."""
+    renamed = {
+        before.name: after.name
+        for before, after in changes
+        if before is not None and before.name != after.name
+    }
+    put = {after.id: after for _, after in changes}
+    for edit in rename_nodes(state, renamed, now) if renamed else ():
+        if edit.table != "nodes":
+            yield edit
+            continue
+        node, relay = put.get(edit.after.id, edit.after), settings_of(edit.after).dialer_proxy
+        put[node.id] = msgspec.structs.replace(
+            node,
+            config_json=with_settings(node.config_json, dialer_proxy=relay),
+            change_ip_via=edit.after.change_ip_via,
+        )
+    yield from (Edit("nodes", node.id, node) for node in put.values())
+
+
+def _used_names(state: DesiredState) -> frozenset[str]:
+    """Return the names of nodes that something names."""
+    found = {rule.target_node for rule in state.rules.values()}
+    found |= {channel.via for channel in state.alert_channels.values()}
+    found |= {each.via for each in state.subscriptions.values()}
+    found |= {member for group in state.groups.values() for member in group.members}
+    for node in state.nodes.values():
+        found |= {settings_of(node).dialer_proxy, node.change_ip_via}
+    found |= {state.whitelist.node, state.settings.unmanaged}
+    return frozenset(name for name in found if name in state.node_by_name)
