@@ -123,6 +123,8 @@ async def answers(device: Device, token: str) -> dict[str, str]:
     for method, path, _ in endpoints(await document_of(device)):
         if method != "get" or path in ("/ops/openapi.json", "/ops/docs"):
             continue
+        if "{key}" in path:  # a token opens none of them, and wrong keys are answered late
+            continue
         sent = path.replace("{name}", NAMES.get(path, "l2tp_1")).replace("{type}", "l2tp")
         if path == "/ops/events":
             await device.events.put(None)
