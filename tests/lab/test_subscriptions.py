@@ -4,75 +4,37 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from egressd_lab.lab import Lab
-from egressd_lab.process import Program
 from egressd_lab.spec import LAN_ADDRESS, LabSpec
-from tests.lab import list_server
 from tests.support.device import SERVER, add_nodes, eventually, send
+from tests.support.lists import NAME, PORT, ListServer, entry, list_server
 
 pytestmark = pytest.mark.lab
 
-NAME: Final = "lists.example"
-PORT: Final = 8099
 LISTS: Final = "/ops/subscriptions"
 NODES: Final = ("socks5", "http")
 NUMBERS: Final = itertools.count(1)
 SOON_S: Final = 60.0
 
 
-class Server:
-    """The server of lists, in the lab's internet."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._file = lab.folder / "list.json"
-        self.answer()
-        command = [sys.executable, str(Path(list_server.__file__)), SERVER, str(PORT)]
-        self.program = Program(
-            lab.internet.namespace, [*command, str(self._file)], lab.folder / "lists.log", {}
-        )
-        self._log = lab.folder / "lists.log"
-
-    def answer(self, **told: Any) -> None:
-        """Answer like that from now on."""
-        self._file.write_text(json.dumps(told))
-
-    def serve(self, *entries: dict[str, Any], **headers: str) -> None:
-        """Serve a list of Clash entries."""
-        self.answer(body=json.dumps({"proxies": entries}), headers=headers)
-
-    def callers(self, path: str) -> set[str]:
-        """Return the addresses that have asked for a path."""
-        lines = self._log.read_text().splitlines()
-        return {line.split()[2] for line in lines if line.endswith(f" {path}")}
-
-
 @pytest.fixture(scope="module")
 def lab(namespaces: None) -> Iterator[Lab]:
     with Lab(LabSpec(nodes=NODES)) as lab:
-        lab.internet.put_name(NAME, SERVER)
         lab.start_egressd()
         add_nodes(lab)
         yield lab
 
 
 @pytest.fixture(scope="module")
-def server(lab: Lab) -> Iterator[Server]:
-    server = Server(lab)
-    server.program.start()
-    try:
-        eventually(lambda: "ready" in server.program.tail() or not server.program.running)
-        assert server.program.running, server.program.tail()
+def server(lab: Lab) -> Iterator[ListServer]:
+    with list_server(lab) as server:
         yield server
-    finally:
-        server.program.kill()
 
 
 @pytest.fixture
@@ -99,20 +61,15 @@ def refreshed(lab: Lab, number: int) -> dict[str, Any]:
     return found
 
 
-def entry(lab: Lab, name: str, node: str, **fields: Any) -> dict[str, Any]:
-    """Return a Clash entry that leads to a node of the lab."""
-    draft = lab.nodes[node].draft()
-    config = json.loads(draft["config_json"])
-    return {"name": name, "type": draft["protocol"], **config, **fields}
-
-
 def stored(lab: Lab) -> dict[str, Any]:
     return {each["name"]: each for each in lab.api.get("/nodes")["data"]}
 
 
 @pytest.mark.usefixtures("clean")
 @pytest.mark.parametrize("via", ["DIRECT", "Interface:wan2", "socks5"])
-def test_a_list_and_its_name_come_by_the_target_alone(lab: Lab, server: Server, via: str) -> None:
+def test_a_list_and_its_name_come_by_the_target_alone(
+    lab: Lab, server: ListServer, via: str
+) -> None:
     ways = {
         "DIRECT": lab.wan(1).address,
         "Interface:wan2": lab.wan(2).address,
@@ -130,7 +87,7 @@ def test_a_list_and_its_name_come_by_the_target_alone(lab: Lab, server: Server, 
 
 
 @pytest.mark.usefixtures("clean")
-def test_a_list_whose_target_is_dead_comes_by_nothing(lab: Lab, server: Server) -> None:
+def test_a_list_whose_target_is_dead_comes_by_nothing(lab: Lab, server: ListServer) -> None:
     server.serve(entry(lab, "a", "socks5"))
     number, path = subscribed(lab, "http")
     node = lab.nodes["http"]
@@ -146,7 +103,7 @@ def test_a_list_whose_target_is_dead_comes_by_nothing(lab: Lab, server: Server) 
 
 
 @pytest.mark.usefixtures("clean")
-def test_a_changed_node_cuts_its_own_clients_alone(lab: Lab, server: Server) -> None:
+def test_a_changed_node_cuts_its_own_clients_alone(lab: Lab, server: ListServer) -> None:
     server.serve(entry(lab, "a", "socks5"), entry(lab, "b", "http"))
     number, _ = subscribed(lab)
     refreshed(lab, number)
@@ -170,7 +127,7 @@ def test_a_changed_node_cuts_its_own_clients_alone(lab: Lab, server: Server) -> 
 
 
 @pytest.mark.usefixtures("clean")
-def test_a_used_node_that_is_gone_blocks_and_comes_back(lab: Lab, server: Server) -> None:
+def test_a_used_node_that_is_gone_blocks_and_comes_back(lab: Lab, server: ListServer) -> None:
     server.serve(entry(lab, "a", "socks5"), entry(lab, "b", "http"))
     number, _ = subscribed(lab)
     refreshed(lab, number)
@@ -214,7 +171,7 @@ LIES: Final[dict[str, dict[str, Any]]] = {
 
 @pytest.mark.usefixtures("clean")
 @pytest.mark.parametrize("lie", LIES)
-def test_a_server_that_lies_changes_nothing(lab: Lab, server: Server, lie: str) -> None:
+def test_a_server_that_lies_changes_nothing(lab: Lab, server: ListServer, lie: str) -> None:
     lab.internet.put_name("box.example", str(LAN_ADDRESS))
     server.serve(entry(lab, "a", "socks5"))
     number, _ = subscribed(lab)
@@ -233,7 +190,7 @@ def test_a_server_that_lies_changes_nothing(lab: Lab, server: Server, lie: str) 
 
 
 @pytest.mark.usefixtures("clean")
-def test_a_server_that_never_answers_is_given_up(lab: Lab, server: Server) -> None:
+def test_a_server_that_never_answers_is_given_up(lab: Lab, server: ListServer) -> None:
     server.answer(is_silent=True)
     number, _ = subscribed(lab)
     assert "no answer within 30 s" in refreshed(lab, number)["reason"]
@@ -242,7 +199,7 @@ def test_a_server_that_never_answers_is_given_up(lab: Lab, server: Server) -> No
 @pytest.mark.usefixtures("clean")
 @pytest.mark.parametrize("via", ["DIRECT", "Interface:wan2"])
 def test_a_name_that_turns_to_the_lan_or_the_box_leads_nowhere(
-    lab: Lab, server: Server, via: str
+    lab: Lab, server: ListServer, via: str
 ) -> None:
     server.serve(entry(lab, "a", "socks5"))
     number, _ = subscribed(lab, via, "turns.example")
@@ -276,7 +233,7 @@ def test_a_name_that_turns_to_the_lan_or_the_box_leads_nowhere(
 
 
 @pytest.mark.usefixtures("clean")
-def test_the_clock_fetches_and_the_command_line_shows(lab: Lab, server: Server) -> None:
+def test_the_clock_fetches_and_the_command_line_shows(lab: Lab, server: ListServer) -> None:
     server.serve(
         entry(lab, "timed", "socks5"), **{"Subscription-Userinfo": "download=50; total=100"}
     )
