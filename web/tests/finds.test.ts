@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Device, Line, Node, Rule } from "../src/lib/types.ts";
+import type { Device, Line, Node, Rule, Subscription } from "../src/lib/types.ts";
 import { addressIn, entriesOf, search } from "../src/shell/finds.ts";
 
 const rule = (ip: string, comment = "", target_node = "hk-01"): Rule =>
@@ -15,6 +15,7 @@ const entries = entriesOf({
   nodes: [node("hk-01", "hk"), node("shk-02", "hk"), node("us 1")],
   groups: ["hk", "ways"],
   lines: [line("l2tp_a")],
+  subscriptions: [{ name: "seller", host: "lists.example.com" } as Subscription],
   devices: [
     device("aa:00:00:00:00:01", "10.0.0.1", "Anna's tablet", 2),
     device("aa:00:00:00:00:02", "10.0.0.77", "printer", null),
@@ -69,4 +70,9 @@ test("an address is one of IPv4, in full", () => {
   assert.equal(addressIn(" 10.0.0.7 "), "10.0.0.7");
   for (const other of ["10.0.0", "10.0.0.256", "10.0.0.7/24", "a.b.c.d", ""])
     assert.equal(addressIn(other), "");
+});
+
+test("subscriptions are found by their names and hosts", () => {
+  assert.deepEqual(titles("seller"), ["subscription seller"]);
+  assert.deepEqual(search(entries, "lists.example", 1).shown[0]?.query, { q: "seller" });
 });

@@ -71,8 +71,10 @@ class Live {
 
   /** Call `act` after changes of `subjects` or everything. Returns a function that stops this. */
   onChangeOf(subjects: readonly string[], act: () => void): () => void {
+    // A refreshed list changes nodes.
+    const all = subjects.includes("nodes") ? [...subjects, "subscriptions"] : subjects;
     return this.on("change", ({ subject }) => {
-      if (subject === "everything" || subjects.includes(subject)) act();
+      if (subject === "everything" || all.includes(subject)) act();
     });
   }
 

@@ -3,15 +3,14 @@
 import { delays } from "./delays.svelte.ts";
 import { devices } from "./devices.svelte.ts";
 import { merged } from "./difference.ts";
-import { changedFields, overtaken } from "./edits.ts";
 import { exits } from "./exits.svelte.ts";
 import { faultText } from "./feedback.svelte.ts";
-import { Overtaken, Refused, call, request } from "./http.ts";
-import { t } from "./language.svelte.ts";
+import { Refused, call, request } from "./http.ts";
 import { live } from "./live.svelte.ts";
 import { members } from "./members.svelte.ts";
 import { pastLines, pastNodes } from "./past.svelte.ts";
 import { OPS, RULES_SINCE, V1 } from "./paths.ts";
+import { Revisions } from "./revisions.ts";
 import type { PageName } from "./router.svelte.ts";
 import type { Line, Node, ProxyService, Rule, RulesSince, Said } from "./types.ts";
 
@@ -19,8 +18,6 @@ import type { Line, Node, ProxyService, Rule, RulesSince, Said } from "./types.t
 const RELOAD_MS = 1000;
 /** Milliseconds that a list waits in addition after a failure. */
 const RETRY_MS = 5000;
-/** Times that a change is made anew because another one came between. */
-const TRIES = 10;
 
 /** Fetches the rows, given the rows that are loaded already. */
 type Reader<T> = (rows: T[], isLoaded: boolean) => Promise<T[]>;
@@ -45,8 +42,7 @@ export class Resource<T extends Identified> {
 
   #read: Reader<T>;
   #objects: string;
-  /** What an operator was shown of other changes since a form was opened, by its first values. */
-  #seen = new WeakMap<object, object>();
+  #revisions = new Revisions();
   #watchers = 0;
   #isStale = true;
   #loading: Promise<void> | null = null;
@@ -80,29 +76,10 @@ export class Resource<T extends Identified> {
     return this.#loading;
   }
 
-  /**
-   * Create a row from the typed fields, or change the row that was `before` when the form was
-   * opened: fields that differ from it are set as typed, all others keep their current values. If
-   * another operator has changed the same fields meanwhile, `Overtaken` is raised the first time.
-   */
+  /** Create a row from the typed fields, or change the row that was `before`: see `Revisions`. */
   async save<F extends object>(before: (T & F) | null, typed: F): Promise<Said> {
     if (before === null) return call("POST", this.path, typed);
-    const path = `${this.#objects}/${before.id}`;
-    for (let tries = 1; ; tries += 1) {
-      const { now, tag } = await this.#readNow<F>(path);
-      const seen = (this.#seen.get(before) ?? before) as T & F;
-      const theirs = overtaken<F>(seen, before, typed, now);
-      this.#seen.set(before, now);
-      if (Object.keys(theirs).length > 0) throw new Overtaken(theirs);
-      const body = JSON.stringify(changedFields<F>(before, typed, now));
-      try {
-        const init = { body, type: "application/json", ifMatch: tag };
-        return (await (await request("PATCH", path, init)).json()) as Said;
-      } catch (error) {
-        // Another change came between.
-        if (!(error instanceof Refused && error.status === 412) || tries === TRIES) throw error;
-      }
-    }
+    return this.#revisions.save<F>(`${this.#objects}/${before.id}`, before, typed);
   }
 
   /** Switch rows on or off: one by its own call, several by one call that names them in `batch`. */
@@ -123,16 +100,6 @@ export class Resource<T extends Identified> {
     this.isLoaded = false;
     this.problem = "";
     this.#isStale = true;
-  }
-
-  async #readNow<F>(path: string): Promise<{ now: T & F; tag: string }> {
-    try {
-      const answer = await request("GET", path);
-      return { now: (await answer.json()) as T & F, tag: answer.headers.get("etag") ?? "" };
-    } catch (error) {
-      if (error instanceof Refused && error.status === 404) throw new Error(t("edit.gone"));
-      throw error;
-    }
   }
 
   #loadSoon(): void {

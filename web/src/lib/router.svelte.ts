@@ -7,6 +7,7 @@ export const PAGES = [
   "rules",
   "devices",
   "nodes",
+  "subscriptions",
   "groups",
   "lines",
   "whitelist",

@@ -58,6 +58,8 @@ function kindOf(kind: Changed["kind"]): string {
       return t("undo.channel");
     case "group":
       return t("undo.group");
+    case "subscription":
+      return t("undo.subscription");
     case "whitelist":
       return t("page.whitelist");
     case "settings":

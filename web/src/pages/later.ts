@@ -7,6 +7,7 @@ import Groups from "./groups/Groups.svelte";
 import History from "./History.svelte";
 import Proxies from "./Proxies.svelte";
 import Settings from "./Settings.svelte";
+import Subscriptions from "./subscriptions/Subscriptions.svelte";
 import Whitelist from "./Whitelist.svelte";
 import Why from "./Why.svelte";
 
@@ -14,6 +15,7 @@ export { default as Palette } from "../shell/Palette.svelte";
 
 export const LATER = {
   devices: Devices,
+  subscriptions: Subscriptions,
   groups: Groups,
   whitelist: Whitelist,
   proxies: Proxies,

@@ -1,10 +1,19 @@
-/** What the palette finds: pages, actions, clients, devices, nodes, groups and lines. Pure. */
+/** What the palette finds: pages, actions, clients, devices, nodes, groups, lines and
+ * subscriptions. Pure. */
 
 import type { PageName } from "../lib/router.svelte.ts";
-import type { Device, Line, Node, Rule } from "../lib/types.ts";
+import type { Device, Line, Node, Rule, Subscription } from "../lib/types.ts";
 import { termText } from "../table/order.ts";
 
-export type FoundKind = "page" | "action" | "client" | "device" | "node" | "group" | "line";
+export type FoundKind =
+  | "page"
+  | "action"
+  | "client"
+  | "device"
+  | "node"
+  | "group"
+  | "line"
+  | "subscription";
 
 /** Something that can be gone to. */
 export interface Found {
@@ -29,11 +38,21 @@ export interface Lists {
   /** Names of groups; those that nodes bear need not be among them. */
   groups: readonly string[];
   lines: readonly Line[];
+  subscriptions: readonly Subscription[];
   devices: readonly Device[];
 }
 
 /** Things that are found before others of the same rank. */
-const ORDER: readonly FoundKind[] = ["page", "action", "group", "line", "node", "client", "device"];
+const ORDER: readonly FoundKind[] = [
+  "page",
+  "action",
+  "group",
+  "line",
+  "subscription",
+  "node",
+  "client",
+  "device",
+];
 /** Ranks of a match: the whole title, its beginning, the beginning of a word in it, any other. */
 const RANKS = 4;
 
@@ -43,7 +62,8 @@ export function entryOf(found: Found, more = ""): Entry {
 }
 
 /** Return the entries of all that the lists hold, in the order of `ORDER`. */
-export function entriesOf({ rules, nodes, groups: named, lines, devices }: Lists): Entry[] {
+export function entriesOf(lists: Lists): Entry[] {
+  const { rules, nodes, groups: named, lines, subscriptions, devices } = lists;
   const byIp = new Map<string, Device>();
   for (const device of devices)
     for (const { ip } of device.addresses) if (!byIp.has(ip)) byIp.set(ip, device);
@@ -55,6 +75,9 @@ export function entriesOf({ rules, nodes, groups: named, lines, devices }: Lists
     ),
     ...lines.map(({ name, server, comment }) =>
       entryOf({ kind: "line", title: name, detail: comment || server, page: "lines", query: { q: termText("name", name) } }),
+    ),
+    ...subscriptions.map(({ name, host }) =>
+      entryOf({ kind: "subscription", title: name, detail: host, page: "subscriptions", query: { q: name } }),
     ),
     ...nodes.map(({ name, group, protocol }) =>
       entryOf({ kind: "node", title: name, detail: group || protocol, page: "nodes", query: { q: termText("name", name) } }),

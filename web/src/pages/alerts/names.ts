@@ -15,6 +15,8 @@ export function alertNames(): Record<string, string> {
     "login.failed": t("alerts.on.login"),
     "disk.low": t("alerts.on.disk"),
     "backup.old": t("alerts.on.backup"),
+    "subscription.failed": t("alerts.on.subscription"),
+    "quota.low": t("alerts.on.quota"),
     "service.healed": t("alerts.on.healed"),
     "service.restarted": t("alerts.on.restarted"),
   };

@@ -1,0 +1,47 @@
+/** Changes of objects by what is typed in a form, over what others change meanwhile. */
+
+import { changedFields, overtaken } from "./edits.ts";
+import { Overtaken, Refused, request } from "./http.ts";
+import { t } from "./language.svelte.ts";
+import type { Said } from "./types.ts";
+
+/** Times that a change is made anew because another one came between. */
+const TRIES = 10;
+
+export class Revisions {
+  /** What an operator was shown of other changes since a form was opened, by its first values. */
+  #seen = new WeakMap<object, object>();
+
+  /**
+   * Change the object at `path` that was `before` when the form was opened: fields that differ from
+   * it are set as typed, all others keep their current values. If another operator has changed the
+   * same fields meanwhile, `Overtaken` is raised the first time.
+   */
+  async save<F extends object>(path: string, before: F, typed: F): Promise<Said> {
+    for (let tries = 1; ; tries += 1) {
+      const { now, tag } = await readNow<F>(path);
+      const seen = (this.#seen.get(before) ?? before) as F;
+      const theirs = overtaken<F>(seen, before, typed, now);
+      this.#seen.set(before, now);
+      if (Object.keys(theirs).length > 0) throw new Overtaken(theirs);
+      const body = JSON.stringify(changedFields<F>(before, typed, now));
+      try {
+        const init = { body, type: "application/json", ifMatch: tag };
+        return (await (await request("PATCH", path, init)).json()) as Said;
+      } catch (error) {
+        // Another change came between.
+        if (!(error instanceof Refused && error.status === 412) || tries === TRIES) throw error;
+      }
+    }
+  }
+}
+
+async function readNow<F>(path: string): Promise<{ now: F; tag: string }> {
+  try {
+    const answer = await request("GET", path);
+    return { now: (await answer.json()) as F, tag: answer.headers.get("etag") ?? "" };
+  } catch (error) {
+    if (error instanceof Refused && error.status === 404) throw new Error(t("edit.gone"));
+    throw error;
+  }
+}
