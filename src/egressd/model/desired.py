@@ -71,6 +71,9 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     of whitelists (`whitelist_count`). It never falls."""
 
     node_by_name: Map[str, int] = Map()
+    node_labels: Map[int, tuple[str, str]] = Map()
+    """Id -> name and group, by which nodes are members of groups. It is the same object as long as
+    no node gets another name or group."""
     rule_by_ip: Map[str, int] = Map()
     line_by_name: Map[str, int] = Map()
     service_by_name: Map[str, int] = Map()
@@ -273,6 +276,9 @@ def _edit_named(draft: dict[str, Any], table: str, index: str, edit: Edit) -> No
 def _edit_node(draft: dict[str, Any], edit: Edit) -> None:
     before: Node | None = draft["nodes"].get(edit.key)
     after: Node | None = edit.after
+    label = None if after is None else (after.name, after.group)
+    if label != draft["node_labels"].get(edit.key):
+        draft["node_labels"] = _put(draft["node_labels"], edit.key, label)
     groups = before.group if before else "", after.group if after else ""
     if groups[0] != groups[1]:
         for group, by in zip(groups, (-1, +1), strict=True):

@@ -14,9 +14,6 @@ import re2
 
 FILTER_MAX: Final = 500
 """Characters of a pattern."""
-_PAIRS_MAX: Final = 1 << 18
-"""Results that are kept: those of 100 patterns over 2,000 names, so that the edit of one node finds
-them again."""
 _MEMORY_MAX: Final = 1 << 20
 """Bytes that a compiled pattern may take."""
 _PLACE: Final = re.compile(r"\\(.?)")
@@ -32,8 +29,7 @@ def problem_of(pattern: str) -> str:
     return ""
 
 
-@lru_cache(_PAIRS_MAX)
-def matches(pattern: str, name: str) -> bool:
+def is_found(pattern: str, name: str) -> bool:
     """True if the pattern is found in the name. A pattern that RE2 refuses matches nothing."""
     try:
         return _compiled(pattern).search(name) is not None
@@ -69,7 +65,7 @@ def _filled(replacement: str, match: Any) -> str:
     )
 
 
-@lru_cache(256)
+@lru_cache(1024)
 def _compiled(pattern: str) -> Any:
     options = re2.Options()
     options.log_errors = False

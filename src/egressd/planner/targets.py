@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final
 
@@ -12,7 +12,7 @@ from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, REJECT, TargetNa
 from egressd.model.nouns import Node
 from egressd.model.wording import NONE, Sentence, say
 from egressd.planner import outbounds, whitelist_entries
-from egressd.planner.name_filters import matches
+from egressd.planner.name_filters import is_found
 from egressd.planner.nodes import DialPath, fault_of, outbound_of, settings_of
 from egressd.planner.registry import MARK_DIRECT, MARK_REJECT, group_mark, node_mark
 from egressd.planner.topology import interface_mark
@@ -111,21 +111,33 @@ def reached(state: DesiredState, targets: Iterable[str]) -> set[str]:
 
 
 class _Members:
-    """The members of the groups of one state, each found once."""
+    """The members of the groups of one state, each found once. Those of `before` are looked at for
+    what filters have found in names that are the same.
+    """
 
-    def __init__(self, state: DesiredState) -> None:
+    def __init__(self, state: DesiredState, before: _Members | None) -> None:
         self._state = state
-        self._nodes = sorted(state.nodes.values(), key=lambda node: node.id)
-        self._bearing: dict[str, list[Node]] = {}
-        for node in self._nodes:
-            if node.group:
-                self._bearing.setdefault(node.group, []).append(node)
+        self._nodes = sorted(
+            (node_id, name, group) for node_id, (name, group) in state.node_labels.items()
+        )
+        self._bearing: dict[str, list[int]] = {}
+        for node_id, _, group in self._nodes:
+            if group:
+                self._bearing.setdefault(group, []).append(node_id)
         self._found: dict[str, tuple[str, ...]] = {}
+        self._filtered: dict[str, frozenset[int]] = {}
+        """Pattern -> the ids of nodes in whose names it is found."""
+        self._filtered_before: dict[str, frozenset[int]] = {}
+        self._renamed: frozenset[int] = frozenset()
+        """Ids of nodes that are new, gone, or have another name than in the state before."""
+        if before is not None:
+            self._filtered_before = before._filtered
+            self._renamed = _renamed(before._state.node_labels, state.node_labels)
 
     def is_of(self, state: DesiredState) -> bool:
         """True if the groups of `state` have the same members."""
         mine = self._state
-        return mine.nodes is state.nodes and mine.groups is state.groups
+        return mine.node_labels is state.node_labels and mine.groups is state.groups
 
     def of(self, group: str) -> tuple[str, ...]:
         """Return the members of a group."""
@@ -148,14 +160,34 @@ class _Members:
                         yield from self._each(parsed.name, passed)
                 elif parsed.kind != "reject" and state.target_exists(parsed):
                     yield target
-            if settings.filter:
-                yield from (
-                    node.name
-                    for node in self._nodes
-                    if node.group == group or matches(settings.filter, node.name)
-                )
-                return
-        yield from (node.name for node in self._bearing.get(group, ()))
+        bearing = self._bearing.get(group, ())
+        filtered = self._matching(settings.filter) if settings and settings.filter else ()
+        for node_id in sorted({*bearing, *filtered}):
+            yield state.node_labels[node_id][0]
+
+    def _matching(self, pattern: str) -> frozenset[int]:
+        """Return the ids of nodes in whose names a pattern is found."""
+        found = self._filtered.get(pattern)
+        if found is None:
+            before = self._filtered_before.get(pattern)
+            labels, looked_at = self._state.node_labels, self._renamed
+            if before is None:
+                before, looked_at = frozenset(), frozenset(labels)
+            now = (i for i in looked_at if i in labels and is_found(pattern, labels[i][0]))
+            found = self._filtered[pattern] = (before - looked_at).union(now)
+        return found
+
+
+def _renamed(
+    before: Mapping[int, tuple[str, str]], after: Mapping[int, tuple[str, str]]
+) -> frozenset[int]:
+    """Return the ids that have another name in one of two states than in the other."""
+    if before is after:
+        return frozenset()
+    none = ("", "")
+    return frozenset(
+        i for i in {*before, *after} if before.get(i, none)[0] != after.get(i, none)[0]
+    )
 
 
 _RECENT_MAX: Final = 4
@@ -167,7 +199,7 @@ def _members(state: DesiredState) -> _Members:
     for each in _recent:
         if each.is_of(state):
             return each
-    made = _Members(state)
+    made = _Members(state, _recent[0] if _recent else None)
     _recent.insert(0, made)
     del _recent[_RECENT_MAX:]
     return made

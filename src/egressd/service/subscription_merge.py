@@ -100,9 +100,9 @@ def _why_not(
 ) -> Sentence | None:
     """Return the reason why a node of a list is not taken; None if it is."""
     include, exclude = subscription.include, subscription.exclude
-    if include and not name_filters.matches(include, draft.name):
+    if include and not name_filters.is_found(include, draft.name):
         return say("subscription-not-included")
-    if exclude and name_filters.matches(exclude, draft.name):
+    if exclude and name_filters.is_found(exclude, draft.name):
         return say("subscription-excluded")
     if problem := node_name_problem(name):
         return problem.sentence
