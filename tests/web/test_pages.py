@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -517,6 +518,18 @@ def test_the_form_of_a_node_has_its_path_its_dns_and_its_udp(tidy: Site) -> None
         save.click()
         expect(form).to_have_count(0)
         assert config() == before
+
+
+def test_a_new_key_pair_fills_the_form_of_a_node(tidy: Site) -> None:
+    with tidy.visit("#/nodes") as page:
+        page.get_by_role("button", name="Add a node").click()
+        form = page.get_by_role("form", name="Add a node")
+        form.get_by_label("Protocol").select_option("wireguard")
+        form.get_by_role("button", name="New key pair").click()
+        public = form.locator("[role=status] .mono").inner_text()
+        private = form.get_by_label("private-key").input_value()
+        assert len(b64decode(public)) == len(b64decode(private)) == 32
+        assert public != private
 
 
 def test_an_import_of_nodes_recognises_its_form(tidy: Site) -> None:

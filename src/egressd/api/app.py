@@ -46,6 +46,7 @@ from egressd.api.routes import (
     tokens,
     trials,
     whitelist,
+    wireguard_keys,
 )
 from egressd.api.services import Services
 from egressd.api.wire.answers import failure
@@ -74,6 +75,7 @@ ROUTERS: Final = (
     rotations.router,
     subscriptions.router,
     alerts.router,
+    wireguard_keys.router,
     members.router,
     settings.router,
     tokens.router,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
@@ -195,12 +194,9 @@ def keygen(as_json: bool) -> None:
     """Print a new key of WireGuard: the private one for a node's private-key, the public one for
     its server. It is kept nowhere.
     """
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+    from egressd.service.wireguard_keys import new_key_pair
 
-    key = X25519PrivateKey.generate()
-    pair = (key.private_bytes_raw(), key.public_key().public_bytes_raw())
-    private, public = (b64encode(raw).decode() for raw in pair)
-    show_rows([{"private": private, "public": public}], ("private", "public"), as_json)
+    show_rows([new_key_pair()._asdict()], ("private", "public"), as_json)
 
 
 @nodes.command("import")

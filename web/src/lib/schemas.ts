@@ -1602,6 +1602,10 @@ export interface components {
             /** @default  */
             node: string;
         };
+        WireguardKey: {
+            private: string;
+            public: string;
+        };
     };
     responses: never;
     parameters: never;
@@ -1795,5 +1799,6 @@ export type WhitelistPut = components['schemas']['WhitelistPut'];
 export type WhitelistReplace = components['schemas']['WhitelistReplace'];
 export type WhitelistSaved = components['schemas']['WhitelistSaved'];
 export type WhitelistSeen = components['schemas']['WhitelistSeen'];
+export type WireguardKey = components['schemas']['WireguardKey'];
 export type $defs = Record<string, never>;
 export type operations = Record<string, never>;

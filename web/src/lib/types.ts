@@ -53,6 +53,7 @@ export type SubscriptionRefreshed = api.SubscriptionRefreshed & Said;
 export type Device = api.DeviceSeen;
 export type Node = api.NodeRow;
 export type NodeObject = api.NodeObject;
+export type WireguardKey = api.WireguardKey;
 export type Rotation = api.RotationShown & { reason_coded?: Coded | null };
 export type LineType = "l2tp" | "pptp";
 export type Line = api.LineRow & { type: LineType };
