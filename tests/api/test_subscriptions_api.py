@@ -12,6 +12,7 @@ from egressd.model.instances import KernelPath, NodePath
 from egressd.model.messages import PageFetched, Status
 from egressd.model.wording import say
 from egressd.planner.registry import MARK_DIRECT
+from egressd.service.group_checks import GroupDraft
 from egressd.service.subscriptions import RETRY_S
 from tests.support.drafts import node, rule
 
@@ -277,6 +278,36 @@ async def test_a_node_that_is_gone_is_deleted_if_that_is_set(device: Device) -> 
     assert fates(answer) == {"jp": "same", "hk": "deleted"}
     assert "10.0.0.5" in answer["msg"] or "blocked" in answer["msg"]
     assert {*nodes(device)} == {"jp"}
+
+
+async def test_a_new_node_never_takes_over_what_names_a_node_that_is_gone(device: Device) -> None:
+    bench = device.bench
+    for name in ("hk", "jp", "us"):
+        await bench.nodes.create(node(name))
+    await bench.rules.create(rule("10.0.0.5", "hk"))
+    await bench.groups.create("mine", GroupDraft(members=("jp",)))
+    await bench.nodes.delete_many([nodes(device)[name] for name in ("hk", "jp", "us")])
+    number = await made(device)
+    serve(device, link("hk"), link("jp", host="198.51.100.8"), link("us", host="198.51.100.9"))
+    await refreshed(device, number)
+    assert {*nodes(device)} == {"hk 2", "jp 2", "us"}
+    # A node that is renamed there gets no such name either.
+    serve(device, link("hk 2"), link("jp", host="198.51.100.8"), link("hk", host="198.51.100.9"))
+    await refreshed(device, number)
+    assert {*nodes(device)} == {"hk 2", "jp 2", "hk 3"}
+
+
+async def test_a_rule_that_lost_its_node_blocks_when_the_list_has_it_again(device: Device) -> None:
+    number = await made(device, gone="delete")
+    serve(device, link("hk"), link("jp", host="198.51.100.8"))
+    await refreshed(device, number)
+    # It is renamed here, so that a new one there may have the name that a rule names.
+    await device.bench.nodes.revise(nodes(device)["hk"], {"name": "best"}, ())
+    await device.bench.rules.create(rule("10.0.0.5", "best"))
+    serve(device, link("best", host="198.51.100.10"), link("jp", host="198.51.100.8"))
+    await refreshed(device, number)
+    assert {*nodes(device)} == {"best 2", "jp"}
+    assert device.bench.ledger.state.node_named("best") is None
 
 
 async def test_filters_and_names(device: Device) -> None:

@@ -21,7 +21,7 @@ from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import BadRow, NodeDraft
 from egressd.model.errors import Invalid
 from egressd.model.faults import fault
-from egressd.model.names import NODE_NAME_MAX, node_name_problem
+from egressd.model.names import NODE_NAME_MAX, node_name_problem, parse_target
 from egressd.model.nouns import Node, Subscription
 from egressd.model.subscriptions import NODES_MAX, ListedFate, NodeFate, Refreshed
 from egressd.model.wording import NONE, Sentence, say, together
@@ -117,10 +117,11 @@ def merged(state: DesiredState, subscription: Subscription, found: ReadList, now
     """Return the change that makes the subscription's nodes those of the list. Raises Invalid."""
     own = [node for node in state.nodes.values() if node.subscription == subscription.id]
     pairs, fresh, gone = _paired(own, found.nodes)
-    used = _used_names(state) if gone and subscription.gone == "keep" else frozenset[str]()
-    kept = [node for node in gone if node.name in used]
-    deleted = [node for node in gone if node.name not in used]
-    names = _Names(state, subscription, pairs, deleted)
+    named = _named_nodes(state)
+    keeps = subscription.gone == "keep"
+    kept = [node for node in gone if keeps and node.name in named]
+    deleted = [node for node in gone if not (keeps and node.name in named)]
+    names = _Names(state, subscription, pairs, deleted, named)
     changes: list[tuple[Node | None, Node]] = []
     for before, listed in pairs:
         after = msgspec.structs.replace(
@@ -281,7 +282,11 @@ def _with_own_settings(before: Node, listed: ListedNode) -> str:
 
 
 class _Names:
-    """The names of a subscription's nodes: those that they had, or free ones for new names."""
+    """The names of a subscription's nodes: those that they had, or free ones for new names.
+
+    A name that something names, such as a rule, and that no node has, is not free: what names it
+    blocks, and would lead to a node that was not chosen for it.
+    """
 
     def __init__(
         self,
@@ -289,12 +294,19 @@ class _Names:
         subscription: Subscription,
         pairs: Sequence[tuple[Node, ListedNode]],
         deleted: Sequence[Node],
+        named: frozenset[str],
     ) -> None:
         self._rename = subscription.rename
-        freed = {node.id for node in deleted}
-        freed |= {node.id for node, listed in pairs if self._follows(node, listed)}
+        gone = {node.id for node in deleted}
+        follow = {node.id for node, listed in pairs if self._follows(node, listed)}
+        freed = gone | follow
+        without = (
+            name
+            for name in named
+            if (there := state.node_by_name.get(name)) is None or there in gone
+        )
         stay = (node.name for node in state.nodes.values() if node.id not in freed)
-        self._looks = Looks("node", stay, is_target=True)
+        self._looks = Looks("node", (*stay, *without), is_target=True)
 
     def _follows(self, node: Node, listed: ListedNode) -> bool:
         """True if a node was renamed there, and has the name here that it got from there."""
@@ -351,8 +363,8 @@ def _with_references(
     yield from (Edit("nodes", node.id, node) for node in put.values())
 
 
-def _used_names(state: DesiredState) -> frozenset[str]:
-    """Return the names of nodes that something names."""
+def _named_nodes(state: DesiredState) -> frozenset[str]:
+    """Return the names of nodes that something names, also of those that do not exist."""
     found = {rule.target_node for rule in state.rules.values()}
     found |= {channel.via for channel in state.alert_channels.values()}
     found |= {each.via for each in state.subscriptions.values()}
@@ -360,4 +372,4 @@ def _used_names(state: DesiredState) -> frozenset[str]:
     for node in state.nodes.values():
         found |= {settings_of(node).dialer_proxy, node.change_ip_via}
     found |= {state.whitelist.node, state.settings.unmanaged}
-    return frozenset(name for name in found if name in state.node_by_name)
+    return frozenset(name for name in found if name and parse_target(name).kind == "node")
