@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from egressd.model.messages import PageFetched, Status
 from egressd.model.wording import say
 from egressd.planner.registry import MARK_DIRECT
 from egressd.service.group_checks import GroupDraft
+from egressd.service.looks import Looks
 from egressd.service.subscriptions import RETRY_S
 from tests.support.drafts import node, rule
 
@@ -308,6 +310,25 @@ async def test_a_rule_that_lost_its_node_blocks_when_the_list_has_it_again(devic
     await refreshed(device, number)
     assert {*nodes(device)} == {"best 2", "jp"}
     assert device.bench.ledger.state.node_named("best") is None
+
+
+async def test_names_that_all_look_the_same_are_numbered_one_after_the_other(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+    there = Looks.__contains__
+
+    def contains(looks: Looks, name: object) -> bool:
+        tried.append(name)
+        return there(looks, name)
+
+    monkeypatch.setattr(Looks, "__contains__", contains)
+    names = ["".join(each) for each in product("Il1", repeat=4)]
+    number = await made(device)
+    serve(device, *(link(name, port=1000 + place) for place, name in enumerate(names)))
+    answer = await refreshed(device, number)
+    assert answer["refreshed"]["added"] == len(names)
+    assert len(tried) <= 2 * len(names)
 
 
 async def test_filters_and_names(device: Device) -> None:

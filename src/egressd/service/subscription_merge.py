@@ -21,8 +21,9 @@ from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import BadRow, NodeDraft
 from egressd.model.errors import Invalid
 from egressd.model.faults import fault
-from egressd.model.names import NODE_NAME_MAX, node_name_problem, parse_target
+from egressd.model.names import NODE_NAME_MAX, node_name_problem, parse_target, seen_name
 from egressd.model.nouns import Node, Subscription
+from egressd.model.skeleton import skeleton
 from egressd.model.subscriptions import NODES_MAX, ListedFate, NodeFate, Refreshed
 from egressd.model.wording import NONE, Sentence, say, together
 from egressd.planner import name_filters
@@ -307,6 +308,9 @@ class _Names:
         )
         stay = (node.name for node in state.nodes.values() if node.id not in freed)
         self._looks = Looks("node", (*stay, *without), is_target=True)
+        self._numbers: dict[str, int] = {}
+        """The look of a name -> the last number given to it, since the names of a list may all look
+        the same."""
 
     def _follows(self, node: Node, listed: ListedNode) -> bool:
         """True if a node was renamed there, and has the name here that it got from there."""
@@ -323,20 +327,31 @@ class _Names:
         """Return a name, with a number if another node has it or looks like it. Raises Invalid for
         a name that no target can have.
         """
-        stem = name[: NODE_NAME_MAX - _NUMBER_MAX].rstrip()
-        wanted, number = name, 1
-        while wanted in self._looks:
-            number += 1
-            wanted = f"{stem} {number}"
+        wanted = name if name not in self._looks else self._numbered(name)
         if problems := [*self._looks.problems(wanted)]:
             raise Invalid(*problems)
         self._looks.add(wanted)
         return wanted
 
+    def _numbered(self, name: str) -> str:
+        """Return a name with the next free number, from 2."""
+        stem = _stem(name)
+        look = skeleton(stem)
+        number = self._numbers.get(look, 1) + 1
+        while (wanted := f"{stem} {number}") in self._looks:
+            number += 1
+        self._numbers[look] = number
+        return wanted
+
+
+def _stem(name: str) -> str:
+    """Return the part of a name that stands before a number."""
+    return seen_name(name[: NODE_NAME_MAX - _NUMBER_MAX]).strip()
+
 
 def _is_numbered(name: str, stem: str) -> bool:
     """True if a name is another one with a number behind it."""
-    rest = name.removeprefix(f"{stem[: NODE_NAME_MAX - _NUMBER_MAX].rstrip()} ")
+    rest = name.removeprefix(f"{_stem(stem)} ")
     return rest != name and rest.isdecimal()
 
 
