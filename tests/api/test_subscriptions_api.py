@@ -331,6 +331,17 @@ async def test_names_that_all_look_the_same_are_numbered_one_after_the_other(
     assert len(tried) <= 2 * len(names)
 
 
+async def test_a_name_that_no_target_can_have_is_passed_over_alone(device: Device) -> None:
+    number = await made(device)
+    serve(device, link("lnterface:y"), link("jp", host="198.51.100.8"))
+    answer = await refreshed(device, number)
+    assert fates(answer) == {"jp": "added", "lnterface:y": "passed"}
+    assert answer["refreshed"]["passed_over"] == 1
+    # A node that is renamed so keeps the name that it has.
+    serve(device, link("lnterface:x", host="198.51.100.8"))
+    assert fates(await refreshed(device, number)) == {"jp": "same"}
+
+
 async def test_filters_and_names(device: Device) -> None:
     number = await made(
         device, include="^(hk|jp)", exclude="(?i)expire", rename={"-(\\d+)$": " \\1", "^": "s "}

@@ -20,7 +20,7 @@ from egressd.formats.rows import Accepted
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import BadRow, NodeDraft
 from egressd.model.errors import Invalid
-from egressd.model.faults import fault
+from egressd.model.faults import Fault, fault
 from egressd.model.names import NODE_NAME_MAX, node_name_problem, parse_target, seen_name
 from egressd.model.nouns import Node, Subscription
 from egressd.model.skeleton import skeleton
@@ -28,6 +28,7 @@ from egressd.model.subscriptions import NODES_MAX, ListedFate, NodeFate, Refresh
 from egressd.model.wording import NONE, Sentence, say, together
 from egressd.planner import name_filters
 from egressd.planner.nodes import settings_of
+from egressd.service import checks
 from egressd.service.import_fates import changed_fields
 from egressd.service.looks import Looks
 from egressd.service.node_problems import row_server_problems
@@ -117,7 +118,15 @@ def _why_not(
 def merged(state: DesiredState, subscription: Subscription, found: ReadList, now: str) -> Merge:
     """Return the change that makes the subscription's nodes those of the list. Raises Invalid."""
     own = [node for node in state.nodes.values() if node.subscription == subscription.id]
-    pairs, fresh, gone = _paired(own, found.nodes)
+    pairs, new, gone = _paired(own, found.nodes)
+    fresh: list[ListedNode] = []
+    passed = [*found.passed]
+    for listed in new:
+        if problems := _name_problems(listed.name):
+            reason = together(each.sentence for each in problems)
+            passed.append(ListedFate(name=listed.name_there, fate="passed", reason=reason))
+        else:
+            fresh.append(listed)
     named = _named_nodes(state)
     keeps = subscription.gone == "keep"
     kept = [node for node in gone if keeps and node.name in named]
@@ -168,10 +177,10 @@ def merged(state: DesiredState, subscription: Subscription, found: ReadList, now
             changed=counts["changed"],
             renamed=counts["renamed"],
             gone=len(gone),
-            total=len(found.nodes),
-            passed_over=len(found.passed),
+            total=len(pairs) + len(fresh),
+            passed_over=len(passed),
         ),
-        fates=(*fates, *found.passed),
+        fates=(*fates, *passed),
     )
 
 
@@ -313,8 +322,10 @@ class _Names:
         the same."""
 
     def _follows(self, node: Node, listed: ListedNode) -> bool:
-        """True if a node was renamed there, and has the name here that it got from there."""
-        if node.name_there == listed.name_there:
+        """True if a node was renamed there, to a name that a node can have, and has the name here
+        that it got from there.
+        """
+        if node.name_there == listed.name_there or _name_problems(listed.name):
             return False
         given = name_filters.replaced(self._rename, node.name_there).strip()
         return node.name == given or _is_numbered(node.name, given)
@@ -324,12 +335,8 @@ class _Names:
         return self.new(listed.name) if self._follows(node, listed) else node.name
 
     def new(self, name: str) -> str:
-        """Return a name, with a number if another node has it or looks like it. Raises Invalid for
-        a name that no target can have.
-        """
+        """Return a name, with a number if another node has it or looks like it."""
         wanted = name if name not in self._looks else self._numbered(name)
-        if problems := [*self._looks.problems(wanted)]:
-            raise Invalid(*problems)
         self._looks.add(wanted)
         return wanted
 
@@ -342,6 +349,11 @@ class _Names:
             number += 1
         self._numbers[look] = number
         return wanted
+
+
+def _name_problems(name: str) -> list[Fault]:
+    """Return why a new node cannot have a name, whatever others are called."""
+    return [*checks.new_name("name", name, "node", ())]
 
 
 def _stem(name: str) -> str:
