@@ -12,6 +12,7 @@ import pytest
 from egressd.model.instances import KernelPath, NodePath
 from egressd.model.messages import PageFetched, Status
 from egressd.model.wording import say
+from egressd.planner.name_filters import replaced
 from egressd.planner.registry import MARK_DIRECT
 from egressd.service.group_checks import GroupDraft
 from egressd.service.looks import Looks
@@ -358,6 +359,19 @@ async def test_filters_and_names(device: Device) -> None:
     assert answer["refreshed"]["passed_over"] == 2
     reasons = {each["name"]: each["reason"] for each in answer["nodes"] if each["reason"]}
     assert {*reasons} == {"us-03", "hk Expire 2026"}
+
+
+async def test_a_name_that_replacements_make_longer_and_longer_is_passed_over(
+    device: Device,
+) -> None:
+    times = "\\0" * 250
+    # Three patterns of these would make 1 GB of a name of 64 characters.
+    number = await made(device, rename={".": times, "(.)": times, "^": times, "a|b": times})
+    serve(device, link("a" * 64))
+    answer = await refreshed(device, number)
+    assert fates(answer) == {}
+    assert not answer["is_refreshed"]
+    assert len(replaced({".": times, "(.)": times}, "a" * 64)) == 64 * 250
 
 
 async def test_a_list_cannot_name_a_server_of_a_lan(device: Device) -> None:

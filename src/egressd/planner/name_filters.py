@@ -16,6 +16,9 @@ FILTER_MAX: Final = 500
 """Characters of a pattern."""
 _MEMORY_MAX: Final = 1 << 20
 """Bytes that a compiled pattern may take."""
+_REPLACED_MAX: Final = 2_000
+"""Characters from which on a name is not replaced further: it grows up to 500 times by each
+pattern."""
 _PLACE: Final = re.compile(r"\\(.?)")
 """A backslash in a replacement, and what follows."""
 
@@ -49,8 +52,12 @@ def places_fit(pattern: str, replacement: str) -> bool:
 
 
 def replaced(renaming: Mapping[str, str], name: str) -> str:
-    """Return a name with each of the patterns replaced, one after the other."""
+    """Return a name with each of the patterns replaced, one after the other. A name that has become
+    far longer than a name can be is returned as it is then.
+    """
     for pattern, replacement in renaming.items():
+        if len(name) > _REPLACED_MAX:
+            break
         parts, end = [], 0
         for match in _compiled(pattern).finditer(name):
             parts += [name[end : match.start()], _filled(replacement, match)]
