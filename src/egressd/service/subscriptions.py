@@ -10,6 +10,7 @@ import asyncio
 import builtins
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -126,6 +127,10 @@ class Subscriptions:
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._refreshing: dict[int, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._counted_in: Mapping[int, Node] | None = None
+        """The nodes that were counted, once for all subscriptions."""
+        self._counted: Counter[int] = Counter()
+        self._counted_gone: Counter[int] = Counter()
 
     # --- The resource. --------------------------------------------------------------------------
 
@@ -151,8 +156,13 @@ class Subscriptions:
 
     def nodes_of(self, subscription_id: int) -> tuple[int, int]:
         """Return the number of nodes of a list, and of those that it has no longer."""
-        found = [*_own_nodes(self._ledger.state, subscription_id)]
-        return len(found), sum(bool(node.gone_at) for node in found)
+        nodes = self._ledger.state.nodes
+        if nodes is not self._counted_in:
+            every = [node for node in nodes.values() if node.subscription]
+            self._counted = Counter(node.subscription for node in every)
+            self._counted_gone = Counter(node.subscription for node in every if node.gone_at)
+            self._counted_in = nodes
+        return self._counted[subscription_id], self._counted_gone[subscription_id]
 
     def next_at(self, found: Subscription) -> str | None:
         """Return the time of the next fetch by the clock; None if there is none."""
