@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from egressd.model.instances import KernelPath, NodePath
-from egressd.model.messages import PageFetched, Status
+from egressd.model.messages import FetchPage, PageFetched, Status
 from egressd.model.wording import say
 from egressd.planner.name_filters import replaced
 from egressd.planner.registry import MARK_DIRECT
@@ -491,6 +491,50 @@ async def test_a_refresh_is_one_change_that_can_be_undone(device: Device) -> Non
     assert undone.status_code == 200, undone.text
     assert {*nodes(device)} == {"hk", "jp"}
     assert "s3cret" not in (await device.client.get("/ops/changes")).text
+
+
+async def meanwhile(device: Device, monkeypatch: pytest.MonkeyPatch, *sent: Any) -> list[str]:
+    """Have a request be answered while the first page is fetched; return the URLs of all pages."""
+    urls: list[str] = []
+    fetch = device.bench.netd.fetch_page
+
+    async def fetch_page(asked: FetchPage) -> PageFetched:
+        urls.append(asked.url)
+        page = await fetch(asked)
+        if len(urls) == 1:
+            response = await send(device, *sent)
+            assert response.status_code == 200, response.text
+        return page
+
+    monkeypatch.setattr(device.bench.netd, "fetch_page", fetch_page)
+    return urls
+
+
+async def test_a_list_that_became_another_is_fetched_anew(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = await made(device)
+    serve(device, link("hk"), link("jp", host="198.51.100.8"))
+    other = "https://other.example.com/"
+    urls = await meanwhile(
+        device, monkeypatch, "PATCH", f"/{number}", {"url": other, "include": "jp"}
+    )
+    await refreshed(device, number)
+    assert urls == [URL, other]
+    assert {*nodes(device)} == {"jp"}
+    assert (await shown(device, number))["last"]["refreshed"]["added"] == 1
+
+
+async def test_a_subscription_may_be_deleted_while_its_list_is_fetched(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = await made(device)
+    serve(device, link("hk"))
+    urls = await meanwhile(device, monkeypatch, "DELETE", f"/{number}")
+    response = await send(device, "POST", f"/{number}/refresh", {"dry_run": False})
+    assert (response.status_code, len(urls)) == (404, 1)
+    assert nodes(device) == {}
+    assert not device.notices
 
 
 async def test_nodes_stay_or_go_with_their_subscription(device: Device) -> None:

@@ -250,21 +250,32 @@ class Subscriptions:
         nothing is changed. A list that cannot be fetched or read changes nothing. Raises Missing,
         and Failed if the change cannot be made.
         """
-        subscription = self.get(subscription_id)
+        self.get(subscription_id)
         async with self._refreshing.setdefault(subscription_id, asyncio.Lock()):
-            try:
-                page = await self._fetch(subscription)
-                found = await asyncio.to_thread(self._read, page.content, subscription)
-            except _Unusable as unusable:
-                if not dry_run:
-                    await self._note_failure(subscription, unusable.reason)
-                return RefreshResult(unusable.reason)
-            try:
-                return await self._merge(subscription_id, page, found, dry_run=dry_run)
-            except Invalid as invalid:
-                if not dry_run:
-                    await self._note_failure(subscription, invalid.sentence)
-                return RefreshResult(invalid.sentence)
+            result = None
+            while result is None:
+                result = await self._refreshed(self.get(subscription_id), dry_run=dry_run)
+            return result
+
+    async def _refreshed(
+        self, subscription: Subscription, *, dry_run: bool
+    ) -> RefreshResult | None:
+        """Refresh once; None if the subscription was changed meanwhile so that it is another list
+        now.
+        """
+        try:
+            page = await self._fetch(subscription)
+            found = await asyncio.to_thread(self._read, page.content, subscription)
+            return await self._merge(subscription, page, found, dry_run=dry_run)
+        except _Outdated:
+            return None
+        except (_Unusable, Invalid) as error:
+            if _asked(self.get(subscription.id)) != _asked(subscription):
+                return None
+            reason = error.reason if isinstance(error, _Unusable) else error.sentence
+            if not dry_run:
+                await self._note_failure(subscription, reason)
+            return RefreshResult(reason)
 
     async def _fetch(self, subscription: Subscription) -> PageFetched:
         """Fetch a list by its target, and by nothing else. Raises _Unusable."""
@@ -301,10 +312,12 @@ class Subscriptions:
         return found
 
     async def _merge(
-        self, subscription_id: int, page: PageFetched, found: ReadList, *, dry_run: bool
+        self, fetched: Subscription, page: PageFetched, found: ReadList, *, dry_run: bool
     ) -> RefreshResult:
         def build(state: DesiredState) -> Proposal[Merge]:
-            subscription = _existing(state, subscription_id)
+            subscription = _existing(state, fetched.id)
+            if _asked(subscription) != _asked(fetched):
+                raise _Outdated
             merge = merged(state, subscription, found, self._clock())
             return Proposal([*merge.edits], merge)
 
@@ -313,7 +326,7 @@ class Subscriptions:
             return RefreshResult(NONE, merge.refreshed, merge.fates)
         outcome = await self._ledger.change(build, is_large=True)
         merge = outcome.value
-        await self._note_success(self.get(subscription_id), page, merge.refreshed)
+        await self._note_success(fetched, page, merge.refreshed)
         return RefreshResult(NONE, merge.refreshed, merge.fates, outcome.notes)
 
     async def _note_success(
@@ -501,6 +514,23 @@ class _Unusable(Exception):
     def __init__(self, reason: Sentence) -> None:
         super().__init__(str(reason))
         self.reason = reason
+
+
+class _Outdated(Exception):
+    """A list that was fetched is not the subscription's any more."""
+
+
+def _asked(subscription: Subscription) -> tuple[object, ...]:
+    """Return what decides which nodes a list has, and how they are called."""
+    return (
+        subscription.url,
+        subscription.user_agent,
+        subscription.headers,
+        subscription.via,
+        subscription.include,
+        subscription.exclude,
+        subscription.rename,
+    )
 
 
 def _source(subscription: Subscription) -> str:
