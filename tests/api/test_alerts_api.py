@@ -109,7 +109,12 @@ async def test_the_policy_is_shown_and_replaced(device: Device) -> None:
     settings = await ask(device, "GET", "/ops/settings")
     await ask(device, "PUT", "/ops/settings", settings | {"check_interval_s": 60})
     assert await ask(device, "GET", POLICY) == {**wanted, "names": [*ALERTS]}
-    for field, value in {"on": ["quota.low"], "for_s": -1, "quiet": "7-8", "channels": [9]}.items():
+    for field, value in {
+        "on": ["quota.high"],
+        "for_s": -1,
+        "quiet": "7-8",
+        "channels": [9],
+    }.items():
         answer = await device.client.put(POLICY, json=wanted | {field: value}, headers=ASKS)
         assert answer.status_code == 400
         assert answer.json()["errors"][0]["pointer"].startswith(f"/{field}")

@@ -227,12 +227,6 @@ async def test_a_group_of_interfaces_serves_rules_alone(device: Device) -> None:
     for method, path, body, pointer in (
         ("PUT", "/ops/whitelist", {"domains": "", "ips": "", "node": "Group_both"}, "/node"),
         (
-            "POST",
-            "/ops/alerts/channels",
-            {"name": "phone", "url": "ntfys://ntfy.example.org/x", "via": "Group_both"},
-            "/via",
-        ),
-        (
             "PUT",
             "/ops/settings",
             {**(await device.client.get("/ops/settings")).json(), "unmanaged": "Group_wans"},
@@ -247,15 +241,12 @@ async def test_a_group_of_interfaces_serves_rules_alone(device: Device) -> None:
     assert (await send(device, "GET", "/both")).json()["rules"] == 1
 
 
-@pytest.mark.parametrize("user", ["unmanaged", "whitelist", "channel"])
+@pytest.mark.parametrize("user", ["unmanaged", "whitelist"])
 async def test_a_group_in_use_gets_no_interface(device: Device, user: str) -> None:
     await device.bench.add_node("tokyo", group="asia")
     await made(device, "upper", members=["Group_asia"])
     if user == "whitelist":
         await device.bench.whitelist.put("example.com", "", "Group_upper")
-    elif user == "channel":
-        body = {"name": "phone", "url": "ntfys://ntfy.example.org/x", "via": "Group_upper"}
-        assert (await device.client.post("/ops/alerts/channels", json=body)).is_success
     else:
         saved = (await device.client.get("/ops/settings")).json()
         body = saved | {"unmanaged": "Group_upper"}

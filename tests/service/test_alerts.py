@@ -18,6 +18,7 @@ from egressd.planner.targets import mark_of
 from egressd.service.alert_book import GATHER_S, PER_HOUR, RETRY_S
 from egressd.service.alert_checks import inner_problems
 from egressd.service.alerts import Alerts, ChannelDraft
+from egressd.service.group_checks import GroupDraft
 from tests.support.drafts import line, node
 from tests.support.use_cases import RESOLVERS, Bench, MemoryAlerts
 
@@ -105,6 +106,22 @@ async def test_the_node_in_use_of_a_group_comes_first(alerted: Alerted) -> None:
     names = {each.id: each.name for each in state.nodes.values()}
     taken = [names[path.hops[0].node] for path in paths if isinstance(path, NodePath)]
     assert taken == ["e", "c", "b", "d"]
+
+
+async def test_a_group_of_any_members_is_a_target(alerted: Alerted) -> None:
+    bench = alerted.bench
+    await bench.nodes.create(node("tokyo"))
+    members = ("tokyo", "Interface:wan1", "Interface:wan2")
+    await bench.groups.create("office", GroupDraft(strategy="fallback", members=members))
+    number = await alerted.channel(via="Group_office")
+    state = bench.ledger.state
+    group = f"group:{state.numbers['Group_office']}"
+    alerted.sees(elected={group: "Interface:wan2"})
+    assert await alerted.alerts.test(number) == NONE
+    (paths,) = (paths for paths, *_ in bench.netd.alerts)
+    assert [type(path) for path in paths] == [KernelPath, NodePath, KernelPath]
+    assert paths[0].mark == mark_of(state, "Interface:wan2")
+    assert {"wan1", "wan2"} <= {*bench.netd.plan.egresses}
 
 
 async def test_without_a_path_nothing_is_asked_of_netd(alerted: Alerted) -> None:

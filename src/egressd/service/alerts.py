@@ -29,7 +29,6 @@ from egressd.service import alert_checks, checks
 from egressd.service.alert_book import AlertBook, Digest, Kept, is_quiet
 from egressd.service.alert_states import event_alert, states_of
 from egressd.service.errand_paths import errand_paths
-from egressd.service.group_checks import of_nodes
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.looks import Looks
 from egressd.service.ports import Clock, Netd
@@ -170,7 +169,6 @@ class Alerts:
         yield from alert_checks.blocking_problems(draft.via)
         if before is None or draft.via != before.via:
             yield from checks.target("via", draft.via, state)
-            yield from of_nodes("via", draft.via, state)
 
     # --- The policy. ----------------------------------------------------------------------------
 

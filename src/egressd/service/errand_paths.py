@@ -9,13 +9,14 @@ from egressd.model.messages import WAYS_MAX, Status
 from egressd.model.names import parse_target
 from egressd.planner.compile import group_key
 from egressd.planner.probes import target_paths
+from egressd.service.group_members import key_of
 
 
 def errand_paths(
     state: DesiredState, via: str, resolvers: Resolvers, seen: Status | None
 ) -> list[NodePath | KernelPath]:
-    """Return the paths of a target: of a group the node in use first, then those that are not known
-    to fail. None if the target leads nowhere.
+    """Return the paths of a target: of a group the member in use first, then those that are not
+    known to fail. None if the target leads nowhere.
     """
     target = parse_target(via)
     paths = target_paths(state, target, resolvers)
@@ -24,7 +25,7 @@ def errand_paths(
     elected = seen.elected.get(group_key(state, via), "")
 
     def rank(name: str) -> tuple[bool, bool, int]:
-        key = f"node:{state.node_by_name[name]}"
+        key = key_of(state, name)
         return key != elected, key in seen.failing, seen.delays.get(key, 1 << 30)
 
     return [paths[name] for name in sorted(paths, key=rank)][:WAYS_MAX]

@@ -11,7 +11,6 @@ from egressd.model.desired import DesiredState
 from egressd.model.faults import Fault, Step, fault
 from egressd.model.names import GROUP_PREFIX, node_name_problem, parse_target
 from egressd.model.nouns import GROUP_STRATEGIES, NEVER, ON_SWITCH, GroupStrategy, OnSwitch
-from egressd.model.undo import label
 from egressd.model.wording import Sentence, say
 from egressd.planner.name_filters import FILTER_MAX, problem_of
 from egressd.service import checks
@@ -263,7 +262,3 @@ def use_problems(state: DesiredState) -> Iterator[Fault]:
 def _uses(state: DesiredState) -> Iterator[tuple[str, Sentence]]:
     yield state.settings.unmanaged, say("clients-without-a-rule")
     yield state.whitelist.node, say("the-whitelist")
-    for key, channel in state.alert_channels.items():
-        yield channel.via, label("alert_channels", key, channel)
-    for key, subscription in state.subscriptions.items():
-        yield subscription.via, label("subscriptions", key, subscription)

@@ -11,7 +11,6 @@ import msgspec
 
 from egressd.formats.hosts import address_of
 from egressd.model.bounds import FIELD_TEXT_MAX
-from egressd.model.desired import DesiredState
 from egressd.model.faults import Fault, fault
 from egressd.model.nouns import NODE_GONE, NodeGone, Subscription
 from egressd.model.outside_hosts import why_not_host
@@ -19,7 +18,6 @@ from egressd.model.subscriptions import AGENT_MAX, HEADERS_MAX, INTERVAL_S, RENA
 from egressd.planner.name_filters import FILTER_MAX, places_fit, problem_of
 from egressd.service import checks
 from egressd.service.alert_checks import blocking_problems
-from egressd.service.group_checks import of_nodes
 from egressd.service.servers import ServerSurroundings
 
 NAME_MAX: Final = 64
@@ -125,12 +123,6 @@ def inner_problems(url: str, around: ServerSurroundings) -> Iterator[Fault]:
         return
     if address in around.own or any(address in network for network in around.networks):
         yield fault("url", "errand-host-inner", host=str(address))
-
-
-def via_problems(via: str, state: DesiredState) -> Iterator[Fault]:
-    """Yield the faults of the target that the request leaves by."""
-    yield from checks.target("via", via, state)
-    yield from of_nodes("via", via, state)
 
 
 def _pattern_problems(field: str, pattern: str) -> Iterator[Fault]:

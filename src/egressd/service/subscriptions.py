@@ -53,7 +53,6 @@ from egressd.service.subscription_checks import (
     field_problems,
     headers_of,
     inner_problems,
-    via_problems,
 )
 from egressd.service.subscription_merge import Merge, ReadList, merged, read_list
 from egressd.service.versions import demand, revised, tag_of
@@ -241,7 +240,7 @@ class Subscriptions:
         if before is None or draft.group != before.group:
             yield from checks.new_group("group", draft.group, state)
         if before is None or draft.via != before.via:
-            yield from via_problems(draft.via, state)
+            yield from checks.target("via", draft.via, state)
 
     # --- Refreshing. ----------------------------------------------------------------------------
 

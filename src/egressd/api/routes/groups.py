@@ -107,8 +107,8 @@ async def list_groups(query: Annotated[GroupsQuery, Query()], services: Services
 )
 async def create_group(body: GroupCreate, services: ServicesDep) -> Response:
     """The group may be a new one, or one that nodes bear the name of. Traffic to it leaves by its
-    members or not at all. A group that is used by traffic without a rule, by the whitelist or by an
-    alert channel may have no members but nodes.
+    members or not at all. A group that is used by traffic without a rule, or by the whitelist, may
+    have no members but nodes.
     """
     outcome = await services.groups.create(body.name, body.draft())
     return await _saved(services, outcome, is_new=True)
