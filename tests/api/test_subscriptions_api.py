@@ -428,7 +428,11 @@ async def test_a_dry_run_changes_and_records_nothing(device: Device) -> None:
     number = await made(device)
     serve(device, link("hk"))
     before = device.bench.ledger.state
+    await device.journal.flush()
+    recorded = await device.journal.latest(9)
     answer = await refreshed(device, number, dry_run=True)
+    await device.journal.flush()
+    assert (answer["msg"], await device.journal.latest(9)) == ("", recorded)
     assert fates(answer) == {"hk": "added"}
     assert device.bench.ledger.state is before
     assert (await shown(device, number))["last"]["at"] == ""

@@ -1450,7 +1450,6 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         {"name": "a", "added": 1, "changed": 2, "gone": 3},
         "subscription a refreshed: 1 added, 2 changed, 3 gone",
     ),
-    "subscription-tried": ({"text": "a"}, "nothing is changed yet: a"),
     "subscription-again": ({"name": "a"}, "subscription a can be fetched again"),
     "subscription-failed": (
         {"name": "a", "reason": "b"},

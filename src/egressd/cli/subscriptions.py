@@ -125,7 +125,10 @@ def refresh(remote: Remote, *, subscription_id: int, dry_run: bool, as_json: boo
         rows = [each for each in answer["nodes"] if each["fate"] != "same"]
         shown = [{**each, "changed": ", ".join(each["changed"])} for each in rows]
         show_rows(shown, ("fate", "name", "changed", "reason"), as_json=False)
-        click.echo(answer["msg"])
+        counts = "{added} to add, {changed} to change, {renamed} to rename, {gone} gone".format(
+            **answer["refreshed"]
+        )
+        click.echo(f"nothing is changed yet: {counts}" if dry_run else answer["msg"])
     if not answer["is_refreshed"]:
         raise Failed("refresh the subscription", answer["reason"])
 

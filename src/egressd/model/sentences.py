@@ -1041,7 +1041,6 @@ SENTENCES: Final[Mapping[str, str]] = {
     "subscription-refreshed": (
         "subscription {name} refreshed: {added} added, {changed} changed, {gone} gone"
     ),
-    "subscription-tried": "nothing is changed yet: {text}",
     "subscription-again": "subscription {name} can be fetched again",
     "subscription-failed": "subscription {name} cannot be refreshed: {reason}",
     "subscription-failing": "the nodes of subscription {name} are not kept up to date: {reason}",

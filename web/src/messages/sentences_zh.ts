@@ -783,7 +783,6 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   "subscription-no-text": "应答不是 UTF-8 文本",
   "subscription-empty": "应答中没有可用的节点，{n} 行不可用",
   "subscription-refreshed": "订阅 {name} 已刷新：新增 {added}，更改 {changed}，消失 {gone}",
-  "subscription-tried": "尚未更改任何内容：{text}",
   "subscription-again": "订阅 {name} 恢复正常",
   "subscription-failed": "无法刷新订阅 {name}：{reason}",
   "subscription-failing": "订阅 {name} 的节点未能保持最新：{reason}",

@@ -30,7 +30,7 @@ from egressd.api.wire.subscriptions import (
 )
 from egressd.model.drafts import Outcome
 from egressd.model.nouns import Subscription
-from egressd.model.wording import say
+from egressd.model.wording import NONE, say
 from egressd.service.subscriptions import refreshed_text
 from egressd.service.versions import tag_of
 
@@ -212,15 +212,14 @@ async def refresh_subscription(
     found = services.subscriptions
     name = found.get(subscription_id).name
     result = await found.refresh(subscription_id, dry_run=body.dry_run)
-    if result.reason:
-        msg = say("subscription-failed", name=name, reason=result.reason)
-    elif body.dry_run:
-        msg = say("subscription-tried", text=refreshed_text(name, result.refreshed))
-    else:
-        msg = refreshed_text(name, result.refreshed)
+    # What a trial would do is no change, and what has no message is not recorded as one.
+    said = NONE
+    if not body.dry_run:
+        failed = result.reason and say("subscription-failed", name=name, reason=result.reason)
+        said = done(failed or refreshed_text(name, result.refreshed), result.notes)
     return reply(
         SubscriptionRefreshed(
-            msg=done(msg, result.notes),
+            msg=said,
             is_refreshed=not result.reason,
             reason=result.reason,
             refreshed=result.refreshed,
