@@ -80,6 +80,27 @@ def test_a_probe_is_reduced_to_the_entries_of_its_final_outbound() -> None:
     }
 
 
+def test_networks_are_refused_by_the_ipv4_addresses_of_a_name() -> None:
+    direct = {
+        "dns": {"servers": [{"tag": "d", "type": "udp", "server": "192.0.2.53"}]},
+        "outbounds": [{"tag": "t", "type": "direct"}],
+        "route": {"final": "t"},
+    }
+    part = batch.part(json.dumps(direct))
+    made: Entry = json.loads(batch.document({0: part}, 1080, "secret", "/log", ["10.0.0.0/8"]))
+    assert made["route"]["rules"] == [
+        {
+            "auth_user": ["probe-0"],
+            "action": "resolve",
+            "server": "0/d",
+            "strategy": "ipv4_only",
+        },
+        {"ip_cidr": ["10.0.0.0/8"], "action": "reject"},
+        {"auth_user": ["probe-0"], "outbound": "0/t"},
+        {"action": "reject"},
+    ]
+
+
 def test_a_single_resolver_becomes_the_default() -> None:
     probe = {
         "dns": {"servers": [{"tag": "d", "type": "udp", "server": "192.0.2.54"}]},

@@ -126,7 +126,7 @@ def document(
 
 def _guards(parts: Mapping[int, BatchPart], refused: Sequence[str]) -> Iterator[Entry]:
     """Yield the rules that refuse networks. Names are resolved first where this machine does so;
-    the connection then goes to the addresses that were found.
+    the connection then goes to the IPv4 addresses that were found.
     """
     for number, each in parts.items():
         (final,) = (o for o in (*each.outbounds, *each.endpoints) if o["tag"] == each.final)
@@ -136,6 +136,8 @@ def _guards(parts: Mapping[int, BatchPart], refused: Sequence[str]) -> Iterator[
                 "auth_user": [user(number)],
                 "action": "resolve",
                 "server": _own(number, server),
+                # The rules that withhold IPv6 addresses do not count for a named server.
+                "strategy": "ipv4_only",
             }
     yield {"ip_cidr": [*refused], "action": "reject"}
 

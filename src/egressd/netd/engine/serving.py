@@ -20,7 +20,7 @@ from egressd.netd.engine.protocol import ProbeDocument, Way, WaysOpened
 
 _PORT_TRIES: Final = 10
 """Attempts to start the probes' instance, each with other ports."""
-_INNER: Final = tuple(map(str, INNER))
+_INNER: Final = (*map(str, INNER), "::/0")
 
 
 class Serving:
