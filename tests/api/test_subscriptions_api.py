@@ -119,6 +119,7 @@ async def test_a_subscription_is_made_shown_changed_and_deleted(device: Device) 
     [
         ({"url": "ftp://example.com/"}, ("/url", "url")),
         ({"url": "https://u:p@example.com/"}, ("/url", "url")),
+        ({"url": "https://[/"}, ("/url", "url")),
         ({"url": "https://10.0.0.1/x"}, ("/url", "errand-host-inner")),
         ({"url": "https://203.0.113.2/x"}, ("/url", "errand-host-inner")),
         ({"url": "https://198.18.7.9/x"}, ("/url", "errand-host-inner")),

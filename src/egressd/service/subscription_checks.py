@@ -115,11 +115,12 @@ def url_problems(url: str) -> Iterator[Fault]:
 
 def inner_problems(url: str, around: ServerSurroundings) -> Iterator[Fault]:
     """Yield the fault that a URL names an address of this device, or of a LAN, unless
-    `url_problems` finds a fault of that address.
+    `url_problems` finds a fault of it.
     """
-    host = urlsplit(url).hostname or ""
-    address = address_of(host)
-    if address is None or why_not_host(host):
+    if any(True for _ in url_problems(url)):
+        return
+    address = address_of(urlsplit(url).hostname or "")
+    if address is None:
         return
     if address in around.own or any(address in network for network in around.networks):
         yield fault("url", "errand-host-inner", host=str(address))
