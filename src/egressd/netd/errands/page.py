@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin, urlsplit
 
 import urllib3
-from urllib3.exceptions import HTTPError, MaxRetryError, SSLError
+from urllib3.exceptions import HTTPError, LocationParseError, MaxRetryError, SSLError
 
 from egressd.model.wording import say
 from egressd.netd.errands.order import ERRAND_S, ErrandOutcome, PageErrand
@@ -24,6 +24,7 @@ _FIELD_MAX: Final = 1000
 """Characters of a field that are returned."""
 _OK: Final = 200
 """The status of a page (RFC 9110, 15.3.1)."""
+_NO_URL: Final = "it redirects to no URL"
 _ENCODINGS: Final = "gzip, deflate"
 
 
@@ -39,6 +40,9 @@ def _work(
     try:
         with urllib3.PoolManager(ssl_context=tls, retries=False, timeout=ERRAND_S) as pool:
             return _fetched(errand, pool, deliver)
+    except LocationParseError:
+        # Its text has the URL of a redirect, which may have a key of its own.
+        return ErrandOutcome(is_done=False, reason=say("page-broken", reason=_NO_URL))
     except HTTPError as error:
         cause = error.reason if isinstance(error, MaxRetryError) and error.reason else error
         code = "tls-failure" if isinstance(cause, SSLError) else "page-broken"

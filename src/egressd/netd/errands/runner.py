@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import unquote
 
+from egressd.model.names import one_line
 from egressd.model.wording import Sentence, as_sentence
 from egressd.netd.errands import sandbox
 from egressd.netd.errands.host_names import HostNames
@@ -83,7 +84,8 @@ def _prepared(errand: Errand, told: Told, channel: socket.socket) -> Work:
 
 def _told(url: str, text: str) -> Sentence:
     """Return the reason in one line, without parts of the URL, which are secrets."""
-    for part in sorted(re.split(r"[^\w.~-]+", unquote(url)), key=len, reverse=True):
+    parts = re.split(r"[^\w.~-]+", f"{url} {unquote(url)}")
+    for part in sorted(parts, key=len, reverse=True):
         if len(part) >= _SECRET_MIN:
             text = text.replace(part, "…")
-    return as_sentence(" ".join(text.split())[:_REASON_MAX])
+    return as_sentence(" ".join(one_line(text).split())[:_REASON_MAX])
