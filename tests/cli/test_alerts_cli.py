@@ -43,4 +43,4 @@ async def test_the_policy_is_printed_and_changed_in_parts(shell: Shell) -> None:
     found = shell.json("alerts", "policy")
     assert (found["on"], found["for_s"], found["quiet"]) == (["wan.down", "line.down"], 5, "")
     assert "for_s" in shell.say("alerts", "policy")
-    assert "must be one of" in shell.problem("alerts", "policy", "--on", "quota.low")
+    assert "must be one of" in shell.problem("alerts", "policy", "--on", "quota.high")

@@ -2,7 +2,7 @@
 
 The kernel writes packets and its own timestamps into mapped memory, block by block
 (Documentation/networking/packet_mmap.rst; the layouts are <linux/if_packet.h>'s). So there is no
-system call per packet, a busy Python process loses nothing until 32 MiB are full, and the kernel
+system call per packet, a busy Python process loses nothing until 64 MiB are full, and the kernel
 reports exactly how many packets it had no room for.
 """
 
@@ -37,7 +37,7 @@ _NOBODY: Final = b"\x02\0\0\0\0\x01"
 _OUTGOING: Final = 4  # PACKET_OUTGOING
 
 BLOCK: Final = 1 << 20
-BLOCKS: Final = 32
+BLOCKS: Final = 64
 _RETIRE_MS: Final = 10
 _FRAME: Final = 2048
 """Only sizes the ring: in version 3 a packet may fill a whole block."""
