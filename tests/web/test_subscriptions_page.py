@@ -162,6 +162,13 @@ def test_nodes_of_a_deleted_subscription_can_stay(site: Site, lists: ListServer)
         # What another session does is shown at once.
         lab.api.ask("POST", f"{LISTS}/{number}/refresh", {})
         expect(row).not_to_contain_text("not yet")
+        page.evaluate("location.hash = '#/nodes'")
+        page.get_by_role("button", name="Edit a", exact=True).click()
+        form = page.get_by_role("form", name="Edit a", exact=True)
+        expect(form).to_contain_text("It comes from a subscription")
+        assert serious(page) == []
+        screenshot(page, "node-of-a-subscription")
+        form.get_by_role("link", name="Subscriptions").click()
         row.get_by_role("button", name="Delete the subscription seller").click()
         page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
         expect(page.get_by_text("There is no subscription yet.")).to_be_visible()

@@ -257,6 +257,8 @@ export const en = {
   "past.day": "Last day",
   "past.none": "nothing recorded",
   "past.uptime": "up for {share} % of the recorded time, down {n} time | up for {share} % of the recorded time, down {n} times",
+  "node.listed": "It comes from a subscription, which sets its server and password at each refresh.",
+  "node.gone": "Its subscription has had it no longer since {time}: it blocks.",
   "node.exit": "Exit address",
   "exit.since": "Since {time}",
   "exit.shared": "The same address as {names}",

@@ -258,6 +258,8 @@ export const zh: Record<Key, string> = {
   "past.day": "近一天",
   "past.none": "没有记录",
   "past.uptime": "可用时间占已记录时间的 {share}%，中断 {n} 次",
+  "node.listed": "来自订阅，每次刷新都会重设其服务器和密码。",
+  "node.gone": "自 {time} 起其订阅中已没有该节点：流量被阻断。",
   "node.exit": "出口地址",
   "exit.since": "自 {time} 起",
   "exit.shared": "与 {names} 的地址相同",
