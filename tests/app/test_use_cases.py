@@ -22,24 +22,20 @@ from egressd.license.licensing import LicenseSettings, Licensing
 from egressd.model.errors import Failed
 from egressd.model.exits import EXIT_URL
 from egressd.model.messages import DeviceNews, SeenNeighbour
-from egressd.service.alert_book import Kept
 from egressd.service.devices import DeviceEdit
 from egressd.service.exits import ExitPolicy
 from egressd.service.route_explanation import Question
 from egressd.service.servers import ServerSurroundings
-from egressd.store.alert_file import AlertFile
 from egressd.store.console import ConsoleStore
 from egressd.store.database import Database
 from egressd.store.device_file import DeviceFile
-from egressd.store.exit_file import ExitFile
 from egressd.store.history import HistoryStore
 from egressd.store.scoped_tokens import ScopedTokenStore
-from egressd.store.subscription_file import SubscriptionFile
 from egressd.store.trial_calls import TrialCalls
 from tests.support.drafts import line, rule
 from tests.support.netd_double import NetdDouble
 from tests.support.netns import eventually
-from tests.support.use_cases import RESOLVERS
+from tests.support.use_cases import RESOLVERS, MemoryAlerts, MemoryExits, MemoryFetches
 
 
 class Device:
@@ -75,9 +71,9 @@ class Device:
             own_findings=lambda: (),
             history=HistoryStore(folder),
             exit_policy=ExitPolicy(url=EXIT_URL, interval_s=0),
-            exit_record=ExitFile(folder),
-            alert_record=AlertFile(folder, Kept),
-            fetch_store=SubscriptionFile(folder),
+            exit_record=MemoryExits(),
+            alert_record=MemoryAlerts(),
+            fetch_store=MemoryFetches(),
             alert_problems=tuple,
             host="gw1",
             device_record=DeviceFile(folder),

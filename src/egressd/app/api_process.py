@@ -60,24 +60,24 @@ from egressd.console.page import Page
 from egressd.license.device import this_device
 from egressd.license.licensing import LicenseSettings, Licensing
 from egressd.model.errors import EgressdError, Failed
+from egressd.model.exits import KnownExit
+from egressd.model.subscriptions import FetchRecord
 from egressd.model.times import utc_text
 from egressd.netd.ipc.client import NetdClient
 from egressd.netd.system import privileges
 from egressd.planner.outbounds import engine
 from egressd.service.alert_book import Kept
 from egressd.service.exits import ExitPolicy
-from egressd.store.alert_file import AlertFile
 from egressd.store.api_token import ApiToken
 from egressd.store.connection import BadDatabase
 from egressd.store.console import ConsoleStore
 from egressd.store.device_file import DeviceFile
-from egressd.store.exit_file import ExitFile
 from egressd.store.files import prepare_directory
 from egressd.store.history import HistoryStore
 from egressd.store.occupancy import occupied
 from egressd.store.preparation import prepare
+from egressd.store.record_file import RecordFile
 from egressd.store.scoped_tokens import ScopedTokenStore
-from egressd.store.subscription_file import SubscriptionFile
 from egressd.store.trial_calls import TrialCalls
 
 log = structlog.get_logger()
@@ -196,9 +196,13 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         own_findings=partial(machine_check.of_configuration, settings, is_running=True),
         history=HistoryStore(settings.api_data),
         exit_policy=ExitPolicy(url=settings.exits.url, interval_s=settings.exits.check_interval_s),
-        exit_record=ExitFile(settings.api_data),
-        alert_record=AlertFile(settings.api_data, Kept),
-        fetch_store=SubscriptionFile(settings.api_data),
+        exit_record=RecordFile[Mapping[str, KnownExit]](
+            settings.api_data / "exits.json", dict[str, KnownExit], "exits"
+        ),
+        alert_record=RecordFile(settings.api_data / "alerts.json", Kept, "alerts"),
+        fetch_store=RecordFile[Mapping[int, FetchRecord]](
+            settings.api_data / "subscriptions.json", dict[int, FetchRecord], "subscriptions"
+        ),
         alert_problems=lambda: (
             *console.problems(),
             *store.problems(),
