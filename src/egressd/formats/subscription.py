@@ -49,12 +49,14 @@ def quota_of(userinfo: str) -> AccountQuota:
 
 
 def interval_of(hours: str) -> int:
-    """Return the seconds of a ``profile-update-interval`` in hours, within bounds; 0 for none."""
+    """Return the seconds of a ``profile-update-interval`` in hours, an hour at least; 0 for none.
+
+    A server that names new nodes each time uses up their ids, of which there are 2^26.
+    """
     text = hours.strip()
     if not re.fullmatch(r"[0-9]{1,6}(?:\.[0-9]{1,6})?", text) or not float(text):
         return 0
-    least, most = INTERVAL_S
-    return min(max(round(float(text) * _HOUR_S), least), most)
+    return min(max(round(float(text) * _HOUR_S), _HOUR_S), INTERVAL_S[1])
 
 
 def _time_of(seconds: int) -> str | None:
