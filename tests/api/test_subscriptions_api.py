@@ -16,7 +16,7 @@ from egressd.planner.name_filters import replaced
 from egressd.planner.registry import MARK_DIRECT
 from egressd.service.group_checks import GroupDraft
 from egressd.service.looks import Looks
-from egressd.service.subscriptions import RETRY_S
+from egressd.service.subscription_records import RETRY_S
 from tests.support.drafts import node, rule
 
 if TYPE_CHECKING:

@@ -62,7 +62,8 @@ from egressd.service.route_probe import Why
 from egressd.service.rules import Rules
 from egressd.service.servers import Around
 from egressd.service.settings import DeviceSettings
-from egressd.service.subscriptions import FetchStore, Subscriptions
+from egressd.service.subscription_records import FetchStore
+from egressd.service.subscriptions import Subscriptions
 from egressd.service.system import System
 from egressd.service.tokens import Tokens, TokenStore
 from egressd.service.trials import ChangeTrials

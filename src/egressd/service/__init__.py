@@ -11,6 +11,9 @@ fault at once), and returns once the change is stored and in force.
 - `imports`: the result of an import's rows, and their changes.
 - `renames`, `dial_chains`: the references that a rename moves; chains of nodes that dial through
   others.
+- `subscriptions`: lists of nodes as a resource, and the clock that fetches them; what is done is in
+  `subscription_refresh`, `subscription_merge` (the change) and `subscription_records`.
+- `errand_paths`: the paths of messages and pages that the device itself sends and fetches.
 - `number_allocation`: the numbers that groups and interfaces are given. `event_names`: netd's news
   by name.
 - `change_warnings`: warnings for the operator after a change.

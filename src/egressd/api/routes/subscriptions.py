@@ -31,7 +31,7 @@ from egressd.api.wire.subscriptions import (
 from egressd.model.drafts import Outcome
 from egressd.model.nouns import Subscription
 from egressd.model.wording import NONE, say
-from egressd.service.subscriptions import refreshed_text
+from egressd.service.subscription_refresh import refreshed_text
 from egressd.service.versions import tag_of
 
 _THING: Final = "subscription"

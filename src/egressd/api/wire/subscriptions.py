@@ -256,7 +256,7 @@ def subscription_saved(
 
 
 def _fields(subscriptions: Subscriptions, found: Subscription) -> dict[str, Any]:
-    record = subscriptions.record(found.id)
+    record = subscriptions.record(found)
     nodes, gone = subscriptions.nodes_of(found.id)
     return {
         "id": found.id,
