@@ -39,8 +39,12 @@ def server(lab: Lab) -> Iterator[ListServer]:
 
 @pytest.fixture
 def clean(lab: Lab) -> Iterator[None]:
-    """Remove all subscriptions with their nodes afterwards."""
+    """Remove all subscriptions with their nodes afterwards, and the rules: a new node gets no name
+    that a rule names.
+    """
     yield
+    for rule in lab.api.get("/rules")["data"]:
+        lab.api.delete(f"/rules/{rule['id']}")
     for each in lab.api.ask("GET", LISTS).body["data"]:
         lab.api.ask("DELETE", f"{LISTS}/{each['id']}?nodes=true")
 
