@@ -19,7 +19,7 @@ from egressd_lab.lab import Lab
 from egressd_lab.packets import ICMP, TCP, UDP, new_token
 from egressd_lab.spec import LAN6, LAN_ADDRESS, RESOLVERS, LabSpec, Place
 from tests.support.device import SERVER, add_nodes, eventually, send
-from tests.support.leaks import watched
+from tests.support.leaks import BACK_WITHIN_S, watched
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]
 
@@ -62,7 +62,7 @@ def test_control_every_probe_leaves_a_plain_router_and_is_captured(
     with Lab(LabSpec(nodes=())) as lab, lab.plain_router(), lab.internet.capture() as capture:
         token = new_token()
         # What a server does not answer in time leaves without the token.
-        results = lab.client(1).every_way(token, timeout=20)
+        results = lab.client(1).every_way(token, timeout=60)
         for protocol in (47, 50, 132):
             lab.client(1).raw(lab.client(1).address, SERVER, protocol=protocol, text=token)
         flows = capture.flows(token, interface="isp1")
@@ -80,6 +80,11 @@ def test_control_every_probe_leaves_a_plain_router_and_is_captured(
 def test_p1_every_protocol_leads_to_the_target_or_nowhere(lab: Lab, target: str) -> None:
     with watched(lab, {1: target}) as watch:
         results = watch.every_way(1)
+        begun = time.monotonic()
+        # The first try may last longer than its time limit on a busy machine.
+        while target not in BLOCKED and not results["tcp/80"].ok:
+            assert time.monotonic() - begun < BACK_WITHIN_S
+            results = watch.every_way(1)
         answered = {kind for kind, result in results.items() if result.ok}
         assert not any("6/" in kind or kind == "icmp6" for kind in answered), "IPv6 leads round"
         assert ("tcp/80" in answered) == (target not in BLOCKED)
