@@ -17,7 +17,6 @@ from egressd.api.endpoints import API_PREFIX, OPS_PREFIX
 from egressd.api.gate import caller_of
 from egressd.api.link_keys import shown_path
 from egressd.api.wire.answers import SAID
-from egressd.model.console import ChangeRecord
 from egressd.model.times import utc_text
 from egressd.model.wording import as_sentence
 from egressd.service.authorship import Author, authored
@@ -65,14 +64,7 @@ class Record:
     def _note(self, scope: Scope, author: Author, text: str) -> None:
         said = scope.get("state", {}).get(SAID, {}).get("msg")
         self._changes.note(
-            ChangeRecord(
-                at=utc_text(time.time()),
-                who=author.who,
-                source=author.source,
-                what=author.what,
-                text=said or as_sentence(text),
-                revision=author.revision,
-            ),
+            author.record(utc_text(time.time()), said or as_sentence(text)),
             subject_of(scope["path"]),
         )
 

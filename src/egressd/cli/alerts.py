@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
+from egressd.cli.files import typed_or_read
 from egressd.cli.output import done, json_option, show_fields, show_json, show_rows
 from egressd.cli.remote import Remote, over_api
 from egressd.model.errors import Failed
@@ -41,7 +41,7 @@ def add(remote: Remote, *, name: str, service: str, via: str, as_json: bool) -> 
     """Add a channel. URL is one of Apprise's, such as ntfys://HOST/TOPIC. With - it is read from
     standard input, so that the shell keeps no record of it.
     """
-    body = {"name": name, "url": _read(service), "via": via}
+    body = {"name": name, "url": typed_or_read(service), "via": via}
     done(remote.send("POST", _CHANNELS, body), as_json)
 
 
@@ -64,7 +64,7 @@ def set_channel(
     as_json: bool,
 ) -> None:
     """Change a channel."""
-    url = None if service is None else _read(service)
+    url = None if service is None else typed_or_read(service)
     body = {"name": name, "url": url, "via": via, "is_enabled": is_enabled}
     given = {field: value for field, value in body.items() if value is not None}
     done(remote.send("PATCH", f"{_CHANNELS}/{channel_id}", given), as_json)
@@ -134,10 +134,6 @@ def policy(
 def sent(remote: Remote, *, as_json: bool) -> None:
     """Print the last messages, and what became of them."""
     show_rows(remote.get("/ops/alerts/sent")["data"], _SENT, as_json=as_json)
-
-
-def _read(service: str) -> str:
-    return sys.stdin.readline().strip() if service == "-" else service
 
 
 def _listed(text: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import IO, Final
 
 import click
@@ -20,6 +21,13 @@ def read_text(file: IO[str]) -> str:
     except UnicodeDecodeError:
         # By default spreadsheets save CSV in the system's own encoding.
         raise Invalid(f"{file.name} must be text in UTF-8: save it as such") from None
+
+
+def typed_or_read(argument: str) -> str:
+    """Return an argument, or the first line of standard input if it is ``-``, so that no list of
+    processes shows a secret.
+    """
+    return sys.stdin.readline().strip() if argument == "-" else argument
 
 
 def read_rows(file: IO[str], *, replace: bool) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
@@ -10,7 +9,7 @@ from typing import IO, Any
 import click
 
 from egressd.cli.completing import node_names
-from egressd.cli.files import TEXT_FILE, read_rows, read_text
+from egressd.cli.files import TEXT_FILE, read_rows, read_text, typed_or_read
 from egressd.cli.output import done, json_option, progress, show_json, show_rows
 from egressd.cli.remote import Remote, over_api
 from egressd.cli.rules import import_rows
@@ -103,7 +102,7 @@ def edit(
 ) -> None:
     """Change the given fields of the node NAME; the others stay."""
     (found,) = remote.named("/nodes", (name,), "node")
-    url = sys.stdin.readline().strip() if change_ip_url == "-" else change_ip_url
+    url = None if change_ip_url is None else typed_or_read(change_ip_url)
     text = None if config_json is None else read_text(config_json)
     fields = {"name": new_name, "config_json": text, "change_ip_url": url, **others}
     given = {field: value for field, value in fields.items() if value is not None}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
+from egressd.cli.files import typed_or_read
 from egressd.cli.output import done, json_option, show_fields, show_json, show_rows
 from egressd.cli.remote import Remote, over_api
 from egressd.model.errors import Failed, Invalid
@@ -80,7 +80,7 @@ def add(remote: Remote, *, name: str, list_url: str, as_json: bool, **fields: An
     """Add a subscription. The URL is read from standard input if it is -, so that no list of
     processes shows it.
     """
-    body = {"name": name, "url": _url(list_url), **_body(fields)}
+    body = {"name": name, "url": typed_or_read(list_url), **_body(fields)}
     done(remote.send("POST", "/ops/subscriptions", body), as_json)
 
 
@@ -103,7 +103,7 @@ def edit(
     **fields: Any,
 ) -> None:
     """Change a subscription; what is not given stays."""
-    url = None if list_url is None else _url(list_url)
+    url = None if list_url is None else typed_or_read(list_url)
     given = {"name": name, "url": url, "is_enabled": is_enabled}
     body = {key: value for key, value in given.items() if value is not None} | _body(fields)
     done(remote.send("PATCH", _path(subscription_id), body), as_json)
@@ -146,10 +146,6 @@ def delete(remote: Remote, *, subscription_id: int, nodes: bool, as_json: bool) 
 
 def _path(subscription_id: int) -> str:
     return f"/ops/subscriptions/{subscription_id}"
-
-
-def _url(url: str) -> str:
-    return sys.stdin.readline().strip() if url == "-" else url
 
 
 def _body(fields: dict[str, Any]) -> dict[str, Any]:

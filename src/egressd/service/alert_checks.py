@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from egressd.formats.hosts import address_of
 from egressd.model.alert_urls import host_of, why_not_url
 from egressd.model.alerts import ALERTS, CHANNELS_MAX, FOR_MAX_S
 from egressd.model.bounds import ALERT_URL_MAX
@@ -31,10 +30,7 @@ def url_problems(url: str) -> Iterator[Fault]:
 
 def inner_problems(url: str, around: ServerSurroundings) -> Iterator[Fault]:
     """Yield the fault that a URL names an address of this device, or of a LAN."""
-    address = address_of(host_of(url))
-    if address is None:
-        return
-    if address in around.own or any(address in network for network in around.networks):
+    if address := around.near_address(host_of(url)):
         yield fault("url", "alert-url-own", host=str(address))
 
 

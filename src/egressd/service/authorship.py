@@ -12,6 +12,9 @@ from typing import Final
 
 import msgspec
 
+from egressd.model.console import ChangeRecord
+from egressd.model.wording import Sentence
+
 DEVICE: Final = "egressd"
 """The author of changes that the device makes by itself."""
 
@@ -25,6 +28,17 @@ class Author(msgspec.Struct, kw_only=True):
     """Method and path of the request."""
     revision: int | None = None
     """The last change of the configuration that it has made."""
+
+    def record(self, at: str, text: Sentence) -> ChangeRecord:
+        """Return the record of what it has changed at a time."""
+        return ChangeRecord(
+            at=at,
+            who=self.who,
+            source=self.source,
+            what=self.what,
+            text=text,
+            revision=self.revision,
+        )
 
 
 _author: Final[ContextVar[Author | None]] = ContextVar("author", default=None)

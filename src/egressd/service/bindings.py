@@ -180,14 +180,7 @@ class Bindings:
             )
             text = say("rule-followed", ip=ip, before=rule.host, mac=rule.bound_mac)
             self._note(
-                ChangeRecord(
-                    at=self._clock(),
-                    who=author.who,
-                    source=author.source,
-                    what=author.what,
-                    text=text,
-                    revision=author.revision,
-                ),
+                author.record(self._clock(), text),
                 "rules",
             )
         return outcome.value

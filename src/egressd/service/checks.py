@@ -23,7 +23,9 @@ from egressd.model.names import (
     parse_target,
     reserved_name_problem,
 )
+from egressd.model.outside_hosts import why_not_host
 from egressd.model.skeleton import skeleton
+from egressd.planner.name_filters import FILTER_MAX, problem_of
 
 _URL = re.compile(r"https?://[!-~]+\Z")
 _IPV4 = re.compile(r"[0-9.]{7,15}\Z")
@@ -121,6 +123,21 @@ def url(field: str, value: str) -> Iterator[Fault]:
     """Check for an http or https URL."""
     if not _is_url(value):
         yield fault(field, "url", most=URL_MAX)
+
+
+def page_url(field: str, value: str) -> Iterator[Fault]:
+    """Check for the URL of a page that the device fetches: it names no host within."""
+    if problems := [*url(field, value)]:
+        yield from problems
+    elif unfit := why_not_host(urlsplit(value).hostname or ""):
+        yield fault(field, unfit.code, **unfit.values)
+
+
+def name_filter(field: str, value: str) -> Iterator[Fault]:
+    """Check for a pattern over nodes' names, or an empty text."""
+    yield from text(field, value, FILTER_MAX)
+    if len(value) <= FILTER_MAX and (reason := problem_of(value)):
+        yield fault(field, "name-filter", reason=reason)
 
 
 def _is_url(value: str) -> bool:

@@ -12,7 +12,7 @@ from egressd.model.faults import Fault, Step, fault
 from egressd.model.names import GROUP_PREFIX, node_name_problem, parse_target
 from egressd.model.nouns import GROUP_STRATEGIES, NEVER, ON_SWITCH, GroupStrategy, OnSwitch
 from egressd.model.wording import Sentence, say
-from egressd.planner.name_filters import FILTER_MAX, problem_of
+from egressd.planner.name_filters import FILTER_MAX
 from egressd.service import checks
 from egressd.service.group_members import routed_member
 
@@ -69,9 +69,7 @@ def field_problems(group: GroupDraft) -> Iterator[Fault]:
     yield from checks.one_of("strategy", group.strategy, ("", *GROUP_STRATEGIES))
     yield from _list_problems(group.members)
     yield from _weight_problems(group)
-    yield from checks.text("filter", group.filter, FILTER_MAX)
-    if len(group.filter) <= FILTER_MAX and (reason := problem_of(group.filter)):
-        yield fault("filter", "name-filter", reason=reason)
+    yield from checks.name_filter("filter", group.filter)
     if group.check_url:
         yield from checks.url("check_url", group.check_url)
     yield from checks.whole("check_interval_s", group.check_interval_s, *CHECK_INTERVAL_S)

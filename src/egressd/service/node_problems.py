@@ -7,14 +7,12 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 from egressd.formats.config_json import FIELD, read_config
-from egressd.formats.hosts import address_of
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import ChangeIp, NodeDraft
 from egressd.model.errors import Invalid
 from egressd.model.faults import Fault, fault
 from egressd.model.names import node_name_problem, parse_target
 from egressd.model.nouns import Node
-from egressd.model.outside_hosts import why_not_host
 from egressd.service import checks, servers
 from egressd.service.dial_chains import relay_problems
 from egressd.service.looks import Looks
@@ -104,14 +102,9 @@ def change_url_problems(node: ChangeIp | Node, around: ServerSurroundings) -> It
     url = node.change_ip_url
     if not url:
         return
-    if problems := [*checks.url("change_ip_url", url)]:
+    if problems := [*checks.page_url("change_ip_url", url)]:
         yield from problems
-        return
-    host = urlsplit(url).hostname or ""
-    address = address_of(host)
-    if unfit := why_not_host(host):
-        yield fault("change_ip_url", unfit.code, **unfit.values)
-    elif address in around.own or any(address in each for each in around.networks if address):
+    elif around.near_address(host := urlsplit(url).hostname or ""):
         yield fault("change_ip_url", "alert-url-own", host=host)
 
 

@@ -33,9 +33,7 @@ def rename_nodes(state: DesiredState, names: Mapping[str, str], now: str) -> Ite
     if new := names.get(state.whitelist.node):
         yield Edit("whitelist", 0, msgspec.structs.replace(state.whitelist, node=new))
     for node in state.nodes.values():
-        moved = node
-        if new := names.get(node.change_ip_via):
-            moved = msgspec.structs.replace(moved, change_ip_via=new)
+        moved = _asked_via(node, names)
         if new := names.get(settings_of(node).dialer_proxy):
             moved = _resettled(moved, dialer_proxy=new)
         if moved is not node:
@@ -47,7 +45,8 @@ def rename_interface(state: DesiredState, old: str, new: str, now: str) -> Itera
 
     Raises Invalid.
     """
-    yield from _rename_targets(state, {INTERFACE_PREFIX + old: INTERFACE_PREFIX + new}, now)
+    targets = {INTERFACE_PREFIX + old: INTERFACE_PREFIX + new}
+    yield from _rename_targets(state, targets, now)
     for service in state.services.values():
         if service.outbound_interface == old:
             renamed = msgspec.structs.replace(service, outbound_interface=new)
@@ -56,7 +55,7 @@ def rename_interface(state: DesiredState, old: str, new: str, now: str) -> Itera
         if line.interface == old:
             yield Edit("lines", line.id, msgspec.structs.replace(line, interface=new))
     for node in state.nodes.values():
-        moved = _asked_via(node, INTERFACE_PREFIX + old, INTERFACE_PREFIX + new)
+        moved = _asked_via(node, targets)
         if settings_of(node).interface_name == old:
             moved = _resettled(moved, interface_name=new)
         if moved is not node:
@@ -77,9 +76,10 @@ def _resettled(
     return msgspec.structs.replace(node, config_json=text)
 
 
-def _asked_via(node: Node, old: str, new: str) -> Node:
+def _asked_via(node: Node, names: Mapping[str, str]) -> Node:
     """Return the node with a new name of the target by which its address is changed."""
-    return msgspec.structs.replace(node, change_ip_via=new) if node.change_ip_via == old else node
+    new = names.get(node.change_ip_via)
+    return node if new is None else msgspec.structs.replace(node, change_ip_via=new)
 
 
 def _rename_targets(state: DesiredState, names: Mapping[str, str], now: str) -> Iterator[Edit]:

@@ -26,15 +26,15 @@ from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
 from egressd.model.errors import EgressdError, Failed, Invalid, Missing, Obstructed, TooOften
 from egressd.model.faults import fault
-from egressd.model.messages import WAYS_MAX, FetchPage
+from egressd.model.messages import FetchPage
 from egressd.model.names import TargetName, parse_target
 from egressd.model.nouns import Node
 from egressd.model.rate_limit import Gcra
 from egressd.model.source import source_of
 from egressd.model.wording import NONE, Sentence, as_sentence, say
 from egressd.planner.compile import group_key
-from egressd.planner.probes import target_paths
 from egressd.service.authorship import current_author
+from egressd.service.errand_paths import errand_paths
 from egressd.service.exits import Exits
 from egressd.service.group_members import member_name
 from egressd.service.groups import TargetGroups, target_of_client
@@ -246,12 +246,10 @@ class Rotations:
                 return rotation
             raise Obstructed(fault("", "node-changes-already", name=node.name))
         via = node.change_ip_via or node.name
-        paths = target_paths(self._ledger.state, parse_target(via), self._resolvers())
+        paths = errand_paths(self._ledger.state, via, self._resolvers(), None)
         if not paths:
             raise Invalid(fault("", "via-gone", via=via))
-        asked = FetchPage(
-            paths=tuple(paths.values())[:WAYS_MAX], url=node.change_ip_url, read_max=_READ_MAX
-        )
+        asked = FetchPage(paths=tuple(paths), url=node.change_ip_url, read_max=_READ_MAX)
         self._record(say("node-asked-to-change", name=node.name), "nodes")
         rotation = FollowedRotation(
             id=secrets.token_hex(8),
@@ -324,14 +322,7 @@ class Rotations:
 
     def _record(self, text: Sentence, subject: str) -> None:
         author = current_author()
-        record = ChangeRecord(
-            at=self._clock(),
-            who=author.who,
-            source=author.source,
-            what=author.what,
-            text=text,
-            revision=author.revision,
-        )
+        record = author.record(self._clock(), text)
         self._note(record, subject)
 
     def _keep(self, owner: str, rotation: FollowedRotation) -> None:

@@ -28,6 +28,13 @@ class ServerSurroundings(msgspec.Struct, frozen=True, kw_only=True):
     domains: tuple[str, ...] = ()
     """Domains whose names belong to hosts in these networks (``[dns] local``)."""
 
+    def near_address(self, host: str) -> Address | None:
+        """Return the address that a host is, if it is one of the device or of the networks."""
+        address = address_of(host)
+        if address is None or address in self.own:
+            return address
+        return address if any(address in network for network in self.networks) else None
+
 
 Around = Callable[[], ServerSurroundings]
 """A function that returns the surroundings of the device. Raises Failed."""

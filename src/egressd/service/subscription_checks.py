@@ -9,13 +9,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from egressd.formats.hosts import address_of
 from egressd.model.bounds import FIELD_TEXT_MAX
 from egressd.model.faults import Fault, fault
 from egressd.model.nouns import NODE_GONE, NodeGone, Subscription
-from egressd.model.outside_hosts import why_not_host
 from egressd.model.subscriptions import AGENT_MAX, HEADERS_MAX, INTERVAL_S, RENAMES_MAX
-from egressd.planner.name_filters import FILTER_MAX, places_fit, problem_of
+from egressd.planner.name_filters import FILTER_MAX, places_fit
 from egressd.service import checks
 from egressd.service.alert_checks import blocking_problems
 from egressd.service.servers import ServerSurroundings
@@ -89,7 +87,7 @@ def header_problems(headers: Mapping[str, str]) -> Iterator[Fault]:
 def field_problems(draft: SubscriptionDraft | Subscription) -> Iterator[Fault]:
     """Yield every fault that can be found without the state."""
     yield from checks.text("name", draft.name, NAME_MAX, least=1)
-    yield from url_problems(draft.url)
+    yield from checks.page_url("url", draft.url)
     yield from checks.text("user_agent", draft.user_agent, AGENT_MAX)
     if not _HEADER_TEXT.fullmatch(draft.user_agent):
         yield fault("user_agent", "ascii-only")
@@ -98,38 +96,21 @@ def field_problems(draft: SubscriptionDraft | Subscription) -> Iterator[Fault]:
     if draft.interval_s:
         yield from checks.whole("interval_s", draft.interval_s, *INTERVAL_S)
     for field, pattern in (("include", draft.include), ("exclude", draft.exclude)):
-        yield from _pattern_problems(field, pattern)
+        yield from checks.name_filter(field, pattern)
     yield from _rename_problems(draft.rename)
     yield from checks.one_of("gone", draft.gone, NODE_GONE)
     yield from checks.stored_target("via", draft.via)
     yield from blocking_problems(draft.via)
 
 
-def url_problems(url: str) -> Iterator[Fault]:
-    """Yield the fault of a list's URL."""
-    if found := [*checks.url("url", url)]:
-        yield from found
-    elif unfit := why_not_host(urlsplit(url).hostname or ""):
-        yield fault("url", unfit.code, **unfit.values)
-
-
 def inner_problems(url: str, around: ServerSurroundings) -> Iterator[Fault]:
-    """Yield the fault that a URL names an address of this device, or of a LAN, unless
-    `url_problems` finds a fault of it.
+    """Yield the fault that a URL names an address of this device, or of a LAN, unless it has
+    another fault.
     """
-    if any(True for _ in url_problems(url)):
+    if any(True for _ in checks.page_url("url", url)):
         return
-    address = address_of(urlsplit(url).hostname or "")
-    if address is None:
-        return
-    if address in around.own or any(address in network for network in around.networks):
+    if address := around.near_address(urlsplit(url).hostname or ""):
         yield fault("url", "errand-host-inner", host=str(address))
-
-
-def _pattern_problems(field: str, pattern: str) -> Iterator[Fault]:
-    yield from checks.text(field, pattern, FILTER_MAX)
-    if len(pattern) <= FILTER_MAX and (reason := problem_of(pattern)):
-        yield fault(field, "name-filter", reason=reason)
 
 
 def _rename_problems(rename: Mapping[str, str]) -> Iterator[Fault]:
@@ -137,7 +118,7 @@ def _rename_problems(rename: Mapping[str, str]) -> Iterator[Fault]:
         yield fault("rename", "renames-many", most=RENAMES_MAX)
         return
     for pattern, replacement in rename.items():
-        found = [*_pattern_problems("", pattern), *checks.text("", replacement, FILTER_MAX)]
+        found = [*checks.name_filter("", pattern), *checks.text("", replacement, FILTER_MAX)]
         if not pattern:
             found.append(fault("", "empty"))
         if not found and not places_fit(pattern, replacement):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -253,8 +254,11 @@ def _paired(
     )
 
 
+@lru_cache(2 * NODES_MAX)
 def _bare(config: str) -> str:
-    """Return a configuration without the settings of this device, in one order of keys."""
+    """Return a configuration without the settings of this device, in one order of keys. It is kept,
+    since each is compared several times.
+    """
     fields = _object(config)
     return json.dumps(
         {key: value for key, value in fields.items() if key not in SETTINGS_KEYS}, sort_keys=True

@@ -262,14 +262,7 @@ class Subscriptions:
 
     def _note_change(self, author: Author, text: Sentence) -> None:
         self._note(
-            ChangeRecord(
-                at=self._clock(),
-                who=author.who,
-                source=author.source,
-                what=author.what,
-                text=text,
-                revision=author.revision,
-            ),
+            author.record(self._clock(), text),
             "nodes",
         )
 

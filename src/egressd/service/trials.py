@@ -16,7 +16,6 @@ import msgspec
 import structlog
 from msgspec import Meta
 
-from egressd.model.console import ChangeRecord
 from egressd.model.desired import DesiredState
 from egressd.model.errors import EgressdError, Missing, Obstructed
 from egressd.model.faults import fault
@@ -184,14 +183,7 @@ class ChangeTrials:
 
     def _record(self, text: Sentence, author: Author) -> None:
         self._journal.note(
-            ChangeRecord(
-                at=utc_text(self._now()),
-                who=author.who,
-                source=author.source,
-                what=author.what,
-                text=text,
-                revision=author.revision,
-            ),
+            author.record(utc_text(self._now()), text),
             "everything",
         )
 

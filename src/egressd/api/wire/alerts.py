@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 
 from egressd.api.wire.answers import Answer
 from egressd.api.wire.bodies import Body
-from egressd.api.wire.fields import Id, Misfit, Target, form
+from egressd.api.wire.fields import ONE_LINE, Id, Misfit, Target, form
 from egressd.model.alerts import ALERTS, CHANNELS_MAX, FOR_MAX_S, SentAlert
 from egressd.model.bounds import ALERT_URL_MAX
 from egressd.model.nouns import AlertChannel, AlertPolicy
@@ -22,7 +22,7 @@ Name = Annotated[
     Field(
         min_length=1,
         max_length=NAME_MAX,
-        pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$",
+        pattern=ONE_LINE,
         description="Unique.",
     ),
 ]

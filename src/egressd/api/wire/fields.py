@@ -36,7 +36,7 @@ from egressd.service.checks import normal_network
 
 # Each pattern is spelled so that the regular expressions of Rust, Python and ECMAScript read it
 # alike. A lone surrogate is refused before it comes to one, since it has no UTF-8 form.
-_ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
+ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
 _LINES = r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]*$"
 _OCTET = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4_OR_CIDR = rf"^({_OCTET}\.){{3}}{_OCTET}(/(3[0-2]|[12]?[0-9]))?$"
@@ -80,19 +80,19 @@ def _naming_a_node(value: str) -> str:
     return value
 
 
-Text = Annotated[str, Field(max_length=COMMENT_MAX, pattern=_ONE_LINE)]
+Text = Annotated[str, Field(max_length=COMMENT_MAX, pattern=ONE_LINE)]
 """One line of free text."""
 Lines = Annotated[str, Field(pattern=_LINES, json_schema_extra=form("text-of-lines"))]
 """Text of several lines, bounded by the body's size."""
 Rows = Annotated[str, Field(json_schema_extra=form("text-of-rows"))]
 """Rows to import: what is wrong with one of them stops no other, so nothing is refused here."""
 
-Name = Annotated[str, Field(min_length=1, max_length=NODE_NAME_MAX, pattern=_ONE_LINE)]
+Name = Annotated[str, Field(min_length=1, max_length=NODE_NAME_MAX, pattern=ONE_LINE)]
 NodeName = Annotated[Name, AfterValidator(_naming_a_node)]
-Group = Annotated[str, Field(max_length=NODE_NAME_MAX, pattern=_ONE_LINE)]
-Host = Annotated[str, Field(min_length=1, max_length=HOST_MAX, pattern=_ONE_LINE)]
+Group = Annotated[str, Field(max_length=NODE_NAME_MAX, pattern=ONE_LINE)]
+Host = Annotated[str, Field(min_length=1, max_length=HOST_MAX, pattern=ONE_LINE)]
 """An IP address or a host name (RFC 1035)."""
-Credential = Annotated[str, Field(max_length=CREDENTIAL_MAX, pattern=_ONE_LINE)]
+Credential = Annotated[str, Field(max_length=CREDENTIAL_MAX, pattern=ONE_LINE)]
 UsedByL2tp = Annotated[str, Field(json_schema_extra=form("text-of-bytes", most=CREDENTIAL_MAX))]
 """A credential of L2TP lines. What other lines are given as one is not looked at, so that this is
 for `service` to check.
@@ -111,7 +111,7 @@ Target = Annotated[
     Field(
         min_length=1,
         max_length=_TARGET_MAX,
-        pattern=_ONE_LINE,
+        pattern=ONE_LINE,
         json_schema_extra=form("target-form"),
     ),
 ]
@@ -119,7 +119,7 @@ TargetOrEmpty = Annotated[
     str,
     Field(
         max_length=_TARGET_MAX,
-        pattern=_ONE_LINE,
+        pattern=ONE_LINE,
         json_schema_extra=form("target-form-or-empty"),
     ),
 ]

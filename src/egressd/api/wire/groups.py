@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 
 from egressd.api.wire.answers import Answer, Message
 from egressd.api.wire.bodies import Body, Query
-from egressd.api.wire.fields import Host, Misfit, form
+from egressd.api.wire.fields import ONE_LINE, Host, Misfit, form
 from egressd.api.wire.objects import FieldsChange
 from egressd.model.bounds import URL_MAX
 from egressd.model.names import GROUP_PREFIX, NODE_NAME_MAX
@@ -30,7 +30,6 @@ from egressd.service.group_views import GroupMember, GroupView
 
 AT_ONCE: Final = "at_once"
 NOT_AT_ALL: Final = "never"
-_ONE_LINE: Final = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
 _MEMBER_MAX: Final = len(GROUP_PREFIX) + NODE_NAME_MAX
 _NOT_GIVEN: Any = None
 
@@ -50,7 +49,7 @@ GroupName = Annotated[
     Field(
         min_length=1,
         max_length=NODE_NAME_MAX,
-        pattern=_ONE_LINE,
+        pattern=ONE_LINE,
         description="Rules name the group `Group_` and this.",
     ),
 ]
@@ -72,7 +71,7 @@ Member = Annotated[
     Field(
         min_length=1,
         max_length=_MEMBER_MAX,
-        pattern=_ONE_LINE,
+        pattern=ONE_LINE,
         json_schema_extra=form("group-member"),
     ),
 ]
@@ -99,7 +98,7 @@ NameFilter = Annotated[
     str,
     Field(
         max_length=PATTERN_MAX,
-        pattern=_ONE_LINE,
+        pattern=ONE_LINE,
         description="A pattern of RE2's: nodes are members in whose names it is found. Empty for "
         "none.",
     ),

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from egressd.api.wire.answers import Answer, Message
 from egressd.api.wire.bodies import Body, Query
-from egressd.api.wire.fields import Target, form
+from egressd.api.wire.fields import ONE_LINE, Target, form
 from egressd.api.wire.objects import FieldsChange
 from egressd.model.bounds import FIELD_TEXT_MAX, URL_MAX
 from egressd.model.names import NODE_NAME_MAX
@@ -36,12 +36,11 @@ from egressd.service.subscription_checks import (
 )
 from egressd.service.subscriptions import Subscriptions
 
-_ONE_LINE: Final = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
 _ASCII: Final = r"^[ -~]*$"
 _NOT_GIVEN: Any = None
 
 SubscriptionName = Annotated[
-    str, Field(min_length=1, max_length=NAME_MAX, pattern=_ONE_LINE, description="Unique.")
+    str, Field(min_length=1, max_length=NAME_MAX, pattern=ONE_LINE, description="Unique.")
 ]
 ListUrl = Annotated[
     str,
@@ -78,7 +77,7 @@ NewNodesGroup = Annotated[
     str,
     Field(
         max_length=NODE_NAME_MAX,
-        pattern=_ONE_LINE,
+        pattern=ONE_LINE,
         description="The group of nodes that are new; empty for none.",
     ),
 ]
@@ -94,7 +93,7 @@ Interval = Annotated[
 FetchedBy = Annotated[
     Target, Field(description="The target that the request leaves by, and nothing else.")
 ]
-NamePattern = Annotated[str, Field(max_length=PATTERN_MAX, pattern=_ONE_LINE)]
+NamePattern = Annotated[str, Field(max_length=PATTERN_MAX, pattern=ONE_LINE)]
 Include = Annotated[
     NamePattern,
     Field(
@@ -112,7 +111,7 @@ Exclude = Annotated[
 Renaming = Annotated[
     dict[
         Annotated[str, Field(max_length=PATTERN_MAX)],
-        Annotated[str, Field(max_length=PATTERN_MAX, pattern=_ONE_LINE)],
+        Annotated[str, Field(max_length=PATTERN_MAX, pattern=ONE_LINE)],
     ],
     Field(
         max_length=RENAMES_MAX,

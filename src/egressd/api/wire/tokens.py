@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from egressd.api.wire.answers import Answer, Message
 from egressd.api.wire.bodies import Body
-from egressd.api.wire.fields import Misfit, Text, Time, form
+from egressd.api.wire.fields import ONE_LINE, Misfit, Text, Time, form
 from egressd.model.names import GROUP_PREFIX, NODE_NAME_MAX
 from egressd.model.times import utc_text
 from egressd.model.tokens import ROTATE, SCOPES_MAX, TOKEN_NAME_MAX, ScopedToken
@@ -36,7 +36,7 @@ TokenName = Annotated[
     Field(
         min_length=1,
         max_length=TOKEN_NAME_MAX,
-        pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$",
+        pattern=ONE_LINE,
         description="Names it in the record of changes. No other token has it.",
     ),
     AfterValidator(_without_outer_white_space),
