@@ -12,7 +12,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from egressd.cli import cli
-from egressd.cli.remote import Remote
+from egressd.cli.remote import DeviceRefusal, Remote
 from egressd.model.messages import Event
 from tests.cli.shell import Shell
 from tests.support.device import eventually
@@ -168,3 +168,32 @@ def test_the_file_of_another_configuration_is_named(tmp_path: Path) -> None:
     assert f"there is no folder {tmp_path / 'nowhere' / 'api'}, where {file} names" in str(
         said.exception
     )
+
+
+def test_a_change_that_comes_between_is_not_lost(shell: Shell) -> None:
+    remote = Remote.at(shell.url, shell.token)
+    seen: list[bool] = []
+
+    def amended(now: dict[str, Any]) -> dict[str, Any]:
+        if not seen:
+            remote.send("PUT", "/ops/settings", {**now, "sniff_domains": False})
+        seen.append(now["sniff_domains"])
+        return {**now, "check_interval_s": 77}
+
+    remote.amend("/ops/settings", amended)
+    found = shell.json("settings", "show")
+    assert (found["check_interval_s"], found["sniff_domains"]) == (77, False)
+    assert seen == [True, False]
+
+
+def test_a_change_that_always_comes_too_late_is_refused(shell: Shell) -> None:
+    remote = Remote.at(shell.url, shell.token)
+
+    def amended(now: dict[str, Any]) -> dict[str, Any]:
+        remote.send(
+            "PUT", "/ops/settings", {**now, "check_interval_s": now["check_interval_s"] + 1}
+        )
+        return {**now, "check_interval_s": 77}
+
+    with pytest.raises(DeviceRefusal, match="have been changed since they were read"):
+        remote.amend("/ops/settings", amended)

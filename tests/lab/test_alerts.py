@@ -37,7 +37,7 @@ def lab(namespaces: None) -> Iterator[Lab]:
 def channel(lab: Lab, via: str, token: str, host: str = NAME) -> int:
     body = {"name": f"c-{token}", "url": f"json://{host}/{token}", "via": via}
     answer = lab.api.ask("POST", CHANNELS, body)
-    assert answer.status == 200, answer.body
+    assert answer.status == 201, answer.body
     return int(answer.body["id"])
 
 

@@ -1262,6 +1262,7 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         "the rule 10.0.0.5 has been changed since it was read",
     ),
     "settings-changed": ({}, "the settings have been changed since they were read"),
+    "alerts-changed": ({}, "what is alerted has been changed since it was read"),
     "whitelist-changed": ({}, "the whitelist has been changed since it was read"),
     "device-changed": (
         {"mac": "02:00:5e:00:53:01"},

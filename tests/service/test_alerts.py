@@ -264,7 +264,7 @@ async def test_tests_count_among_the_messages_of_an_hour(alerted: Alerted) -> No
 
 async def test_channels_that_are_off_or_not_chosen_get_nothing(alerted: Alerted) -> None:
     one, two = await alerted.channel("a"), await alerted.channel("b")
-    await alerted.alerts.replace(two, ChannelDraft(name="b", url="", is_enabled=False))
+    await alerted.alerts.revise(two, {"is_enabled": False})
     assert alerted.alerts.channel(two).url == URL
     await alerted.policy("exit.shared")
     alerted.alerts.take(Event(topic="exit", code="shared", text="one"))

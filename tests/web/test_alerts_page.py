@@ -64,3 +64,33 @@ def test_a_channel_is_made_tested_edited_and_deleted(site: Site) -> None:
         card.get_by_role("button", name="Delete the channel phone").click()
         page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
         expect(card).to_contain_text("There is no channel yet.")
+
+
+def test_forms_of_alerts_show_what_another_has_changed(site: Site) -> None:
+    ask = site.lab.api.ask
+    body = {"name": "phone", "url": f"json://{SERVER}/x", "via": "DIRECT"}
+    channel = f"/ops/alerts/channels/{ask('POST', '/ops/alerts/channels', body).body['id']}"
+    policy = {"on": ["wan.down"], "for_s": 60, "quiet": "", "channels": []}
+    assert ask("PUT", "/ops/alerts/policy", policy).status == 200
+    with site.visit("#/settings") as page:
+        card = page.get_by_role("region", name="Alerts")
+        card.get_by_role("button", name="Edit the channel phone").click()
+        form = page.get_by_role("dialog", name="Edit the channel phone")
+        form.get_by_label("Name").fill("mine")
+        assert ask("PATCH", channel, {"name": "theirs", "is_enabled": False}).status == 200
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_contain_text("Changed by another session meanwhile, to “theirs”")
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_be_hidden()
+        saved = ask("GET", channel).body
+        assert (saved["name"], saved["is_enabled"]) == ("mine", False)
+
+        card.get_by_role("button", name="Change…").click()
+        form = page.get_by_role("dialog", name="What is alerted")
+        form.get_by_label("After").fill("5")
+        assert ask("PUT", "/ops/alerts/policy", policy | {"quiet": "01:00-02:00"}).status == 200
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_be_hidden()
+        saved = ask("GET", "/ops/alerts/policy").body
+        assert (saved["for_s"], saved["quiet"]) == (5, "01:00-02:00")
+    assert ask("DELETE", channel).status == 200

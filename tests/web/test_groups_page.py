@@ -84,3 +84,24 @@ def test_a_group_is_made_ordered_and_deleted(site: Site, width: int) -> None:
         page.get_by_role("button", name="Delete", exact=True).last.click()
         expect(card).to_be_hidden()
         expect(page.get_by_role("region", name="asia")).to_be_visible()
+
+
+def test_the_form_of_a_group_shows_what_another_has_changed(site: Site) -> None:
+    ask, group = site.lab.api.ask, "/ops/groups/office"
+    members = ["Interface:wan1", "Interface:wan2"]
+    body = {"name": "office", "strategy": "fallback", "members": members}
+    assert ask("POST", "/ops/groups", body).status == 201
+    with site.visit("#/groups") as page:
+        card = page.get_by_role("region", name="office")
+        card.get_by_role("button", name="Edit the group office").click()
+        form = page.get_by_role("dialog", name="Edit the group office")
+        form.get_by_label("Open connections").select_option("cut")
+        theirs = {"members": members[::-1], "on_switch": "drain"}
+        assert ask("PATCH", group, theirs).status == 200
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_contain_text("Changed by another session meanwhile, to “drain”")
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_be_hidden()
+        saved = ask("GET", group).body
+        assert (saved["members"], saved["on_switch"]) == (members[::-1], "cut")
+    assert ask("DELETE", group).status == 200

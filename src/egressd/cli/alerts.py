@@ -111,7 +111,6 @@ def policy(
     as_json: bool,
 ) -> None:
     """Print what is alerted; with options, change that."""
-    found = remote.get(_POLICY)
     given: dict[str, Any] = {}
     if on is not None:
         given["on"] = _listed(on)
@@ -121,11 +120,14 @@ def policy(
         given["quiet"] = quiet
     if channels is not None:
         given["channels"] = [int(each) if each.isdecimal() else each for each in _listed(channels)]
-    if given:
-        body = {name: value for name, value in found.items() if name != "names"} | given
-        done(remote.send("PUT", _POLICY, body), as_json)
+    if not given:
+        show_fields(remote.get(_POLICY), as_json)
         return
-    show_fields(found, as_json)
+
+    def amended(now: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in now.items() if name != "names"} | given
+
+    done(remote.amend(_POLICY, amended), as_json)
 
 
 @alerts.command()

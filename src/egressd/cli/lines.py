@@ -16,20 +16,6 @@ from egressd.cli.rules import import_rows
 from egressd.model.names import DNS_PROFILES, LINE_TYPES
 
 _COLUMNS = ("name", "server", "port", "username", "interface", "is_enabled", "is_online", "comment")
-_EDITABLE = (
-    "type",
-    "name",
-    "server",
-    "port",
-    "username",
-    "password",
-    "secret",
-    "interface",
-    "comment",
-    "dns_profile",
-    "dns_servers",
-    "is_enabled",
-)
 _PROFILES = click.Choice(DNS_PROFILES)
 
 names_argument = click.argument("names", nargs=-1, required=True, shell_complete=line_names)
@@ -123,10 +109,9 @@ def add(
 def edit(remote: Remote, *, name: str, new_name: str | None, as_json: bool, **fields: Any) -> None:
     """Change the given fields of the line NAME; the others stay."""
     (found,) = remote.named("/vpn-lines", (name,), "line")
-    body = {field: found[field] for field in _EDITABLE}
     changed = {**fields, "name": new_name}
-    body |= {field: value for field, value in changed.items() if value not in (None, ())}
-    done(remote.send("PUT", f"/vpn-lines/{found['type']}/{name}", body), as_json)
+    given = {field: value for field, value in changed.items() if value not in (None, ())}
+    done(remote.send("PATCH", f"/ops/lines/{found['id']}", given), as_json)
 
 
 @lines.command()

@@ -13,7 +13,6 @@ from egressd.cli.remote import Remote, over_api
 from egressd.cli.rules import import_rows
 
 _COLUMNS = ("id", "name", "outbound_interface", "port", "username", "is_enabled")
-_EDITABLE = ("name", "outbound_interface", "port", "username", "password", "is_enabled")
 
 names_argument = click.argument("names", nargs=-1, required=True, shell_complete=proxy_names)
 password_option = click.option("--password", envvar="EGRESSD_PROXY_PASSWORD")
@@ -89,10 +88,9 @@ def add(
 def edit(remote: Remote, *, name: str, new_name: str | None, as_json: bool, **fields: Any) -> None:
     """Change the given fields of the proxy service NAME; the others stay."""
     (found,) = remote.named("/proxy-services", (name,), "proxy service")
-    body = {field: found[field] for field in _EDITABLE}
     changed = {**fields, "name": new_name}
-    body |= {field: value for field, value in changed.items() if value is not None}
-    done(remote.send("PUT", f"/proxy-services/{found['id']}", body), as_json)
+    given = {field: value for field, value in changed.items() if value is not None}
+    done(remote.send("PATCH", f"/ops/proxy-services/{found['id']}", given), as_json)
 
 
 @proxies.command()

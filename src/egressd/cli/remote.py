@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 API: Final = "/svc/api/v1"
 _ANSWER_S: Final = 120.0
 """Seconds that the device may take to answer: a large import is answered once it is in force."""
+_TRIES: Final = 10
+"""Times that a change is made anew because another one came between."""
+_OUTDATED: Final = 412
+"""The status of a change of an earlier version."""
 _TOKEN: Final = "EGRESSD_TOKEN"  # noqa: S105 - the name of a variable
 
 
@@ -106,6 +110,21 @@ class Remote:
         content = json.dumps(body).encode()
         return self._exchange(method, path, content, {"Content-Type": "application/json"})
 
+    def amend(self, path: str, amended: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+        """Replace the document at `path` by what `amended` makes of it. If another writer has
+        changed it meanwhile, read it again, so that no change is lost. Raises as `send` does.
+        """
+        headers = {"Content-Type": "application/json"}
+        for _ in range(_TRIES):
+            status, now, tag = self._ask("GET", path, None, {})
+            self._refuse(status, now)
+            content = json.dumps(amended(now)).encode()
+            status, answer, _ = self._ask("PUT", path, content, {**headers, "If-Match": tag})
+            if status != _OUTDATED:
+                break
+        self._refuse(status, answer)
+        return answer
+
     def upload(self, path: str, content: bytes, media_type: str) -> Any:
         """Return the answer to a file. Raises as `send` does."""
         return self._exchange("POST", path, content, {"Content-Type": media_type})
@@ -138,21 +157,33 @@ class Remote:
     def _exchange(
         self, method: str, path: str, content: bytes | None, headers: dict[str, str]
     ) -> Any:
+        status, answer, _ = self._ask(method, path, content, headers)
+        self._refuse(status, answer)
+        return answer
+
+    def _ask(
+        self, method: str, path: str, content: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, Any, str]:
+        """Return the status of an answer, the document, and its entity tag."""
         where = path if path.startswith("/ops") else API + path
         headers["Authorization"] = f"Bearer {self._token}"
         try:
             with closing(self._connection()) as connection:
                 connection.request(method, where, content, headers)
                 response = connection.getresponse()
-                status, answer = response.status, json.loads(response.read())
+                tag = response.getheader("ETag", "")
+                return response.status, json.loads(response.read()), tag
         except (OSError, HTTPException, ValueError) as error:
             raise Failed(f"ask {self._where}", str(error) or type(error).__name__) from error
+
+    @staticmethod
+    def _refuse(status: int, answer: Any) -> None:
+        """Raise Invalid or DeviceRefusal if the answer is an error."""
         error_text = answer.get("error") if isinstance(answer, dict) else None
         if status == 400:
             raise Invalid(with_options(str(error_text)))
         if status not in (200, 201, 202) or (error_text and "delay" not in answer):
             raise DeviceRefusal(str(error_text or f"it answered with status {status}"))
-        return answer
 
 
 class _LocalConnection(HTTPConnection):

@@ -21,15 +21,6 @@ _COLUMNS = (
     "download_limit_kbps",
     "comment",
 )
-_EDITABLE = (
-    "ip",
-    "mac",
-    "comment",
-    "is_enabled",
-    "target_node",
-    "upload_limit_kbps",
-    "download_limit_kbps",
-)
 
 ips_argument = click.argument("ips", nargs=-1, required=True, shell_complete=rule_addresses)
 
@@ -99,9 +90,8 @@ def edit(remote: Remote, *, ip: str, ip_: str | None, as_json: bool, **fields: A
     found = next((rule for rule in remote.rows("/rules") if rule["ip"] == wanted), None)
     if found is None:
         raise DeviceRefusal(f"there is no rule for {ip}")
-    body = {name: found[name] for name in _EDITABLE}
-    body |= {name: value for name, value in {**fields, "ip": ip_}.items() if value is not None}
-    done(remote.send("PUT", f"/rules/{found['id']}", body), as_json)
+    given = {name: value for name, value in {**fields, "ip": ip_}.items() if value is not None}
+    done(remote.send("PATCH", f"/ops/rules/{found['id']}", given), as_json)
 
 
 @rules.command()

@@ -58,4 +58,4 @@ def set_settings(remote: Remote, *, is_sure: bool, as_json: bool, **fields: Any)
     if target != now["unmanaged"]:
         question = f"All clients without a rule will be sent to {target}. Continue?"
         ask_on_terminal(question, is_sure=is_sure)
-    done(remote.send("PUT", _PATH, {**now, **given}), as_json)
+    done(remote.amend(_PATH, lambda found: {**found, **given}), as_json)

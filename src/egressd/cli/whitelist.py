@@ -56,13 +56,11 @@ def set_whitelist(
     """
     question = "The present connections of all clients with a rule will be closed. Continue?"
     ask_on_terminal(question, is_sure=is_sure)
-    listed = remote.get("/whitelist")
-    if node is not None:
-        listed["node"] = node
+    given = {} if node is None else {"node": node}
     for name, file in (("domains", domains), ("ips", ips)):
         if file is not None:
-            listed[name] = read_text(file)
-    done(remote.send("PUT", "/whitelist", listed), as_json)
+            given[name] = read_text(file)
+    done(remote.amend("/ops/whitelist", lambda now: {**now, **given}), as_json)
 
 
 @whitelist.command()

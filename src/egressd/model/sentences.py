@@ -956,6 +956,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "no-such-device": "there is no device {mac}",
     "changed-since-read": "the {thing} {name} has been changed since it was read",
     "settings-changed": "the settings have been changed since they were read",
+    "alerts-changed": "what is alerted has been changed since it was read",
     "whitelist-changed": "the whitelist has been changed since it was read",
     "device-changed": "the device {mac} has been changed since it was read",
     "mac-form": "{field} must be a hardware address, such as 02:00:5e:00:53:01",

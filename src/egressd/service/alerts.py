@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 import structlog
@@ -32,6 +32,7 @@ from egressd.service.errand_paths import errand_paths
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.looks import Looks
 from egressd.service.ports import Clock, Netd
+from egressd.service.versions import demand, revised, tag_of
 
 log = structlog.get_logger()
 
@@ -40,7 +41,6 @@ LOOK_S: Final = 2.0
 PROBLEMS_S: Final = 10.0
 """Seconds between looks at the problems of this box itself."""
 _THING: Final = "alert channel"
-_URL: Final = "url"
 
 
 class AlertRecord(Protocol):
@@ -56,7 +56,7 @@ class AlertRecord(Protocol):
 
 
 class ChannelDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """A channel to create or change. An empty `url` keeps the one that is stored."""
+    """A channel to create or change."""
 
     name: str
     url: str
@@ -115,6 +115,10 @@ class Alerts:
         """Return a channel. Raises Missing."""
         return _existing(self._ledger.state, channel_id)
 
+    def tag(self, channel_id: int) -> str:
+        """Return the tag of a channel. Raises Missing."""
+        return tag_of(self.channel(channel_id))
+
     async def create(self, draft: ChannelDraft) -> Outcome[AlertChannel]:
         """Add a channel. Raises Invalid, OverQuota."""
 
@@ -131,25 +135,31 @@ class Alerts:
 
         return await self._ledger.change(build)
 
-    async def replace(self, channel_id: int, draft: ChannelDraft) -> Outcome[AlertChannel]:
-        """Give a channel new fields. Raises Invalid, Missing."""
+    async def revise(
+        self, channel_id: int, fields: Mapping[str, Any], tags: Collection[str] = ()
+    ) -> Outcome[AlertChannel]:
+        """Give a channel some new fields of `ChannelDraft`. `tags`: see `versions.demand`. Raises
+        Invalid, Missing, Outdated.
+        """
 
         def build(state: DesiredState) -> Proposal[AlertChannel]:
             before = _existing(state, channel_id)
+            demand(before, tags, _changed(before))
+            draft = revised(ChannelDraft, before, fields)
             checks.refuse(self._faults(draft, state, before))
-            fields = msgspec.structs.asdict(draft)
-            if not draft.url:
-                del fields[_URL]
-            made = msgspec.structs.replace(before, **fields)
+            made = msgspec.structs.replace(before, **msgspec.structs.asdict(draft))
             return Proposal([Edit("alert_channels", made.id, made)], made)
 
         return await self._ledger.change(build)
 
-    async def delete(self, channel_id: int) -> Outcome[AlertChannel]:
-        """Remove a channel, and return it. What waits for it is forgotten. Raises Missing."""
+    async def delete(self, channel_id: int, tags: Collection[str] = ()) -> Outcome[AlertChannel]:
+        """Remove a channel, and return it. What waits for it is forgotten. Raises Missing,
+        Outdated.
+        """
 
         def build(state: DesiredState) -> Proposal[AlertChannel]:
             before = _existing(state, channel_id)
+            demand(before, tags, _changed(before))
             return Proposal([Edit("alert_channels", channel_id, None)], before)
 
         return await self._ledger.change(build)
@@ -163,7 +173,7 @@ class Alerts:
             yield from Looks(_THING, names).problems(draft.name)
             if draft.name in state.alert_channel_by_name:
                 yield fault("name", "name-taken", thing=_THING, name=draft.name)
-        if draft.url or before is None:
+        if before is None or draft.url != before.url:
             found = [*alert_checks.url_problems(draft.url)]
             yield from found or self._inner(draft.url)
         yield from alert_checks.blocking_problems(draft.via)
@@ -176,10 +186,18 @@ class Alerts:
         """Return the policy."""
         return self._ledger.state.settings.alerts
 
-    async def put_policy(self, policy: AlertPolicy) -> Outcome[AlertPolicy]:
-        """Replace the policy. Raises Invalid."""
+    @property
+    def policy_tag(self) -> str:
+        """The tag of the policy's version."""
+        return tag_of(self.policy())
+
+    async def put_policy(
+        self, policy: AlertPolicy, tags: Collection[str] = ()
+    ) -> Outcome[AlertPolicy]:
+        """Replace the policy. `tags`: see `versions.demand`. Raises Invalid, Outdated."""
 
         def build(state: DesiredState) -> Proposal[AlertPolicy]:
+            demand(state.settings.alerts, tags, fault("", "alerts-changed"))
             checks.refuse(
                 [
                     *alert_checks.policy_problems(policy),
@@ -321,3 +339,7 @@ def _existing(state: DesiredState, channel_id: int) -> AlertChannel:
     if channel is None:
         raise Missing(fault("id", "no-such-id", thing=_THING, id=channel_id))
     return channel
+
+
+def _changed(before: AlertChannel) -> Fault:
+    return fault("", "changed-since-read", thing=_THING, name=before.name)

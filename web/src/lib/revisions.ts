@@ -1,6 +1,6 @@
 /** Changes of objects by what is typed in a form, over what others change meanwhile. */
 
-import { changedFields, overtaken } from "./edits.ts";
+import { changedFields, overtaken, rebased } from "./edits.ts";
 import { Overtaken, Refused, request } from "./http.ts";
 import { t } from "./language.svelte.ts";
 import type { Said } from "./types.ts";
@@ -15,19 +15,26 @@ export class Revisions {
   /**
    * Change the object at `path` that was `before` when the form was opened: fields that differ from
    * it are set as typed, all others keep their current values. If another operator has changed the
-   * same fields meanwhile, `Overtaken` is raised the first time.
+   * same fields meanwhile, `Overtaken` is raised the first time. An object that is not changed by
+   * field is replaced as a whole with `method` PUT.
    */
-  async save<F extends object>(path: string, before: F, typed: F): Promise<Said> {
+  async save<F extends object>(
+    path: string,
+    before: F,
+    typed: F,
+    method: "PATCH" | "PUT" = "PATCH",
+  ): Promise<Said> {
     for (let tries = 1; ; tries += 1) {
       const { now, tag } = await readNow<F>(path);
       const seen = (this.#seen.get(before) ?? before) as F;
       const theirs = overtaken<F>(seen, before, typed, now);
       this.#seen.set(before, now);
       if (Object.keys(theirs).length > 0) throw new Overtaken(theirs);
-      const body = JSON.stringify(changedFields<F>(before, typed, now));
+      const values = method === "PUT" ? rebased<F> : changedFields<F>;
+      const body = JSON.stringify(values(before, typed, now));
       try {
         const init = { body, type: "application/json", ifMatch: tag };
-        return (await (await request("PATCH", path, init)).json()) as Said;
+        return (await (await request(method, path, init)).json()) as Said;
       } catch (error) {
         // Another change came between.
         if (!(error instanceof Refused && error.status === 412) || tries === TRIES) throw error;

@@ -40,11 +40,21 @@ export interface components {
         AlertChannelRows: {
             data: components["schemas"]["AlertChannelRow"][];
         };
+        AlertChannelSaved: {
+            created_at: string;
+            id: number;
+            is_enabled: boolean;
+            msg: string;
+            name: string;
+            service: string;
+            via: string;
+            waiting: number;
+        };
         AlertChannelUpdate: {
-            is_enabled?: boolean | null;
-            name?: string | null;
-            url?: string | null;
-            via?: string | null;
+            is_enabled?: boolean;
+            name?: string;
+            url?: string;
+            via?: string;
         };
         AlertPolicyAnswer: {
             channels: number[];
@@ -1618,6 +1628,7 @@ export type AddressSeen = components['schemas']['AddressSeen'];
 export type AlertChannelCreate = components['schemas']['AlertChannelCreate'];
 export type AlertChannelRow = components['schemas']['AlertChannelRow'];
 export type AlertChannelRows = components['schemas']['AlertChannelRows'];
+export type AlertChannelSaved = components['schemas']['AlertChannelSaved'];
 export type AlertChannelUpdate = components['schemas']['AlertChannelUpdate'];
 export type AlertPolicyAnswer = components['schemas']['AlertPolicyAnswer'];
 export type AlertPolicyReplace = components['schemas']['AlertPolicyReplace'];

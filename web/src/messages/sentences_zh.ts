@@ -661,6 +661,7 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   "no-such-device": "没有终端 {mac}",
   "changed-since-read": "{>thing} {name} 在读取之后已被修改",
   "settings-changed": "设置在读取之后已被修改",
+  "alerts-changed": "告警内容在读取之后已被修改",
   "whitelist-changed": "白名单在读取之后已被修改",
   "device-changed": "终端 {mac} 在读取之后已被修改",
   "mac-form": "{field} 应为：MAC 地址，例如 02:00:5e:00:53:01",

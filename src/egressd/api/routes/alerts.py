@@ -8,25 +8,32 @@ from starlette.responses import Response
 
 from egressd.api.dependencies import ServicesDep
 from egressd.api.endpoints import OPS_PREFIX
+from egressd.api.lists import tags_of
 from egressd.api.routers import Router
+from egressd.api.services import Services
 from egressd.api.wire.alerts import (
     AlertChannelCreate,
     AlertChannelRow,
     AlertChannelRows,
+    AlertChannelSaved,
     AlertChannelUpdate,
     AlertPolicyAnswer,
     AlertPolicyReplace,
     AlertTested,
     SentAlerts,
     channel_row,
+    channel_saved,
 )
 from egressd.api.wire.answers import Said, SaidId, reply
 from egressd.api.wire.fields import IdInPath
+from egressd.api.wire.objects import IfMatch
 from egressd.api.wire.operations import Nothing
-from egressd.api.wire.outcomes import created, deleted, done, saved
+from egressd.api.wire.outcomes import deleted, done
 from egressd.model.alerts import ALERTS
-from egressd.model.nouns import AlertPolicy
+from egressd.model.drafts import Outcome
+from egressd.model.nouns import AlertChannel, AlertPolicy
 from egressd.model.wording import say
+from egressd.service.versions import tag_of
 
 _THING: Final = "alert channel"
 _BODY: Final[dict[str, Any]] = {
@@ -74,16 +81,18 @@ async def list_alert_channels(services: ServicesDep) -> Response:
     "/alerts/channels",
     "Create a channel of alerts",
     body=_BODY,
-    answer=SaidId,
-    example={"msg": "alert channel phone created", "id": 1},
+    answer=AlertChannelSaved,
+    example={**_ROW, "msg": "alert channel phone created"},
     refusal="there may be 32 alert channels at most",
     scope="write",
+    status=201,
+    has_statuses=True,
 )
 async def create_alert_channel(body: AlertChannelCreate, services: ServicesDep) -> Response:
     """A URL that names this device or a host of a LAN is refused, and so is a service that acts on
     this device.
     """
-    return created(_THING, await services.alerts.create(body.draft()))
+    return _saved(services, await services.alerts.create(body.draft()), is_new=True)
 
 
 @router.get(
@@ -93,28 +102,34 @@ async def create_alert_channel(body: AlertChannelCreate, services: ServicesDep) 
     example=_ROW,
     refusal=_MISSING,
     scope="read",
+    has_statuses=True,
 )
 async def show_alert_channel(channel_id: IdInPath, services: ServicesDep) -> Response:
+    """The ETag is that of the fields that can be changed, the URL among them."""
     alerts = services.alerts
     channel = alerts.channel(channel_id)
-    return reply(channel_row(channel, alerts.waiting().get(channel_id, 0)))
+    response = reply(channel_row(channel, alerts.waiting().get(channel_id, 0)))
+    response.headers["etag"] = alerts.tag(channel_id)
+    return response
 
 
 @router.patch(
     "/alerts/channels/{id}",
     "Change a channel of alerts",
     body={"via": "DIRECT"},
-    answer=SaidId,
-    example={"msg": "alert channel phone saved", "id": 1},
+    answer=AlertChannelSaved,
+    example={**_ROW, "via": "DIRECT", "msg": "alert channel phone saved"},
     refusal=_MISSING,
     scope="write",
+    has_statuses=True,
+    is_conditional=True,
 )
 async def edit_alert_channel(
-    channel_id: IdInPath, body: AlertChannelUpdate, services: ServicesDep
+    channel_id: IdInPath, body: AlertChannelUpdate, services: ServicesDep, if_match: IfMatch = ""
 ) -> Response:
     """A field that is not given stays."""
-    draft = body.draft(services.alerts.channel(channel_id))
-    return saved(_THING, await services.alerts.replace(channel_id, draft))
+    outcome = await services.alerts.revise(channel_id, body.given(), tags_of(if_match))
+    return _saved(services, outcome, is_new=False)
 
 
 @router.delete(
@@ -124,10 +139,14 @@ async def edit_alert_channel(
     example={"msg": "alert channel phone deleted", "id": 1},
     refusal=_MISSING,
     scope="write",
+    has_statuses=True,
+    is_conditional=True,
 )
-async def delete_alert_channel(channel_id: IdInPath, services: ServicesDep) -> Response:
+async def delete_alert_channel(
+    channel_id: IdInPath, services: ServicesDep, if_match: IfMatch = ""
+) -> Response:
     """Alerts that wait for it are not sent."""
-    return deleted(_THING, await services.alerts.delete(channel_id))
+    return deleted(_THING, await services.alerts.delete(channel_id, tags_of(if_match)))
 
 
 @router.post(
@@ -138,6 +157,7 @@ async def delete_alert_channel(channel_id: IdInPath, services: ServicesDep) -> R
     example={"is_sent": False, "reason": "no answer within 30 s"},
     refusal=_MISSING,
     scope="write",
+    has_statuses=True,
 )
 async def test_alert_channel(
     channel_id: IdInPath, body: Nothing, services: ServicesDep
@@ -157,7 +177,9 @@ async def test_alert_channel(
     scope="read",
 )
 async def show_alert_policy(services: ServicesDep) -> Response:
-    return reply(_policy_answer(services.alerts.policy()))
+    response = reply(_policy_answer(services.alerts.policy()))
+    response.headers["etag"] = services.alerts.policy_tag
+    return response
 
 
 @router.put(
@@ -167,10 +189,15 @@ async def show_alert_policy(services: ServicesDep) -> Response:
     answer=Said,
     example={"msg": "alerts saved"},
     scope="write",
+    is_conditional=True,
 )
-async def replace_alert_policy(body: AlertPolicyReplace, services: ServicesDep) -> Response:
-    outcome = await services.alerts.put_policy(body.policy())
-    return reply(Said(msg=done(say("alert-policy-saved"), outcome.notes)))
+async def replace_alert_policy(
+    body: AlertPolicyReplace, services: ServicesDep, if_match: IfMatch = ""
+) -> Response:
+    outcome = await services.alerts.put_policy(body.policy(), tags_of(if_match))
+    response = reply(Said(msg=done(say("alert-policy-saved"), outcome.notes)))
+    response.headers["etag"] = tag_of(outcome.value)
+    return response
 
 
 @router.get(
@@ -194,6 +221,17 @@ async def replace_alert_policy(body: AlertPolicyReplace, services: ServicesDep) 
 async def list_sent_alerts(services: ServicesDep) -> Response:
     """Return the last 100 attempts of this box."""
     return reply(SentAlerts(data=[*services.alerts.sent()]))
+
+
+def _saved(services: Services, outcome: Outcome[AlertChannel], *, is_new: bool) -> Response:
+    found = outcome.value
+    waiting = services.alerts.waiting().get(found.id, 0)
+    msg = done(say("created" if is_new else "saved", thing=_THING, name=found.name), outcome.notes)
+    response = reply(channel_saved(found, waiting, msg), 201 if is_new else 200)
+    response.headers["etag"] = tag_of(found)
+    if is_new:
+        response.headers["location"] = f"{OPS_PREFIX}/alerts/channels/{found.id}"
+    return response
 
 
 def _policy_answer(policy: AlertPolicy) -> AlertPolicyAnswer:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 from pydantic import AfterValidator, Field
 
-from egressd.api.wire.answers import Answer
+from egressd.api.wire.answers import Answer, Message
 from egressd.api.wire.bodies import Body
 from egressd.api.wire.fields import ONE_LINE, Id, Misfit, Target, form
+from egressd.api.wire.objects import FieldsChange
 from egressd.model.alerts import ALERTS, CHANNELS_MAX, FOR_MAX_S, SentAlert
 from egressd.model.bounds import ALERT_URL_MAX
 from egressd.model.nouns import AlertChannel, AlertPolicy
 from egressd.model.wording import Coded, Coding, Sentence
 from egressd.service.alert_checks import NAME_MAX
 from egressd.service.alerts import ChannelDraft
+
+_NOT_GIVEN: Any = None
 
 Name = Annotated[
     str,
@@ -70,19 +73,13 @@ class AlertChannelCreate(Body):
         return ChannelDraft(**vars(self))
 
 
-class AlertChannelUpdate(Body):
-    """Fields of a channel. One that is not given stays."""
+class AlertChannelUpdate(FieldsChange):
+    """Some fields of a channel; the others stay."""
 
-    name: Name | None = None
-    url: ServiceUrl | None = None
-    via: Via | None = None
-    is_enabled: bool | None = None
-
-    def draft(self, before: AlertChannel) -> ChannelDraft:
-        """For `service`: given fields, and those that there were. An empty URL stays."""
-        given = {name: value for name, value in vars(self).items() if value is not None}
-        kept = {"name": before.name, "via": before.via, "is_enabled": before.is_enabled}
-        return ChannelDraft(**{"url": "", **kept, **given})
+    name: Name = _NOT_GIVEN
+    url: ServiceUrl = _NOT_GIVEN
+    via: Via = _NOT_GIVEN
+    is_enabled: bool = _NOT_GIVEN
 
 
 class AlertChannelRow(Answer, frozen=True, kw_only=True):
@@ -95,6 +92,12 @@ class AlertChannelRow(Answer, frozen=True, kw_only=True):
     is_enabled: bool
     created_at: str
     waiting: Annotated[int, Meta(description="Alerts that wait on this box to be sent.")]
+
+
+class AlertChannelSaved(AlertChannelRow, frozen=True, kw_only=True):
+    """The channel as it is stored."""
+
+    msg: Message
 
 
 class AlertChannelRows(Answer, frozen=True, kw_only=True):
@@ -158,12 +161,21 @@ class SentAlerts(Answer, frozen=True, kw_only=True):
 
 def channel_row(channel: AlertChannel, waiting: int) -> AlertChannelRow:
     """The channel as lists show it: without its URL, which is a secret."""
-    return AlertChannelRow(
-        id=channel.id,
-        name=channel.name,
-        service=channel.url.partition(":")[0],
-        via=channel.via,
-        is_enabled=channel.is_enabled,
-        created_at=channel.created_at,
-        waiting=waiting,
-    )
+    return AlertChannelRow(**_fields(channel, waiting))
+
+
+def channel_saved(channel: AlertChannel, waiting: int, msg: Message) -> AlertChannelSaved:
+    """Return the answer to a change of a channel."""
+    return AlertChannelSaved(msg=msg, **_fields(channel, waiting))
+
+
+def _fields(channel: AlertChannel, waiting: int) -> dict[str, Any]:
+    return {
+        "id": channel.id,
+        "name": channel.name,
+        "service": channel.url.partition(":")[0],
+        "via": channel.via,
+        "is_enabled": channel.is_enabled,
+        "created_at": channel.created_at,
+        "waiting": waiting,
+    }
