@@ -15,7 +15,8 @@ Nodes, and other input:
 
 - `nodes`: configurations (`configs`), texts to import (`corpora`), the engine's instances of nodes
   (`instances`), and real servers (`served`, `upgrading`).
-- `random_edits`: a state that changes at random.
+- `random_edits`: a state that changes at random. `random_operator` makes changes of a device, and
+  undoes them.
 - `hostile_text`: pieces that break generated text unless they are refused or quoted.
 - `findings`: shortcomings of a machine.
 - `configurations`: ten configurations of a device, for the golden files.
@@ -24,6 +25,7 @@ Programs and machines:
 
 - `programs`: small programs that run in namespaces; clients and servers, each with one odd habit.
 - `engine`: the engine's workers, documents for them, and their descriptors.
+- `mail`: a mail server in a lab's internet.
 - `tracing`, `disks`: processes whose system calls fail, file systems that are full.
 - `needs`: checks that the machine has what a test needs.
 - `packages`: Debian packages of egressd, and roots of the releases that they are tried on.
