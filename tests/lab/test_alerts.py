@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from egressd_lab.authority import Authority
 from egressd_lab.capture import Capture
 from egressd_lab.device import API_PORT
 from egressd_lab.lab import Lab
@@ -17,6 +20,7 @@ from egressd_lab.observed import Seen
 from egressd_lab.packets import new_token
 from egressd_lab.spec import LAN_ADDRESS, LabSpec
 from tests.support.device import SERVER, add_nodes, eventually, send
+from tests.support.mail import MAIL, PORT, mail_server
 
 pytestmark = pytest.mark.lab
 
@@ -27,15 +31,25 @@ SOON_S: Final = 60.0
 
 @pytest.fixture(scope="module")
 def lab(namespaces: None) -> Iterator[Lab]:
-    with Lab(LabSpec(nodes=("socks5", "http"))) as lab:
-        lab.internet.put_name(NAME, SERVER)
-        lab.start_egressd()
+    with (
+        Lab(LabSpec(nodes=("socks5", "http"), zone={NAME: (SERVER,)})) as lab,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        # The sender does not see /run, where the lab has the certificate of its authority.
+        Path(folder).chmod(0o755)
+        trusted = Path(folder) / "ca.pem"
+        trusted.write_bytes(lab.authority.file.read_bytes())
+        lab.start_egressd(environment={"SSL_CERT_FILE": str(trusted)})
         add_nodes(lab)
         yield lab
 
 
-def channel(lab: Lab, via: str, token: str, host: str = NAME) -> int:
-    body = {"name": f"c-{token}", "url": f"json://{host}/{token}", "via": via}
+def channel(lab: Lab, via: str, token: str, host: str = NAME, *, scheme: str = "json") -> int:
+    return channel_to(lab, via, token, f"{scheme}://{host}/{token}")
+
+
+def channel_to(lab: Lab, via: str, token: str, url: str) -> int:
+    body = {"name": f"c-{token}", "url": url, "via": via}
     answer = lab.api.ask("POST", CHANNELS, body)
     assert answer.status == 201, answer.body
     return int(answer.body["id"])
@@ -115,6 +129,65 @@ def test_a_node_carries_messages_while_direct_is_down(lab: Lab) -> None:
         assert refused["reason"]
         assert {flow.interface for flow in own_flows(lab, capture)} <= {lab.wan(1).far}
         assert lab.internet.seen(text=other) == []
+
+
+def test_a_message_over_tls_reaches_a_server_that_is_trusted(lab: Lab) -> None:
+    token, other = new_token(), new_token()
+    assert sending(lab, channel(lab, "socks5", token, scheme="jsons"))["is_sent"]
+    (post,) = posts(lab, token)
+    assert (post.service, post.source) == ("https", lab.nodes["socks5"].address)
+    # The same server under a name that its certificate does not have.
+    lab.internet.put_name("other.example", SERVER)
+    try:
+        refused = sending(lab, channel(lab, "socks5", other, "other.example", scheme="jsons"))
+    finally:
+        lab.internet.put_name("other.example")
+    assert (refused["is_sent"], refused["reason_coded"]["code"]) == (False, "tls-failure")
+    assert "not valid for" in refused["reason"]
+    assert lab.internet.seen(text=other) == []
+
+
+def test_a_mail_leaves_by_the_node_while_direct_is_down(lab: Lab) -> None:
+    token, other = new_token(), new_token()
+    url = f"mailto://anna:passw0rd@{MAIL}:{PORT}/?to={token}@{MAIL}"
+    number = channel_to(lab, "socks5", token, url)
+    directly = channel_to(lab, "DIRECT", other, url.replace(token, other))
+    with mail_server(lab) as mails:
+        with by_wan2(lab, "socks5"), direct_down(lab), lab.internet.capture() as capture:
+            capture.prove()
+            assert sending(lab, number)["is_sent"]
+            (mail,) = mails.taken("a test of alerts")
+            assert mail["source"] == lab.nodes["socks5"].address
+            assert mail["recipients"] == [f"<{token}@{MAIL}>"]
+            assert own_flows(lab, capture) == []
+            refused = sending(lab, directly)
+            assert not refused["is_sent"]
+            assert "passw0rd" not in refused["reason"]
+            assert {flow.interface for flow in own_flows(lab, capture)} <= {lab.wan(1).far}
+        # The positive control: by DIRECT, once it works again.
+        eventually(lambda: sending(lab, directly)["is_sent"], SOON_S)
+        assert [each["source"] for each in mails.taken(other)] == [lab.wan(1).address]
+
+
+def test_a_mail_goes_to_no_server_that_is_not_trusted(lab: Lab, tmp_path: Path) -> None:
+    token = new_token()
+    url = f"mailtos://anna:passw0rd@{MAIL}:{PORT}/?to={token}@{MAIL}&mode=starttls"
+    number = channel_to(lab, "socks5", token, url)
+    with mail_server(lab, Authority(tmp_path)) as mails:
+        refused = sending(lab, number)
+        assert (refused["is_sent"], refused["reason_coded"]["code"]) == (False, "tls-failure")
+        assert "certificate" in refused["reason"]
+        assert mails.taken("") == []
+    with mail_server(lab, lab.authority) as mails:
+        assert sending(lab, number)["is_sent"]
+        (mail,) = mails.taken(token)
+        assert (mail["is_secure"], mail["source"]) == (True, lab.nodes["socks5"].address)
+    # One that offers no TLS at all gets neither the password nor the message.
+    with mail_server(lab) as mails:
+        refused = sending(lab, number)
+        assert not refused["is_sent"]
+        assert refused["reason"]
+        assert mails.taken("") == []
 
 
 def test_a_dead_node_lets_nothing_out(lab: Lab) -> None:
@@ -197,6 +270,7 @@ def test_a_name_of_a_private_network_leads_nowhere(lab: Lab, via: str) -> None:
         "windows://",
         "mailto://a:b@example.com?smtp=192.168.8.1",
         "json://example.com/x?template=/etc/passwd",
+        "jsons://example.com/x?verify=no",
     ],
 )
 def test_urls_that_lead_inside_are_refused(lab: Lab, url: str) -> None:

@@ -67,6 +67,8 @@ def test_services_of_this_machine_are_refused(scheme: str) -> None:
         ("mailto://a:b@example.com?smtp=localhost", "errand-host-inner"),
         ("slack://T/B/C?template=/etc/passwd", "alert-url-file"),
         ("discord://id/token?Template=x", "alert-url-file"),
+        ("jsons://example.com/x?verify=no", "alert-url-unverified"),
+        ("mailtos://a:b@example.com?Verify=", "alert-url-unverified"),
         ("mailto://a:b@example.com?pgpkey=/root/key", "alert-url-file"),
         ("json://example.com/with space", "alert-url-form"),
         ("json://example.com/\x00", "alert-url-form"),

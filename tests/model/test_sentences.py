@@ -1391,6 +1391,10 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         {"schemes": ("json", "ntfy")},
         "x must begin with one of json, ntfy and ://",
     ),
+    "alert-url-unverified": (
+        {},
+        "x must not switch the check of certificates off (verify)",
+    ),
     "alert-url-file": (
         {"name": "template"},
         "x must not name a file of this device (parameter template)",

@@ -40,6 +40,20 @@ def test_it_installs_and_boots(box: Machine, lab: Lab) -> None:
     box.wait_healthy()
     assert box.state("egressd-guard.service") == "active"
     assert lab.client(1).http(WEB).status == 200
+    alert_by_a_node(box, lab)
+
+
+def alert_by_a_node(box: Machine, lab: Lab) -> None:
+    """Send an alert, with what netd's unit allows to it and to its sender."""
+    node, token, channels = lab.nodes["socks5"], new_token(), "/ops/alerts/channels"
+    api = box.api()
+    api.post("/nodes", node.draft())
+    body = {"name": "hook", "url": f"json://{SERVER}/{token}", "via": node.name}
+    channel = api.ask("POST", channels, body).body["id"]
+    tested = api.ask("POST", f"{channels}/{channel}/test", {}).body
+    assert tested["is_sent"], tested["reason"]
+    posts = [each for each in lab.internet.seen(text=token) if each.text.startswith("POST")]
+    assert [each.source for each in posts] == [node.address]
 
 
 def test_p1_an_upgrade_lets_nothing_out_and_cuts_nothing(box: Machine, lab: Lab) -> None:

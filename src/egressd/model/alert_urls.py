@@ -62,6 +62,8 @@ PLUGINS: Final[Mapping[str, str]] = {
 
 _FILES: Final = frozenset({"attach", "attachment", "pgpkey", "pgp", "template"})
 """Parameters that name files, which would be this machine's."""
+_VERIFYING: Final = frozenset({"yes", "true", "1", "on"})
+"""Values of the parameter ``verify`` with which certificates are verified."""
 _URL: Final = re.compile(r"(?P<scheme>[a-z0-9]+)://(?P<rest>[!-~]+)")
 _WITH_HOST: Final = frozenset(
     name
@@ -89,6 +91,8 @@ def why_not_url(url: str) -> UnfitUrl | None:
     for name, value in values:
         if name.lower().lstrip("+-:") in _FILES:
             return UnfitUrl("alert-url-file", {"name": name[:20]})
+        if name.lower() == "verify" and value.lower() not in _VERIFYING:
+            return UnfitUrl("alert-url-unverified")
         # A parameter that has the form of an address is one: that of a mail server, for example.
         if _is_address(host := _host_of(value)) and (reason := why_not_host(host)):
             return reason

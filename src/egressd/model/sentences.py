@@ -1016,6 +1016,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     ),
     "alert-url-scheme": "{field} must begin with one of {schemes} and ://",
     "alert-url-file": "{field} must not name a file of this device (parameter {name})",
+    "alert-url-unverified": "{field} must not switch the check of certificates off (verify)",
     "alert-url-unread": "the service takes another form of URL",
     "alert-url-wrong": "the service takes another URL: {reason}",
     "alert-hours": "{field} must be hours of the day, such as 23:00-07:00, or empty",

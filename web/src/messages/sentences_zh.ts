@@ -745,6 +745,7 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   "alert-url-form": "{field} 必须是 Apprise 形式的 URL，例如 ntfys://host/topic，且不含空格",
   "alert-url-scheme": "{field} 必须以以下之一加 :// 开头：{schemes}",
   "alert-url-file": "{field} 不得指定本设备的文件（参数 {name}）",
+  "alert-url-unverified": "{field} 不得关闭证书检查（verify）",
   "errand-host-none": "{field} 必须包含主机",
   "errand-host-inner": "{field} 不得指向本设备或局域网（{host}）",
   "errand-host-ipv6": "{field} 必须用域名或 IPv4 地址指定主机（{host}）",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import ssl
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -29,14 +30,18 @@ def prepared(errand: MessageErrand, told: Told) -> Work:
     """Return the function that sends the message."""
     last = _LastWarning()
     logging.basicConfig(handlers=[last], level=logging.INFO, force=True)
+    handshakes = _Handshakes()
+    handshakes.watch()
     module, _, name = errand.plugin.partition(":")
     kind = getattr(importlib.import_module(f"apprise.plugins.{module}"), name)
     for each in _LOADED:
         importlib.import_module(each)
-    return partial(_send, kind, errand, last, told)
+    return partial(_send, kind, errand, last, handshakes, told)
 
 
-def _send(kind: Any, errand: MessageErrand, last: _LastWarning, told: Told) -> ErrandOutcome:
+def _send(
+    kind: Any, errand: MessageErrand, last: _LastWarning, handshakes: _Handshakes, told: Told
+) -> ErrandOutcome:
     from apprise import AppriseAsset, NotifyType, PersistentStoreMode
 
     parts: Mapping[str, Any] | None = kind.parse_url(errand.url)
@@ -50,6 +55,10 @@ def _send(kind: Any, errand: MessageErrand, last: _LastWarning, told: Told) -> E
         return ErrandOutcome(is_done=False, reason=say("alert-url-wrong", reason=said))
     if service.notify(body=errand.body, title=errand.title, notify_type=NotifyType.INFO):
         return ErrandOutcome(is_done=True)
+    if handshakes.fault:
+        return ErrandOutcome(
+            is_done=False, reason=say("tls-failure", reason=told(handshakes.fault))
+        )
     return ErrandOutcome(is_done=False, reason=told(last.text or "it says no reason"))
 
 
@@ -63,3 +72,26 @@ class _LastWarning(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the text."""
         self.text = record.getMessage()
+
+
+class _Handshakes:
+    """Keeps the fault of the last TLS handshake: Apprise's warnings say that there is no
+    connection, and not why.
+    """
+
+    def __init__(self) -> None:
+        self.fault = ""
+
+    def watch(self) -> None:
+        """Look at each handshake of this process from now on."""
+        begun = ssl.SSLSocket.do_handshake
+
+        def do_handshake(connection: ssl.SSLSocket, block: bool = False) -> None:
+            self.fault = ""
+            try:
+                begun(connection, block)
+            except ssl.SSLError as error:
+                self.fault = getattr(error, "verify_message", "") or error.reason or str(error)
+                raise
+
+        ssl.SSLSocket.do_handshake = do_handshake  # type: ignore[method-assign, assignment]

@@ -51,8 +51,7 @@ def run(channel: socket.socket, uid: int, gid: int) -> None:
     os.umask(0o077)
     privileges.begin_drop(uid, gid)
     errand = unpack_errand(channel.recv(_ERRAND_MAX))
-    if _AUTHORITIES.exists():
-        os.environ["REQUESTS_CA_BUNDLE"] = os.environ["SSL_CERT_FILE"] = str(_AUTHORITIES)
+    _choose_authorities()
     told = partial(_told, errand.url)
     try:
         work = _prepared(errand, told, channel)
@@ -64,6 +63,17 @@ def run(channel: socket.socket, uid: int, gid: int) -> None:
         outcome = ErrandOutcome(is_done=False, reason=told(f"{type(error).__name__}: {error}"))
     with suppress(OSError):
         channel.send(pack(outcome))
+
+
+def _choose_authorities() -> None:
+    """Have OpenSSL and requests, which has some of its own, trust the same authorities: those that
+    an administrator has set for OpenSSL, or else the system's.
+    """
+    if not {"SSL_CERT_FILE", "SSL_CERT_DIR"} & os.environ.keys() and _AUTHORITIES.exists():
+        os.environ["SSL_CERT_FILE"] = str(_AUTHORITIES)
+    chosen = os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")
+    if chosen:
+        os.environ["REQUESTS_CA_BUNDLE"] = chosen
 
 
 def _prepared(errand: Errand, told: Told, channel: socket.socket) -> Work:
