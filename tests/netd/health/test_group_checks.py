@@ -28,6 +28,7 @@ from tests.support.nodes.instances import node_instance
 KEYS = ("node:1", "node:2", "node:3")
 INTERVAL_S = 1
 URL = "http://site.test/"
+OTHER_URL = "http://other.test/"
 
 
 def plan_of(keys: Sequence[str] = KEYS) -> Plan:
@@ -64,7 +65,7 @@ class Network:
         self, probes: Sequence[ProbeDocument], url: str, timeout_ms: int
     ) -> dict[str, Delay]:
         now = asyncio.get_running_loop().time() - self.begun
-        assert url == URL
+        assert url == self.plan.groups["group:1"].url
         assert timeout_ms == INTERVAL_S * 1000 // 6
         if self.failure is not None:
             raise self.failure
@@ -179,6 +180,61 @@ async def test_groups_that_are_added_later_are_checked() -> None:
         health.refresh()
         await until(lambda: len(network.asked) == 1, 1)
         assert network.asked[0][1] == KEYS
+
+
+async def test_a_group_with_another_check_is_checked_by_it_at_once() -> None:
+    async with checked(KEYS) as (network, groups, health):
+        await until(lambda: len(network.asked) == 2, 1)
+        network.dead = {"node:1"}
+        other = msgspec.structs.replace(network.plan.groups["group:1"], url=OTHER_URL)
+        network.plan.groups["group:1"] = other
+        health.look()
+        took = await until(lambda: groups.delays_of(other).get("node:1") == DEAD, 1)
+        assert took < 0.1
+        assert groups.choices["group:1"].elected == "node:2"
+
+
+async def test_a_result_by_a_url_that_its_group_no_longer_has_is_not_kept() -> None:
+    async with checked(KEYS) as (network, groups, _):
+        await until(lambda: len(network.asked) == 2, 1)
+        before = network.plan.groups["group:1"]
+        network.silent = {"node:1"}
+        await until(lambda: len(network.asked) == 3, 1)
+        network.plan.groups["group:1"] = msgspec.structs.replace(before, url=OTHER_URL)
+        network.silent = set()
+        await until(lambda: groups.delays_of(network.plan.groups["group:1"]) != {}, 10)
+        assert groups.delays_of(before)["node:1"] == 9
+
+
+def regrouped(groups: Groups, plan: Plan, **changes: object) -> Group:
+    """Change the group of a plan, as a change in force does, and return it."""
+    before = plan.groups["group:1"]
+    plan.groups["group:1"] = after = msgspec.structs.replace(before, **changes)
+    undo = Change(base=1, revision=0, groups=Patch(put={"group:1": before}))
+    groups.forget_checks(undo, plan)
+    return after
+
+
+def test_results_of_a_check_that_a_group_had_do_not_decide_again(tmp_path: Path) -> None:
+    groups, plan = Groups(tmp_path / "groups.json"), plan_of()
+    groups.note(URL, {"node:1": DEAD, "node:2": 9})
+    regrouped(groups, plan, url=OTHER_URL)
+    groups.note(OTHER_URL, {"node:1": 7})
+    assert groups.delays_of(regrouped(groups, plan, url=URL)) == {}
+    groups.note(URL, {"node:1": DEAD, "node:2": 9})
+    regrouped(groups, plan, members=KEYS[1:])
+    assert groups.delays_of(regrouped(groups, plan, members=KEYS)) == {"node:2": 9}
+
+
+def test_results_of_a_check_stay_while_another_group_makes_it(tmp_path: Path) -> None:
+    groups, plan = Groups(tmp_path / "groups.json"), plan_of()
+    plan.groups["group:2"] = msgspec.structs.replace(
+        plan.groups["group:1"], mark=0x1800_0002, members=KEYS[:2]
+    )
+    groups.note(URL, dict.fromkeys(KEYS, DEAD))
+    regrouped(groups, plan, url=OTHER_URL)
+    assert groups.delays_of(plan.groups["group:2"]) == dict.fromkeys(KEYS[:2], DEAD)
+    assert groups.delays_of(regrouped(groups, plan, url=URL)) == dict.fromkeys(KEYS[:2], DEAD)
 
 
 def test_an_edited_node_has_no_known_delay(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from egressd.app.netd_process import compose
@@ -236,13 +237,14 @@ class Device:
     def __init__(self, folder: Path) -> None:
         self.engine, self.kernel, self.lines = Engine(), Kernel(), Lines()
         self.plan_file = PlanFile(folder / "plan.db")
+        self.groups = Groups(folder / "groups.json")
         self.reconciler = compose(
             kernel=self.kernel,
             limits=Limits(),
             engine=self.engine,
             lines=self.lines,
             plan_file=self.plan_file,
-            groups=Groups(folder / "groups.json"),
+            groups=self.groups,
             publish=lambda _: None,
         )
 
@@ -539,6 +541,20 @@ async def test_a_groups_node_that_is_restarting_is_not_started_twice(tmp_path: P
         await revival
         assert device.served_by() == digests(a)
         assert device.engine.starts == {"node:7": 2}
+
+
+async def test_a_group_forgets_the_results_of_the_check_that_it_had(tmp_path: Path) -> None:
+    """Past fault: a member that was dead by an earlier URL of its group got no clients when the
+    group had that URL again, however long ago the check was.
+    """
+    first, other = "http://first.test/", "http://other.test/"
+    async with living(tmp_path) as device:
+        a, b = node(7, "a", standby=True), node(8, "b", standby=True)
+        for url in (first, other, first):
+            its = msgspec.structs.replace(group(a, b), url=url)
+            await device.reconciler.set_plan(device.plan(a, b, groups={"group:1": its}))
+            assert device.groups.delays_of(its) == {}
+            device.groups.note(url, {a.key: -1, b.key: 9})
 
 
 def adopted(engine: Engine, instance: Instance) -> set[int]:

@@ -25,7 +25,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -57,6 +57,16 @@ _TRUST_S: Final = 1.0
 destinations that cannot be reached."""
 
 
+class _Check(NamedTuple):
+    """A group's way to check its members. Another URL or interval makes another check, which is due
+    at once.
+    """
+
+    group: str
+    url: str
+    interval_s: int
+
+
 class GroupChecks:
     """Keeps the health of members up to date. `changed` is awaited after each check.
 
@@ -80,9 +90,9 @@ class GroupChecks:
         self._survey = PeriodicTask("check all members", self._survey_all, _LOOK_S)
         self._is_whole = False
         """True if the next survey is of all members, those in use too."""
-        self._check_at: dict[str, float] = {}
-        """Group key -> the time of the next check of its members in use, by the loop's clock."""
-        self._survey_at: dict[str, float] = {}
+        self._check_at: dict[_Check, float] = {}
+        """The time of the next check of a group's members in use, by the loop's clock."""
+        self._survey_at: dict[_Check, float] = {}
         self._cleared: dict[str, float] = {}
         """Member -> the time when a suspect was last found alive, by the loop's clock."""
         self._suspected: set[str] = set()
@@ -104,6 +114,11 @@ class GroupChecks:
     def refresh(self) -> None:
         """Check all members soon, since the groups or their members have changed."""
         self._is_whole = True
+        self._survey.wake()
+
+    def look(self) -> None:
+        """Make the checks soon that are due, since a group may have another one."""
+        self._checks.wake()
         self._survey.wake()
 
     def suspect(self, keys: Iterable[str]) -> None:
@@ -151,19 +166,23 @@ class GroupChecks:
             await self._ask([(group, keys[first : first + _AT_ONCE]) for group, keys in asked])
         return self._rest(self._survey_at)
 
-    def _due(self, at: dict[str, float], times: int) -> dict[str, Group]:
+    def _due(self, at: dict[_Check, float], times: int) -> dict[str, Group]:
         """Return the groups whose time in `at` has come, and put in the next one: so many `times`
         in an interval.
         """
-        groups, now = self._plan().groups, asyncio.get_running_loop().time()
-        due = {key: group for key, group in groups.items() if at.get(key, now) <= now}
-        for key in at.keys() - groups.keys():
-            del at[key]
-        for key, group in due.items():
-            at[key] = now + self._period(group) / times
-        return due
+        now = asyncio.get_running_loop().time()
+        checks = {
+            _Check(key, group.url, group.interval_s): group
+            for key, group in self._plan().groups.items()
+        }
+        due = {check: group for check, group in checks.items() if at.get(check, now) <= now}
+        for check in at.keys() - checks.keys():
+            del at[check]
+        for check, group in due.items():
+            at[check] = now + self._period(group) / times
+        return {check.group: group for check, group in due.items()}
 
-    def _rest(self, at: Mapping[str, float]) -> float:
+    def _rest(self, at: Mapping[_Check, float]) -> float:
         """Return the seconds until the first time in `at`, or until the next look for groups."""
         left = min(at.values(), default=math.inf) - asyncio.get_running_loop().time()
         return max(0.0, min(left, _LOOK_S))
@@ -204,7 +223,7 @@ class GroupChecks:
         failed = await self._measure(url, timeout_ms, keys)
         if again := failed & serving(self._groups.choices):
             failed = failed - again | await self._measure(url, timeout_ms, again)
-        self._groups.note(url, dict.fromkeys(failed & members(self._plan()), DEAD))
+        self._groups.note(url, dict.fromkeys(failed & members(self._plan(), url), DEAD))
 
     async def _measure(self, url: str, timeout_ms: int, keys: Iterable[str]) -> set[str]:
         """Note the delays of the members that answer. Return the keys of those that do not."""
@@ -216,9 +235,15 @@ class GroupChecks:
             ProbeDocument(name=key, config=probe_document(path)) for key, path in paths.items()
         ]
         found = await self._pool.delays(probes, url, timeout_ms)
-        # A result of a member whose path has changed meanwhile is of the old one.
+        # A result of a member whose path has changed meanwhile is of the old one, and one by a URL
+        # that its groups do not have any more must not be kept.
         now = self._plan()
-        valid = {key: d.delay for key, d in found.items() if self._path(now, key) == paths[key]}
+        wanted = members(now, url)
+        valid = {
+            key: d.delay
+            for key, d in found.items()
+            if key in wanted and self._path(now, key) == paths[key]
+        }
         alive = {key: delay for key, delay in valid.items() if delay != DEAD}
         self._groups.note(url, alive)
         return valid.keys() - alive.keys()

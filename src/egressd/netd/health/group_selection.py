@@ -134,6 +134,13 @@ class GroupSelection:
         """Return the running instances that only serve groups and may keep no flow."""
         return self._instances.spare(self._plan(), living(self._groups.choices))
 
+    def follow_checks(self, undo: Change) -> None:
+        """Forget the results of checks that the change of groups has ended, and make those that it
+        has begun; `undo` takes the change back.
+        """
+        self._groups.forget_checks(undo, self._plan())
+        self._health.look()
+
     def follow_up(self, before: Choices) -> bool:
         """Save the choices and publish events about them. True if flows had to leave a node."""
         choices = self._groups.choices

@@ -186,6 +186,20 @@ class Groups:
                 for known in [each for each in table if each[1] in gone]:
                     del table[known]
 
+    def forget_checks(self, undo: Change, plan: Plan) -> None:
+        """Forget the results of checks that groups made before the change that `undo` takes back,
+        and that none of `plan` makes: a member may leave a group, or a group may have another URL.
+        If it comes back, nothing decides that was found out before.
+        """
+        left = {(group.url, key) for group in undo.groups.put.values() for key in group.members}
+        urls = {url for url, _ in left}
+        for group in plan.groups.values():
+            if group.url in urls:
+                left.difference_update((group.url, key) for key in group.members)
+        for known in left:
+            self._delays.pop(known, None)
+            self._healthy_since.pop(known, None)
+
     def measured(self, plan: Plan) -> dict[str, int]:
         """Return the delays of the members of the plan's groups that answered at their last check,
         in milliseconds.
@@ -222,9 +236,10 @@ def _concerns(change: Change, group: Group, choice: Choice) -> bool:
     )
 
 
-def members(plan: Plan) -> set[str]:
-    """Return the keys of the members of groups."""
-    return {key for group in plan.groups.values() for key in group.members}
+def members(plan: Plan, url: str = "") -> set[str]:
+    """Return the keys of the members of groups; with `url`, of those that are checked by it."""
+    groups = plan.groups.values()
+    return {key for group in groups if not url or group.url == url for key in group.members}
 
 
 def serving(choices: Choices) -> set[str]:

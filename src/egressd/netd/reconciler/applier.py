@@ -114,6 +114,8 @@ class Applier:
         await self._moved_clients.follow_up(step.move, step.undo.hosts.put)
         if step.is_regrouped or change.instances:
             self._moved_clients.follow_losses()
+        if change.groups:
+            self._selection.follow_checks(step.undo)
         is_left = step.is_regrouped and self._selection.follow_up(choices_before)
         if is_left or change.policy is not None or change.whitelist is not None:
             self._moved_clients.end_stale_flows()
