@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from egressd.model.instances import KernelPath, NodePath
-from egressd.model.messages import Delay, PageFetched
+from egressd.model.messages import Delay, PageFetched, Status
+from egressd.model.rotations import KeptRotation
 from egressd.model.wording import say
+from egressd.service import rotations
 from egressd.service.rotations import CHANGE_S, UNASKED_S
 from tests.api.scopes import token_of
 
@@ -243,6 +247,103 @@ async def test_a_failure_of_netd_ends_the_rotation(
     assert "netd" in found["reason"]
     fresh_device.bench.netd.is_away = False
     assert (await rotated(fresh_device, node))["state"] == "done"
+
+
+# --- Over a restart. ----------------------------------------------------------------------------
+
+RUNNING = Status(state="running", revision=1)
+
+
+async def begun(device: Device, node: int) -> str:
+    """Have a node rotate, and return the path of the rotation."""
+    answer = await device.client.post(f"{URL}/ops/nodes/{node}/rotate", json={})
+    assert answer.status_code == 202, answer.text
+    return str(answer.headers["location"])
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until `condition` is true."""
+    async with asyncio.timeout(10):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0)
+
+
+async def test_a_rotation_whose_page_was_asked_goes_on_after_a_restart(
+    fresh_device: Device, node: int, seller: Seller
+) -> None:
+    """Past fault: the api forgot all rotations when it was restarted."""
+    device = fresh_device
+    seller.looks_until_changed = 9
+    location = await begun(device, node)
+    await until(lambda: bool(device.bench.netd.pages_asked))
+    await device.restart_rotations()
+    assert (await device.client.get(URL + location)).json()["state"] == "running"
+    assert await begun(device, node) == location, "it joins the running one"
+    device.rotations.look(msgspec.structs.replace(RUNNING, state="restoring"))
+    device.rotations.look(RUNNING)
+    device.rotations.look(RUNNING)
+    found = await over(device.client, location)
+    assert (found["state"], found["exit_before"]) == ("done", "203.0.113.1")
+    assert found["exit_after"] == "203.0.113.2"
+    assert len(device.bench.netd.pages_asked) == 1, "a page is not asked again"
+    await device.restart_rotations()
+    assert (await device.client.get(URL + location)).json() == found
+    assert (await rotated(device, node))["state"] == "failed", "it has this address"
+
+
+async def test_a_rotation_whose_page_was_not_asked_asks_it_after_a_restart(
+    fresh_device: Device, node: int, seller: Seller
+) -> None:
+    device = fresh_device
+    ended = await rotated(device, node)
+    (stored,) = device.rotation_store.kept
+    running = msgspec.structs.replace(stored.rotation, state="running", exit_after="")
+    device.rotation_store.kept = [KeptRotation(owner="", node=node, rotation=running)]
+    device.bench.netd.pages_asked.clear()
+    seller.ip = "203.0.113.1"
+    await device.restart_rotations()
+    device.rotations.look(RUNNING)
+    location = f"/ops/nodes/{node}/rotations/{ended['id']}"
+    assert (await over(device.client, location))["state"] == "done"
+    assert len(device.bench.netd.pages_asked) == 1
+
+
+async def test_a_rotation_fails_after_a_restart_if_nothing_shows_its_end(
+    fresh_device: Device, node: int, seller: Seller
+) -> None:
+    device = fresh_device
+    seller.ip = ""
+    seller.looks_until_changed = 1_000_000
+    location = await begun(device, node)
+    await until(lambda: bool(device.bench.netd.pages_asked))
+    seller.ip = "203.0.113.2"
+    await device.restart_rotations()
+    device.rotations.look(RUNNING)
+    found = await over(device.client, location)
+    assert found["state"] == "failed"
+    assert found["reason"] == "it leaves by 203.0.113.2, and its address from before is not known"
+    location = await begun(device, node)
+    await device.restart_rotations()
+    await device.bench.nodes.delete(node)
+    device.rotations.look(RUNNING)
+    await until(lambda: not device.rotation_store.kept[-1].is_running)
+    last = device.rotation_store.kept[-1]
+    assert last.rotation.id == location.rpartition("/")[2]
+    assert last.rotation.reason == f"there is no node with the id {node}"
+
+
+async def test_the_last_rotations_of_nodes_are_stored_and_no_others(
+    fresh_device: Device, node: int, seller: Seller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rotations, "STORED_MAX", 2)
+    for last in range(4):
+        seller.wanted = f"203.0.113.{10 + last}"
+        await rotated(fresh_device, node)
+    stored = [each.rotation.exit_after for each in fresh_device.rotation_store.kept]
+    assert stored == ["203.0.113.12", "203.0.113.13"]
+    assert PAGE not in repr(fresh_device.rotation_store.kept)
 
 
 async def test_refusals_of_a_node_s_rotation(fresh_device: Device, node: int) -> None:

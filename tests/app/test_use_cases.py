@@ -35,7 +35,13 @@ from egressd.store.trial_calls import TrialCalls
 from tests.support.drafts import line, rule
 from tests.support.netd_double import NetdDouble
 from tests.support.netns import eventually
-from tests.support.use_cases import RESOLVERS, MemoryAlerts, MemoryExits, MemoryFetches
+from tests.support.use_cases import (
+    RESOLVERS,
+    MemoryAlerts,
+    MemoryExits,
+    MemoryFetches,
+    MemoryRotations,
+)
 
 
 class Device:
@@ -74,6 +80,7 @@ class Device:
             exit_record=MemoryExits(),
             alert_record=MemoryAlerts(),
             fetch_store=MemoryFetches(),
+            rotation_store=MemoryRotations(),
             alert_problems=tuple,
             host="gw1",
             device_record=DeviceFile(folder),

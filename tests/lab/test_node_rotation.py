@@ -15,7 +15,7 @@ from egressd.model.errors import Failed
 from egressd_lab.host import Host
 from egressd_lab.lab import Lab
 from egressd_lab.spec import LabSpec
-from tests.support.device import SERVER, add_nodes, eventually, send
+from tests.support.device import SERVER, add_nodes, eventually, kill, send
 
 pytestmark = pytest.mark.lab
 
@@ -138,6 +138,24 @@ def test_p1_a_node_s_page_is_asked_by_its_way_alone(lab: Lab, via: str) -> None:
         assert asked(lab, mark) == [sources[via]]
         own = {lab.wan(1).address, lab.wan(2).address} - {sources[via]}
         assert [each for each in capture.flows(destination=SERVER) if each.source in own] == []
+
+
+def test_a_rotation_survives_a_killed_api_and_asks_its_page_once(lab: Lab) -> None:
+    """Past fault: the next api knew nothing of a rotation that had been answered 202."""
+    edit(lab, PAGE)
+    mark = lab.internet.mark()
+    seller = Seller(lab)
+    with ExitStack() as mend:
+        mend.callback(seller.restore)
+        rotation = begun(lab)
+        eventually(lambda: bool(asked(lab, mark)), SOON_S)
+        kill(lab, "egressd.app api")
+        lab.device.wait_healthy(30)
+        assert lab.api.ask("GET", rotation).body["state"] == "running"
+        seller.change()
+        found = ended(lab, rotation)
+        assert (found["state"], found["exit_after"]) == ("done", seller.other)
+        assert len(asked(lab, mark)) == 1
 
 
 def test_an_exit_that_stays_is_a_failure(lab: Lab) -> None:

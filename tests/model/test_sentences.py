@@ -1566,6 +1566,10 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         {},
         "x must be DIRECT, another node's name or Interface:<interface name>",
     ),
+    "exit-before-unknown": (
+        {"ip": "203.0.113.7"},
+        "it leaves by 203.0.113.7, and its address from before is not known",
+    ),
     "no-such-rotation": ({}, "there is no such rotation"),
     "no-such-link": ({}, "there is no such link"),
     "rotation-alone": ({"name": "name"}, "group name has no other member that works"),

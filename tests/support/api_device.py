@@ -79,6 +79,7 @@ from tests.support.use_cases import (
     MemoryDevices,
     MemoryExits,
     MemoryFetches,
+    MemoryRotations,
     MemoryTokens,
 )
 
@@ -213,6 +214,7 @@ class Device:
         )
         self.token_store = MemoryTokens()
         self.tokens = Tokens(self.token_store, self._clock)
+        self.rotation_store = MemoryRotations()
         self.rotations = self._new_rotations()
         self.app = create_app(
             Services(
@@ -273,11 +275,18 @@ class Device:
             self.bench.groups,
             self.exits,
             lambda: RESOLVERS,
+            store=self.rotation_store,
             clock=lambda: SECOND,
             note=self.journal.note,
             now=self._clock,
             pause=self._let_pass,
         )
+
+    async def restart_rotations(self) -> None:
+        """Let the rotations be those of the next run of the api, which knows what is stored."""
+        await self.rotations.close()
+        vars(self.rotations).update(vars(self._new_rotations()))
+        await self.rotations.open()
 
     async def _let_pass(self, seconds: float) -> None:
         self.now += seconds
@@ -308,6 +317,7 @@ class Device:
         self.token_store = MemoryTokens()
         vars(self.tokens).update(vars(Tokens(self.token_store, self._clock)))
         vars(self.history).update(vars(self._new_history()))
+        self.rotation_store = MemoryRotations()
         vars(self.rotations).update(vars(self._new_rotations()))
         await self.journal.flush()
         self.changes.records.clear()

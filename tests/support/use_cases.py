@@ -18,6 +18,7 @@ from egressd.model.exits import KnownExit
 from egressd.model.instances import NodePath
 from egressd.model.nouns import Node
 from egressd.model.plan import difference
+from egressd.model.rotations import KeptRotation
 from egressd.model.site import LogEntry
 from egressd.model.subscriptions import FetchRecord
 from egressd.model.times import utc_seconds, utc_text
@@ -182,6 +183,19 @@ class MemoryFetches:
 
     async def save(self, known: Mapping[int, FetchRecord]) -> None:
         self.known = dict(known)
+
+
+class MemoryRotations:
+    """Rotations of nodes, in memory."""
+
+    def __init__(self) -> None:
+        self.kept: Sequence[KeptRotation] = ()
+
+    async def load(self) -> Sequence[KeptRotation]:
+        return self.kept
+
+    async def save(self, kept: Sequence[KeptRotation]) -> None:
+        self.kept = tuple(kept)
 
 
 class MemoryExits:

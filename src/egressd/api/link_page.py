@@ -21,8 +21,9 @@ from egressd.api.negotiation import wants_chinese, wants_html
 from egressd.api.refusals import refusal
 from egressd.model.faults import fault
 from egressd.model.names import parse_target
+from egressd.model.rotations import FollowedRotation
 from egressd.model.wording import Sentence
-from egressd.service.rotations import ALL, FollowedRotation, LinkView
+from egressd.service.rotations import ALL, LinkView
 
 _STYLE: Final = files("egressd.api").joinpath("docs/link.css").read_text("utf-8")
 _STYLE_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
@@ -91,6 +92,7 @@ _CHINESE: Final[Mapping[str, str]] = {
 _SENTENCES: Final[Mapping[str, str]] = {
     "no-such-link": "该链接不存在或已失效",
     "no-such-rotation": "没有此次轮换的记录",
+    "exit-before-unknown": "现在的出口为 {ip}，之前的地址未知",
     "exit-unchanged": "要求更换地址 {seconds} 秒后，出口仍为 {ip}",
     "node-changes-already": "节点 {name} 正在更换地址",
     "rotation-alone": "组 {name} 没有其他可用成员",

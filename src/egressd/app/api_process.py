@@ -61,6 +61,7 @@ from egressd.license.device import this_device
 from egressd.license.licensing import LicenseSettings, Licensing
 from egressd.model.errors import EgressdError, Failed
 from egressd.model.exits import KnownExit
+from egressd.model.rotations import KeptRotation
 from egressd.model.subscriptions import FetchRecord
 from egressd.model.times import utc_text
 from egressd.netd.ipc.client import NetdClient
@@ -202,6 +203,9 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         alert_record=RecordFile(settings.api_data / "alerts.json", Kept, "alerts"),
         fetch_store=RecordFile[Mapping[int, FetchRecord]](
             settings.api_data / "subscriptions.json", dict[int, FetchRecord], "subscriptions"
+        ),
+        rotation_store=RecordFile[Sequence[KeptRotation]](
+            settings.api_data / "rotations.json", list[KeptRotation], "rotations"
         ),
         alert_problems=lambda: (
             *console.problems(),

@@ -57,6 +57,7 @@ class News:
             self._cases().services.history.look(seen)
             self._cases().services.alerts.look(seen)
             self._cases().services.subscriptions.look(seen)
+            self._cases().services.rotations.look(seen)
         except Exception:
             # A request reports the fault to its client; the connection to netd must go on.
             log.exception("cannot evaluate the status of the device")

@@ -57,7 +57,7 @@ from egressd.service.ports import (
 )
 from egressd.service.proxy_services import ProxyServices
 from egressd.service.restored import RestoreChecks
-from egressd.service.rotations import Rotations
+from egressd.service.rotations import Rotations, RotationStore
 from egressd.service.route_probe import Why
 from egressd.service.rules import Rules
 from egressd.service.servers import Around
@@ -103,6 +103,7 @@ class UseCases:
         tokens: TokenStore,
         alert_record: AlertRecord,
         fetch_store: FetchStore,
+        rotation_store: RotationStore,
         alert_problems: Callable[[], Iterable[Sentence]],
         host: str,
         change_took: Callable[[float], None],
@@ -256,18 +257,26 @@ class UseCases:
             groups=groups,
             subscriptions=subscriptions,
             rotations=Rotations(
-                ledger, netd, groups, exits, allowed, clock=clock, note=journal.note
+                ledger,
+                netd,
+                groups,
+                exits,
+                allowed,
+                store=rotation_store,
+                clock=clock,
+                note=journal.note,
             ),
             tokens=Tokens(tokens, time.time),
             alerts=alerts,
         )
 
     async def load(self) -> None:
-        """Read the stored configuration and the tokens. Raises Failed, and BadDatabase if the
-        stored data cannot be trusted.
+        """Read the stored configuration, the tokens and the rotations of nodes. Raises Failed, and
+        BadDatabase if the stored data cannot be trusted.
         """
         await self.ledger.load()
         await self.services.tokens.open()
+        await self.services.rotations.open()
 
     async def close(self) -> None:
         """Wait for the changes under way, and write the last uses of tokens."""

@@ -4,8 +4,9 @@ address, and the caller learns the new exit.
 A node is rotated by a page of its seller's, which is asked through the node itself, or by another
 target, and by nothing else. It is done once a page outside sees another address.
 
-A rotation is kept for a while after the request that began it, in memory: its exit is asked for
-meanwhile.
+A rotation is kept for a while after the request that began it: its exit is asked for meanwhile.
+That of a node is on disk, too, before the request is answered. After a restart of the api it goes
+on: the page is asked if it cannot have been, and never twice.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Final, Literal, NamedTuple, TypeAlias
+from functools import partial
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -24,12 +26,21 @@ import structlog
 from egressd.model.console import ChangeRecord
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
-from egressd.model.errors import EgressdError, Failed, Invalid, Missing, Obstructed, TooOften
+from egressd.model.errors import (
+    EgressdError,
+    Failed,
+    Invalid,
+    Missing,
+    Obstructed,
+    TooOften,
+    Unfit,
+)
 from egressd.model.faults import fault
-from egressd.model.messages import FetchPage
+from egressd.model.messages import FetchPage, Status
 from egressd.model.names import TargetName, parse_target
 from egressd.model.nouns import Node
 from egressd.model.rate_limit import Gcra
+from egressd.model.rotations import FollowedRotation, KeptRotation
 from egressd.model.source import source_of
 from egressd.model.wording import NONE, Sentence, as_sentence, say
 from egressd.planner.compile import group_key
@@ -47,6 +58,8 @@ ALL: Final = "all"
 """The word for all clients of a group, in place of an address."""
 ROTATIONS_MAX: Final = 1024
 """Rotations that are kept; beyond that, the oldest are forgotten."""
+STORED_MAX: Final = 64
+"""Rotations of nodes that are kept on disk after their end."""
 
 CHANGE_S: Final = 120.0
 """Seconds that a node may take until it leaves by another address."""
@@ -59,7 +72,17 @@ _READ_MAX: Final = 65_536
 _OPERATOR: Final = ""
 """The id in place of a link's token's for rotations without a link."""
 
-State: TypeAlias = Literal["running", "done", "failed"]
+
+class RotationStore(Protocol):
+    """The rotations of nodes, over restarts. It may lose them, and raises nothing."""
+
+    async def load(self) -> Sequence[KeptRotation]:
+        """Return what was saved last, the oldest first; nothing if that cannot be read."""
+        ...
+
+    async def save(self, kept: Sequence[KeptRotation]) -> None:
+        """Replace what is stored."""
+        ...
 
 
 class LinkRate(NamedTuple):
@@ -84,28 +107,6 @@ class RotationLink(NamedTuple):
     """The id of its token."""
     target: str
     """The target that it rotates, as rules name it."""
-
-
-class FollowedRotation(msgspec.Struct, frozen=True, kw_only=True):
-    """A rotation, and what came of it."""
-
-    id: str
-    state: State
-    target: str
-    client: str
-    """Empty if it was about no single client."""
-    clients: int
-    """Clients with a rule of their own that have another member; 0 if it is about a node."""
-    member: str
-    """The new member of the one client, as rules name it; else empty."""
-    exit_before: str
-    exit_after: str
-    """Addresses that far ends see; empty if unknown."""
-    reason: Sentence
-    """The reason for which it failed, or for which the new exit is unknown."""
-    began_at: str
-    ended_at: str
-    """Empty while it runs."""
 
 
 class LinkView(NamedTuple):
@@ -134,6 +135,7 @@ class Rotations:
         exits: Exits,
         resolvers: Callable[[], Resolvers],
         *,
+        store: RotationStore,
         clock: Clock,
         note: Callable[[ChangeRecord, str], None],
         now: Callable[[], float] = time.monotonic,
@@ -143,17 +145,34 @@ class Rotations:
         self._netd = netd
         self._groups = groups
         self._exits = exits
+        self._store = store
         self._clock = clock
         self._note = note
         self._now = now
         self._pause = pause
         self._resolvers = resolvers
         self._rates = Gcra()
-        self._kept: dict[str, tuple[str, FollowedRotation]] = {}
-        """Id -> the id of the link's token, and the rotation."""
+        self._kept: dict[str, KeptRotation] = {}
+        """By id, the oldest first."""
         self._changing: dict[int, str] = {}
         """Id of a node that is being rotated -> the id of its rotation."""
+        self._interrupted: list[KeptRotation] = []
+        """Rotations of an earlier run that have not gone on yet."""
         self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Read what an earlier run has left."""
+        self._kept = {each.rotation.id: each for each in await self._store.load()}
+        self._interrupted = [each for each in self._kept.values() if each.is_running]
+        self._changing = {each.node: each.rotation.id for each in self._interrupted}
+
+    def look(self, seen: Status) -> None:
+        """Go on with what an earlier run has left, once netd has its plan in force."""
+        if seen.state == "restoring":
+            return
+        interrupted, self._interrupted = self._interrupted, []
+        for kept in interrupted:
+            self._follow(kept, partial(self._go_on, kept))
 
     def check_target(self, target: str) -> None:
         """Raise Invalid if there is nothing of this name that a link could rotate."""
@@ -181,7 +200,7 @@ class Rotations:
             if client:
                 raise Invalid(fault("client", "rotation-of-whole-node", name=target.name))
             self._charge(link, target.name)
-            return self._begin_node(link.id, _node_named(state, target.name))
+            return await self._begin_node(link.id, _node_named(state, target.name))
         wanted = client or _own_client(state, target, source)
         if not wanted:
             shown = source_of(source).address
@@ -204,52 +223,46 @@ class Rotations:
             began_at=self._clock(),
             ended_at="" if member else self._clock(),
         )
-        self._keep(link.id, rotation)
+        kept = KeptRotation(owner=link.id, rotation=rotation)
+        self._keep(kept)
         if member:
-            self._follow(rotation, self._ask(rotation))
+            self._follow(kept, partial(self._ask, rotation))
         return rotation
 
-    def begin_node(self, node_id: int) -> FollowedRotation:
+    async def begin_node(self, node_id: int) -> FollowedRotation:
         """Have a node leave by another address. Raises Invalid, Missing, Obstructed."""
         node = self._ledger.state.nodes.get(node_id)
         if node is None:
             raise Missing(fault("", "no-such-id", thing="node", id=node_id))
-        return self._begin_node(_OPERATOR, node)
+        return await self._begin_node(_OPERATOR, node)
 
     def get_of_node(self, node_id: int, id_: str) -> FollowedRotation:
         """Return a rotation of a node, however it was begun. Raises Missing."""
-        node = self._ledger.state.nodes.get(node_id)
-        _, rotation = self._kept.get(id_, ("", None))
-        if node is None or rotation is None or rotation.target != node.name:
+        kept = self._kept.get(id_)
+        if kept is None or kept.node != node_id or node_id not in self._ledger.state.nodes:
             raise Missing(fault("id", "no-such-rotation"))
-        return rotation
+        return kept.rotation
 
     def get(self, link: RotationLink, id_: str) -> FollowedRotation:
         """Return a rotation that the link has begun. Raises Missing."""
-        owner, rotation = self._kept.get(id_, ("", None))
-        if rotation is None or owner != link.id:
+        kept = self._kept.get(id_)
+        if kept is None or kept.owner != link.id:
             raise Missing(fault("id", "no-such-rotation"))
-        return rotation
+        return kept.rotation
 
     async def close(self) -> None:
-        """End what is under way."""
+        """End what is under way; the next run goes on with the rotations of nodes."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _begin_node(self, owner: str, node: Node) -> FollowedRotation:
-        if not node.change_ip_url:
-            raise Invalid(fault("", "node-without-change", name=node.name))
+    async def _begin_node(self, owner: str, node: Node) -> FollowedRotation:
         if (running := self._changing.get(node.id)) is not None:
-            before, rotation = self._kept.get(running, ("", None))
-            if rotation is not None and before == owner:
-                return rotation
+            before = self._kept.get(running)
+            if before is not None and before.owner == owner:
+                return before.rotation
             raise Obstructed(fault("", "node-changes-already", name=node.name))
-        via = node.change_ip_via or node.name
-        paths = errand_paths(self._ledger.state, via, self._resolvers(), None)
-        if not paths:
-            raise Invalid(fault("", "via-gone", via=via))
-        asked = FetchPage(paths=tuple(paths), url=node.change_ip_url, read_max=_READ_MAX)
+        asked = self._page_of(node)
         self._record(say("node-asked-to-change", name=node.name), "nodes")
         rotation = FollowedRotation(
             id=secrets.token_hex(8),
@@ -264,37 +277,70 @@ class Rotations:
             began_at=self._clock(),
             ended_at="",
         )
-        self._keep(owner, rotation)
+        kept = KeptRotation(owner=owner, node=node.id, rotation=rotation)
+        self._keep(kept)
         self._changing[node.id] = rotation.id
-        self._follow(rotation, self._change(rotation, node, asked))
+        # A caller that goes away meanwhile leaves a rotation that has begun.
+        self._follow(kept, partial(self._change, kept, node.name, asked))
+        await self._save()
         return rotation
 
-    async def _change(
-        self, rotation: FollowedRotation, node: Node, asked: FetchPage
-    ) -> FollowedRotation:
+    def _page_of(self, node: Node) -> FetchPage:
+        """Return the request for a node's page. Raises Invalid."""
+        if not node.change_ip_url:
+            raise Invalid(fault("", "node-without-change", name=node.name))
+        via = node.change_ip_via or node.name
+        paths = errand_paths(self._ledger.state, via, self._resolvers(), None)
+        if not paths:
+            raise Invalid(fault("", "via-gone", via=via))
+        return FetchPage(paths=tuple(paths), url=node.change_ip_url, read_max=_READ_MAX)
+
+    async def _change(self, kept: KeptRotation, name: str, asked: FetchPage) -> FollowedRotation:
         """Ask for another address of a node, and look until it has one."""
-        try:
-            before = (await self._exits.ask(node.name)).ip or rotation.exit_before
-            rotation = msgspec.structs.replace(rotation, exit_before=before)
-            self._update(rotation)
-            reason = (await self._netd.fetch_page(asked)).reason
-            until = self._now() + (UNASKED_S if reason else CHANGE_S)
-            while True:
-                found = await self._exits.ask(node.name)
-                # Without an address from before, only a good answer of the page makes it another.
-                if found.ip and found.ip != before and (before or not reason):
-                    return msgspec.structs.replace(rotation, state="done", exit_after=found.ip)
-                if self._now() >= until:
-                    break
-                await self._pause(LOOK_S)
-        finally:
-            del self._changing[node.id]
-        if reason:
+        before = (await self._exits.ask(name)).ip or kept.rotation.exit_before
+        rotation = msgspec.structs.replace(kept.rotation, exit_before=before)
+        self._update(msgspec.structs.replace(kept, is_asked=True, rotation=rotation))
+        await self._save()
+        reason = (await self._netd.fetch_page(asked)).reason
+        if not reason:
+            return await self._seen(rotation, name, CHANGE_S, is_promised=True)
+        ended = await self._seen(rotation, name, UNASKED_S)
+        if ended.state == "failed":
             why = say("change-page-failed", reason=reason)
-        elif found.ip:
-            why = say("exit-unchanged", ip=found.ip, seconds=round(CHANGE_S))
-        else:
+            ended = msgspec.structs.replace(ended, reason=why)
+        return ended
+
+    async def _go_on(self, kept: KeptRotation) -> FollowedRotation:
+        """Do what an earlier run has not done any more. The answer of a page that it may have asked
+        is unknown. Raises Invalid, Missing.
+        """
+        node = self._ledger.state.nodes.get(kept.node)
+        if node is None:
+            raise Missing(fault("", "no-such-id", thing="node", id=kept.node))
+        if not kept.is_asked:
+            return await self._change(kept, node.name, self._page_of(node))
+        return await self._seen(kept.rotation, node.name, CHANGE_S)
+
+    async def _seen(
+        self, rotation: FollowedRotation, name: str, seconds: float, *, is_promised: bool = False
+    ) -> FollowedRotation:
+        """Look until a node has another address than before, for some seconds. Without an address
+        from before, any is another one if the page's answer `is_promised` to have made it.
+        """
+        before, until = rotation.exit_before, self._now() + seconds
+        while True:
+            found = await self._exits.ask(name)
+            if found.ip and found.ip != before and (before or is_promised):
+                return msgspec.structs.replace(rotation, state="done", exit_after=found.ip)
+            if self._now() >= until:
+                break
+            await self._pause(LOOK_S)
+        if not found.ip:
             why = found.error
+        elif before:
+            why = say("exit-unchanged", ip=found.ip, seconds=round(seconds))
+        else:
+            why = say("exit-before-unknown", ip=found.ip)
         return msgspec.structs.replace(rotation, state="failed", reason=why)
 
     async def _ask(self, rotation: FollowedRotation) -> FollowedRotation:
@@ -325,29 +371,40 @@ class Rotations:
         record = author.record(self._clock(), text)
         self._note(record, subject)
 
-    def _keep(self, owner: str, rotation: FollowedRotation) -> None:
-        self._kept[rotation.id] = owner, rotation
+    def _keep(self, kept: KeptRotation) -> None:
+        self._kept[kept.rotation.id] = kept
         while len(self._kept) > ROTATIONS_MAX:
             del self._kept[next(iter(self._kept))]
 
-    def _update(self, rotation: FollowedRotation) -> None:
+    def _update(self, kept: KeptRotation) -> None:
         """Keep what a rotation has become, unless it is forgotten."""
-        if rotation.id in self._kept:
-            owner, _ = self._kept[rotation.id]
-            self._kept[rotation.id] = owner, rotation
+        if kept.rotation.id in self._kept:
+            self._kept[kept.rotation.id] = kept
 
-    def _follow(
-        self, rotation: FollowedRotation, work: Coroutine[None, None, FollowedRotation]
-    ) -> None:
+    async def _save(self) -> None:
+        """Store the rotations of nodes: those that run, and the last ones that have ended."""
+        of_nodes = [kept for kept in self._kept.values() if kept.node]
+        ended = [kept.rotation.id for kept in of_nodes if not kept.is_running]
+        old = {*ended[:-STORED_MAX]}
+        await self._store.save([kept for kept in of_nodes if kept.rotation.id not in old])
+
+    def _follow(self, kept: KeptRotation, work: Callable[[], Awaitable[FollowedRotation]]) -> None:
         """Keep what `work` makes of a rotation, once it is done."""
 
         async def follow() -> None:
             try:
-                ended = await work
+                ended = await work()
             except EgressdError as error:
-                reason = as_sentence(str(error))
-                ended = msgspec.structs.replace(rotation, state="failed", reason=reason)
-            self._update(msgspec.structs.replace(ended, ended_at=self._clock()))
+                reason = error.sentence if isinstance(error, Unfit) else as_sentence(str(error))
+                now = self._kept.get(kept.rotation.id, kept).rotation
+                ended = msgspec.structs.replace(now, state="failed", reason=reason)
+            finally:
+                if self._changing.get(kept.node) == kept.rotation.id:
+                    del self._changing[kept.node]
+            ended = msgspec.structs.replace(ended, ended_at=self._clock())
+            self._update(msgspec.structs.replace(kept, rotation=ended))
+            if kept.node:
+                await self._save()
 
         task = asyncio.get_running_loop().create_task(follow())
         self._tasks.add(task)

@@ -33,8 +33,9 @@ from egressd.api.wire.rotations import (
 )
 from egressd.model.errors import Failed, TooOften, Unfit
 from egressd.model.names import parse_target
+from egressd.model.rotations import FollowedRotation
 from egressd.model.wording import Sentence, as_sentence, say
-from egressd.service.rotations import FollowedRotation, RotationLink
+from egressd.service.rotations import RotationLink
 
 _ACCEPTED: Final = 202
 """The HTTP status of a rotation that has begun."""
@@ -137,7 +138,7 @@ async def rotate_node(node_id: IdInPath, services: ServicesDep) -> Response:
     on the internet sees another address, and has failed after 120 s, or 30 s if `change_ip_url` had
     no good answer. `Location` tells.
     """
-    rotation = services.rotations.begin_node(node_id)
+    rotation = await services.rotations.begin_node(node_id)
     response = reply(rotation_begun(rotation, _begun(rotation)), _ACCEPTED)
     response.headers["location"] = f"{OPS_PREFIX}/nodes/{node_id}/rotations/{rotation.id}"
     return response
@@ -174,7 +175,9 @@ async def show_node_rotation(
 async def show_rotation(
     request: Request, key: LinkKey, rotation_id: RotationId, services: ServicesDep
 ) -> Response:
-    """The link tells of the last rotations that it began, until the service is restarted."""
+    """The link tells of the last rotations that it began: those of a group until the service is
+    restarted.
+    """
     scope = request.scope
     try:
         rotation = services.rotations.get(_link(scope), rotation_id)

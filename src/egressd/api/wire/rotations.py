@@ -12,8 +12,9 @@ from pydantic import Field
 from egressd.api.wire.answers import Answer, Message
 from egressd.api.wire.bodies import Query
 from egressd.api.wire.fields import form
+from egressd.model.rotations import FollowedRotation, RotationState
 from egressd.model.wording import Sentence
-from egressd.service.rotations import ALL, FollowedRotation, LinkView, State
+from egressd.service.rotations import ALL, LinkView
 
 _OCTET: Final = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 
@@ -67,7 +68,8 @@ class RotationShown(Answer, frozen=True, kw_only=True):
 
     id: str
     state: Annotated[
-        State, Meta(description="`running` while the new exit is asked for, then the result.")
+        RotationState,
+        Meta(description="`running` while the new exit is asked for, then the result."),
     ]
     target: Annotated[str, Meta(description="As rules name it.")]
     client: Annotated[str, Meta(description="Empty if it was about no single client.")]
