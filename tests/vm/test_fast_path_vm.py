@@ -1,8 +1,8 @@
-"""The fast path of known flows on Debian's own kernel, where connection tracking is a module."""
+"""Debian's own kernel: the fast path of known flows, where connection tracking is a module, and the
+module ``wireguard`` as the server of a node.
+"""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,12 +17,18 @@ MACHINE_S = 3000.0
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(MACHINE_S + 60)]
 
 
-def test_a_download_takes_the_fast_path_on_debians_kernel_without_a_limit(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """The results of one boot."""
     boot.kernel()
-    said = boot.run("tests.vm.inside.fast_path", tmp_path, timeout_s=MACHINE_S)
-    result = tmp_path / "found.json"
+    shared = tmp_path_factory.mktemp("shared")
+    said = boot.run("tests.vm.inside.fast_path", shared, timeout_s=MACHINE_S)
+    result = shared / "found.json"
     assert result.exists(), said
-    found = msgspec.json.decode(result.read_bytes(), type=Found)
+    return msgspec.json.decode(result.read_bytes(), type=Found)
+
+
+def test_a_download_takes_the_fast_path_on_debians_kernel_without_a_limit(found: Found) -> None:
     for download, size in ((found.first, SIZE), (found.again, SIZE)):
         assert (download.error, download.size) == ("", size)
         assert download.passed > 0.8 * size, found.said
@@ -35,3 +41,15 @@ def test_a_download_takes_the_fast_path_on_debians_kernel_without_a_limit(tmp_pa
     assert "flowtable inet theirs ft" in flowtable
     assert found.answered == ("", node_address(0)), found.told
     assert not any("UDP through nodes" in problem for problem in found.told)
+
+
+def test_a_tunnel_to_the_kernels_wireguard_carries_a_client_or_blocks_it(found: Found) -> None:
+    told = found.tunnelled
+    for visit in (told.first, told.again):
+        assert visit.errors == ("", ""), found.said
+        assert visit.seen == (told.address, told.address)
+    assert told.is_intact
+    assert all(told.gone.errors), told.gone
+    assert told.seen_while_gone == 0
+    assert told.in_tunnel, "the capture sees the tunnel"
+    assert told.outside == 0

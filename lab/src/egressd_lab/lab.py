@@ -282,14 +282,17 @@ class Lab:
         self.line_servers.append(server)
         return server
 
-    def add_wireguard(self) -> WireGuardServer:
-        """Start a WireGuard server. Raises Failed if programs are missing."""
-        require(*wireguard.PROGRAMS)
+    def add_wireguard(self, *, in_kernel: bool = False) -> WireGuardServer:
+        """Start a WireGuard server, wireguard-go or the kernel's own. Raises Failed if programs or
+        the kernel's module are missing.
+        """
+        require(wireguard.TOOL, *(() if in_kernel else (wireguard.GO,)))
         address = nodes.node_address(_WIREGUARD_NUMBER)
         folder = self.folder / "node-wireguard"
         folder.mkdir()
         self.topology.add_node("wireguard", [address], forwards=True)
-        server = WireGuardServer(address, Host(self.name, "node-wireguard", folder), folder)
+        host = Host(self.name, "node-wireguard", folder)
+        server = WireGuardServer(address, host, folder, in_kernel=in_kernel)
         self._tunnels.append(server)
         server.start()
         return server

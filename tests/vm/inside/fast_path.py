@@ -1,5 +1,6 @@
-"""A download by the fast path, one under a limit of the operator's own, and UDP through a node to a
-port of a server on this machine: ``python -m tests.vm.inside.fast_path SHARED``.
+"""A download by the fast path, one under a limit of the operator's own, UDP through a node to a
+port of a server on this machine, and a tunnel to the kernel's WireGuard, in one boot:
+``python -m tests.vm.inside.fast_path SHARED``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from egressd_lab.spec import LabSpec
 from tests.support.device import SERVER, eventually, send
 from tests.support.fast_path import hooked, passed
 from tests.vm.boot import DONE
+from tests.vm.inside import kernel_tunnel
+from tests.vm.inside.kernel_tunnel import Tunnelled
 from tests.vm.inside.netns import sh
 
 SIZE: Final = 10 << 20
@@ -24,6 +27,7 @@ _MODULES: Final = (
     *("overlay", "nf_conntrack_netlink", "nf_tables", "nf_tproxy_ipv4", "nf_socket_ipv4"),
     *("ifb", "sch_ingress", "sch_htb", "sch_fq_codel", "cls_bpf", "act_mirred"),
     *("cls_u32", "act_police", "nf_flow_table", "nf_flow_table_inet"),
+    *kernel_tunnel.MODULES,
 )
 """Modules that egressd lets the kernel load, except those of nftables' expressions."""
 
@@ -73,6 +77,7 @@ class Found(msgspec.Struct, frozen=True):
     told: list[str]
     """All reports in ``problems`` at the end."""
     said: str
+    tunnelled: Tunnelled
 
 
 def _asked_beside_a_server(lab: Lab) -> tuple[str, str]:
@@ -129,8 +134,9 @@ def _found(lab: Lab) -> Found:
     router("nft delete table inet theirs")
     answered = _asked_beside_a_server(lab)
     told = lab.api.ask("GET", "/ops/overview").body["problems"]
+    tunnelled = kernel_tunnel.tunnelled(lab)
     log = (lab.folder / "egressd" / "egressd.log").read_text()
-    return Found(first, limited, again, hooks, problems, answered, told, log[-4000:])
+    return Found(first, limited, again, hooks, problems, answered, told, log[-4000:], tunnelled)
 
 
 def main(shared: Path) -> None:
