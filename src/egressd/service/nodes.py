@@ -36,7 +36,7 @@ from egressd.service.node_problems import (
     row_server_problems,
     those_led_here,
 )
-from egressd.service.number_allocation import numbered
+from egressd.service.number_allocation import fresh_node_ids, numbered
 from egressd.service.ports import Clock, Netd
 from egressd.service.renames import rename_node
 from egressd.service.servers import Around, ServerSurroundings
@@ -74,7 +74,7 @@ class Nodes:
 
         def build(state: DesiredState) -> Proposal[Node]:
             node = Node(
-                id=state.next_id("nodes"),
+                id=next(fresh_node_ids(state)),
                 created_at=self._clock(),
                 **msgspec.structs.asdict(draft),
             )
@@ -232,7 +232,7 @@ class Nodes:
             names = automatic_names(kind, start_index, in_use) if auto_name else None
             tally = Tally(preview)
             wanted: dict[str, Node] = {}
-            now, fresh_id = self._clock(), state.next_id("nodes")
+            now, fresh_ids = self._clock(), fresh_node_ids(state)
             for row in parse_nodes(kind, text, group=group, names=names):
                 if isinstance(row, BadRow):
                     tally.bad(row)
@@ -255,8 +255,7 @@ class Nodes:
                         tally.bad(BadRow(row.line, tuple(problems)))
                         continue
                     looks.add(name)
-                    wanted[name] = Node(id=fresh_id, created_at=now, **fields)
-                    fresh_id += 1
+                    wanted[name] = Node(id=next(fresh_ids), created_at=now, **fields)
                 else:
                     wanted[name] = msgspec.structs.replace(before, **fields)
                 tally.imported += 1

@@ -265,7 +265,7 @@ def _single_problems(wanted: DesiredState) -> Iterator[Sentence]:
 
 def _number_problems(wanted: DesiredState, state: DesiredState) -> Iterator[Sentence]:
     """Yield invalid ids and numbers, and those that would leave the device too few: up to half of
-    the range is allowed, because an id is never reused.
+    the range is allowed, because an id is never reused, except for nodes' (`fresh_node_ids`).
     """
     for table in ROW_TABLES:
         for key in getattr(wanted, table):
@@ -284,7 +284,9 @@ def _number_problems(wanted: DesiredState, state: DesiredState) -> Iterator[Sent
         for name, value in given.items():
             highest[name] = max(value, highest.get(name, 0))
     for name, value in highest.items():
-        room = max(_HIGHEST.get(name, 0) // 2, state.last_ids.get(name, 0))
+        highest_id = _HIGHEST.get(name, 0)
+        half = highest_id if name == "nodes" else highest_id // 2
+        room = max(half, state.last_ids.get(name, 0))
         if not 0 <= value <= room:
             yield say("counter-out-of-range", name=name[:60], most=room, number=value)
 

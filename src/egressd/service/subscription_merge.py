@@ -33,6 +33,7 @@ from egressd.service import checks
 from egressd.service.import_fates import changed_fields
 from egressd.service.looks import Looks
 from egressd.service.node_problems import row_server_problems
+from egressd.service.number_allocation import fresh_node_ids
 from egressd.service.renames import rename_nodes
 from egressd.service.servers import ServerSurroundings
 
@@ -146,13 +147,13 @@ def merged(state: DesiredState, subscription: Subscription, found: ReadList, now
         changes.append((before, after))
     for node in kept:
         changes.append((node, msgspec.structs.replace(node, gone_at=node.gone_at or now)))
-    first_id = state.next_id("nodes")
-    for number, listed in enumerate(fresh):
+    fresh_ids = fresh_node_ids(state)
+    for listed in fresh:
         changes.append(
             (
                 None,
                 Node(
-                    id=first_id + number,
+                    id=next(fresh_ids),
                     name=names.new(listed.name),
                     protocol=listed.protocol,
                     config_json=listed.config,
