@@ -363,6 +363,40 @@ async def test_filters_and_names(device: Device) -> None:
     assert {*reasons} == {"us-03", "hk Expire 2026"}
 
 
+async def test_another_renaming_gives_nodes_their_names_anew(device: Device) -> None:
+    """Past fault: a name that a former `rename` had given counted as the operator's own, and stayed
+    whatever the list and the subscription said later.
+    """
+    bench = device.bench
+    await bench.nodes.create(node("a jp"))
+    number = await made(device, rename={"^": "s "}, group="seller", via="DIRECT")
+    rows = [link("hk"), link("jp", host="198.51.100.8"), link("us", host="198.51.100.9")]
+    serve(device, *rows, link("u-s", host="198.51.100.10"))
+    await refreshed(device, number)
+    before = nodes(device)
+    await bench.nodes.revise(before["s us"], {"name": "mine"}, ())
+    await bench.rules.create(rule("10.0.0.5", "s hk"))
+    fields = {"rename": {"^": "a ", "-": ""}, "group": "other", "via": "s hk"}
+    patched = await send(device, "PATCH", f"/{number}", fields)
+    assert patched.json()["via"] == "a hk", patched.text
+    after = {"a hk": "s hk", "a jp 2": "s jp", "a us": "s u-s", "mine": "s us"}
+    own = {"a jp": before["a jp"]}
+    assert nodes(device) == {new: before[old] for new, old in after.items()} | own
+    assert {each.group for each in bench.nodes.list()} == {"", "other"}
+    assert [each.target_node for each in bench.rules.list()] == ["a hk"]
+    await bench.agree()
+    # They go on to follow the list.
+    await send(device, "PATCH", f"/{number}", {"rename": {"^": "b "}})
+    serve(device, link("hongkong"), *rows[1:], link("u-s", host="198.51.100.10"))
+    answer = await refreshed(device, number)
+    assert {*nodes(device)} == {"b hongkong", "b jp", "b u-s", "mine", "a jp"}
+    assert fates(answer)["b hongkong"] == "renamed"
+    assert [each.target_node for each in bench.rules.list()] == ["b hongkong"]
+    # A name that no target can have is given to none.
+    await send(device, "PATCH", f"/{number}", {"rename": {"^": "lnterface:"}})
+    assert {*nodes(device)} == {"b hongkong", "b jp", "b u-s", "mine", "a jp"}
+
+
 async def test_a_list_of_ever_new_nodes_never_runs_out_of_ids(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Final
 
@@ -133,12 +133,13 @@ def merged(state: DesiredState, subscription: Subscription, found: ReadList, now
     keeps = subscription.gone == "keep"
     kept = [node for node in gone if keeps and node.name in named]
     deleted = [node for node in gone if not (keeps and node.name in named)]
-    names = _Names(state, subscription, pairs, deleted, named)
+    followed = {node.id for node, listed in pairs if _follows(subscription.rename, node, listed)}
+    names = _Names(state, followed, {node.id for node in deleted}, named)
     changes: list[tuple[Node | None, Node]] = []
     for before, listed in pairs:
         after = msgspec.structs.replace(
             before,
-            name=names.of(before, listed),
+            name=names.new(listed.name) if before.id in followed else before.name,
             name_there=listed.name_there,
             protocol=listed.protocol,
             config_json=_with_own_settings(before, listed),
@@ -304,40 +305,20 @@ class _Names:
     """
 
     def __init__(
-        self,
-        state: DesiredState,
-        subscription: Subscription,
-        pairs: Sequence[tuple[Node, ListedNode]],
-        deleted: Sequence[Node],
-        named: frozenset[str],
+        self, state: DesiredState, followed: Set[int], deleted: Set[int], named: frozenset[str]
     ) -> None:
-        self._rename = subscription.rename
-        gone = {node.id for node in deleted}
-        follow = {node.id for node, listed in pairs if self._follows(node, listed)}
-        freed = gone | follow
+        """`followed` are the ids of the nodes that get other names, `deleted` of those that go."""
         without = (
             name
             for name in named
-            if (there := state.node_by_name.get(name)) is None or there in gone
+            if (there := state.node_by_name.get(name)) is None or there in deleted
         )
+        freed = followed | deleted
         stay = (node.name for node in state.nodes.values() if node.id not in freed)
         self._looks = Looks("node", (*stay, *without), is_target=True)
         self._numbers: dict[str, int] = {}
         """The look of a name -> the last number given to it, since the names of a list may all look
         the same."""
-
-    def _follows(self, node: Node, listed: ListedNode) -> bool:
-        """True if a node was renamed there, to a name that a node can have, and has the name here
-        that it got from there.
-        """
-        if node.name_there == listed.name_there or _name_problems(listed.name):
-            return False
-        given = name_filters.replaced(self._rename, node.name_there).strip()
-        return node.name == given or _is_numbered(node.name, given)
-
-    def of(self, node: Node, listed: ListedNode) -> str:
-        """Return the name of a node that was found again."""
-        return self.new(listed.name) if self._follows(node, listed) else node.name
 
     def new(self, name: str) -> str:
         """Return a name, with a number if another node has it or looks like it."""
@@ -354,6 +335,46 @@ class _Names:
             number += 1
         self._numbers[look] = number
         return wanted
+
+
+def _follows(rename: Mapping[str, str], node: Node, listed: ListedNode) -> bool:
+    """True if a node was renamed there, to a name that a node can have, and has the name here that
+    it got from there.
+    """
+    is_renamed = node.name_there != listed.name_there
+    return is_renamed and not _name_problems(listed.name) and _is_given(rename, node)
+
+
+def _is_given(rename: Mapping[str, str], node: Node) -> bool:
+    """True if a node has the name that a subscription gives it, and not one of the operator's."""
+    given = _given_name(rename, node)
+    return node.name == given or _is_numbered(node.name, given)
+
+
+def _given_name(rename: Mapping[str, str], node: Node) -> str:
+    """Return the name that a subscription gives a node by its name there, without a number."""
+    return name_filters.replaced(rename, node.name_there).strip()
+
+
+def renamed(state: DesiredState, before: Subscription, after: Subscription, now: str) -> list[Edit]:
+    """Return the edits by which a subscription that renames otherwise gives its nodes their names
+    anew, those apart that the operator has renamed. Raises Invalid.
+    """
+    if [*before.rename.items()] == [*after.rename.items()]:  # their order counts
+        return []
+    others: dict[int, str] = {}
+    for node in sorted(state.nodes.values(), key=lambda each: each.id):
+        if node.subscription != before.id or not _is_given(before.rename, node):
+            continue
+        name = _given_name(after.rename, node)
+        if name != _given_name(before.rename, node) and not _name_problems(name):
+            others[node.id] = name
+    names = _Names(state, others.keys(), frozenset(), _named_nodes(state))
+    changes: list[tuple[Node | None, Node]] = []
+    for node_id, name in others.items():
+        node = state.nodes[node_id]
+        changes.append((node, msgspec.structs.replace(node, name=names.new(name))))
+    return [*_with_references(state, changes, now)]
 
 
 def _name_problems(name: str) -> list[Fault]:

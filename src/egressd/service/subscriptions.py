@@ -41,6 +41,7 @@ from egressd.service.subscription_checks import (
     field_problems,
     inner_problems,
 )
+from egressd.service.subscription_merge import renamed
 from egressd.service.subscription_records import FetchRecords, FetchStore
 from egressd.service.subscription_refresh import (
     THING,
@@ -142,8 +143,8 @@ class Subscriptions:
         self, subscription_id: int, fields: Mapping[str, Any], tags: Collection[str] = ()
     ) -> Outcome[Subscription]:
         """Give a subscription some new fields of `SubscriptionDraft`. Its nodes that are in its
-        group follow to another one. `tags`: see `versions.demand`. Raises Invalid, Missing,
-        Outdated.
+        group follow to another one, and those that have their names from it get their names by
+        another `rename`. `tags`: see `versions.demand`. Raises Invalid, Missing, Outdated.
         """
 
         def build(state: DesiredState) -> Proposal[Subscription]:
@@ -159,9 +160,13 @@ class Subscriptions:
                     for node in _own_nodes(state, made.id)
                     if node.group == before.group
                 ]
-            return Proposal(edits, made)
+            between = state.with_edits(edits, state.revision)
+            edits += renamed(between, before, made, self._clock())
+            # A node may have another group and another name, and be the subscription's own target.
+            last = {(edit.table, edit.key): edit for edit in edits}
+            return Proposal([*last.values()], last["subscriptions", made.id].after)
 
-        return await self._ledger.change(build)
+        return await self._ledger.change(build, is_large="rename" in fields)
 
     async def delete(
         self, subscription_id: int, tags: Collection[str] = (), *, with_nodes: bool = False
