@@ -64,6 +64,10 @@ def test_a_channel_is_made_tested_edited_and_deleted(site: Site) -> None:
         card.get_by_role("button", name="Delete the channel phone").click()
         page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
         expect(card).to_contain_text("There is no channel yet.")
+        page.get_by_role("status").get_by_role("button", name="Undo").click()
+        expect(row.first).to_contain_text("phone")
+        (found,) = site.lab.api.ask("GET", "/ops/alerts/channels").body["data"]
+    assert site.lab.api.ask("DELETE", f"/ops/alerts/channels/{found['id']}").status == 200
 
 
 def test_forms_of_alerts_show_what_another_has_changed(site: Site) -> None:

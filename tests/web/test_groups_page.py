@@ -83,6 +83,11 @@ def test_a_group_is_made_ordered_and_deleted(site: Site, width: int) -> None:
         card.get_by_role("button", name="Delete the settings of the group office").click()
         page.get_by_role("button", name="Delete", exact=True).last.click()
         expect(card).to_be_hidden()
+        page.get_by_role("status").get_by_role("button", name="Undo").click()
+        expect(card).to_be_visible()
+        card.get_by_role("button", name="Delete the settings of the group office").click()
+        page.get_by_role("button", name="Delete", exact=True).last.click()
+        expect(card).to_be_hidden()
         expect(page.get_by_role("region", name="asia")).to_be_visible()
 
 
