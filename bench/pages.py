@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Page, Route
@@ -109,11 +109,17 @@ def device(number: int) -> Mapping[str, Any]:
     }
 
 
+EVERY: Final = [device(number) for number in range(DEVICES)]
+
+
 def answer(route: Route) -> None:
     """Answer a request for the devices."""
-    most = int(parse_qs(urlsplit(route.request.url).query)["limit"][0])
-    found = [device(n) for n in range(min(most, DEVICES))]
-    body = {"data": found, "total": DEVICES, "without_rule": DEVICES // 3 + 1}
+    asked = parse_qs(urlsplit(route.request.url).query)
+    words = asked.get("search", [""])[0].split()
+    found = [each for each in EVERY if all(word in json.dumps(each) for word in words)]
+    without = sum(each["rule_id"] is None for each in found)
+    shown = found[: int(asked["limit"][0])]
+    body = {"data": shown, "total": len(found), "without_rule": without}
     route.fulfill(content_type="application/json", body=json.dumps(body))
 
 

@@ -72,6 +72,30 @@ async def test_a_list_is_bounded_and_known_by_its_tag(device: Device) -> None:
     assert (await device.client.get(DEVICES, params={"limit": 0})).status_code == 400
 
 
+async def test_devices_are_found_by_all_words_of_a_search(device: Device) -> None:
+    for n in range(4):
+        await see(device, f"02:00:5e:00:5a:0{n}", f"10.9.0.{n + 10}")
+    named = {"name": "Anna's Tablet", "comment": "kitchen"}
+    assert (await device.client.patch(f"{DEVICES}/02:00:5e:00:5a:02", json=named)).is_success
+
+    async def found(search: str, limit: int = 9) -> tuple[int, list[str]]:
+        asked: dict[str, str | int] = {"search": search, "limit": limit}
+        answer = (await device.client.get(DEVICES, params=asked)).json()
+        return answer["total"], [row["mac"][-2:] for row in answer["data"]]
+
+    assert await found("tablet ANNA") == (1, ["02"])
+    assert await found("kitchen 10.9.0.12") == (1, ["02"])
+    assert await found("tablet 10.9.0.13") == (0, [])
+    assert await found("5a:03") == (1, ["03"])
+    every = (await device.client.get(DEVICES)).json()
+    assert (await found(" "))[0] == every["total"] >= 4
+    assert (await found("10.9.0", limit=2))[0] == 4
+    assert len((await found("10.9.0", limit=2))[1]) == 2
+    for refused in ("x" * 201, "a\nb"):
+        answer = await device.client.get(DEVICES, params={"search": refused})
+        assert answer.status_code == 400
+
+
 async def test_a_device_is_bound_to_the_rule_of_its_address(device: Device) -> None:
     mac = "02:00:5e:00:53:21"
     one = f"{DEVICES}/{mac}"

@@ -1,4 +1,4 @@
-"""What surrounds the pages: palette, menu, and the connection to a device that does not answer."""
+"""The palette, the menu, and the connection to a device that does not answer."""
 
 from __future__ import annotations
 

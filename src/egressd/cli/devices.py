@@ -23,12 +23,16 @@ def devices() -> None:
 
 @devices.command("list")
 @click.option("--limit", type=click.IntRange(1, DEVICES_MAX), default=1000, show_default=True)
+@click.option("--search", default="", help="Words in name, host name, vendor, MAC or address.")
 @click.option("--without-rule", is_flag=True, help="Only those that no rule covers.")
 @json_option
 @over_api
-def list_devices(remote: Remote, *, limit: int, without_rule: bool, as_json: bool) -> None:
+def list_devices(
+    remote: Remote, *, limit: int, search: str, without_rule: bool, as_json: bool
+) -> None:
     """Print the devices: those without a rule first, and the latest ones first among both."""
-    found = remote.get("/ops/devices", limit=limit)
+    searched = {"search": search} if search else {}
+    found = remote.get("/ops/devices", limit=limit, **searched)
     if without_rule:
         found["data"] = [row for row in found["data"] if not _rule(row)]
     if as_json:

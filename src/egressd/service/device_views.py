@@ -77,11 +77,11 @@ class DeviceSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DevicesFound(msgspec.Struct, frozen=True, kw_only=True):
-    """The first devices of all."""
+    """The first devices of all, or of those that were searched."""
 
     total: int
     without_rule: int
-    """Devices that no rule covers."""
+    """The number of them that no rule covers."""
     rows: list[DeviceSeen]
 
 

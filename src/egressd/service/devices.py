@@ -188,14 +188,16 @@ class Devices:
 
     # --- Questions. ----------------------------------------------------------------------
 
-    async def list(self, limit: int = DEVICES_MAX) -> DevicesFound:
-        """Return the first devices: those without a rule first, and the latest ones first among
-        both.
+    async def list(self, limit: int = DEVICES_MAX, search: str = "") -> DevicesFound:
+        """Return the first devices that have each word of `search` in their texts: those without a
+        rule first, and the latest ones first among both.
         """
-        order = []
+        order, words = [], search.lower().split()
         for nth, device in enumerate([*self._table.by_mac.values()]):
             if nth % _YIELD_EVERY == _YIELD_EVERY - 1:
                 await asyncio.sleep(0)
+            if words and not self._has(device, words):
+                continue
             rule = self._rules.of(self._table.address(device))
             order.append((rule != NO_RULE, -device.last_seen, device.mac))
         order.sort()
@@ -377,6 +379,12 @@ class Devices:
             tried=self._tried.get(ip, ()) if rule == NO_RULE else (),
             is_bound=self._bindings.rule_of(device.mac) is not None,
         )
+
+    def _has(self, device: LanDevice, words: Collection[str]) -> bool:
+        """Return True if each word, in lower case, is in the device's texts or addresses."""
+        texts = (device.name, device.comment, device.hostname, device.mac, self._vendor(device))
+        text = "\n".join((*texts, *(each.ip for each in device.addresses))).lower()
+        return all(word in text for word in words)
 
     def _vendor(self, device: LanDevice) -> str:
         return self._vendors.get(device.mac, "") or device.vendor_class

@@ -61,7 +61,7 @@ async def list_devices(
     """Return what this box has seen of devices: by their addresses, their DHCP requests, and the
     leases of a DHCP server on it. If-None-Match is answered with 304 while nothing has changed.
     """
-    found = await services.devices.list(query.limit)
+    found = await services.devices.list(query.limit, query.search)
     answer = DeviceList(total=found.total, without_rule=found.without_rule, data=found.rows)
     return send(request, encoded(answer))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Header, Path
 from msgspec import Meta
@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from egressd.api.wire.answers import Answer, Message
 from egressd.api.wire.bodies import Body, Query
-from egressd.api.wire.fields import Misfit, Text, decimal, form
+from egressd.api.wire.fields import ONE_LINE, Misfit, Text, decimal, form
 from egressd.model.devices import DEVICE_NAME_MAX, DEVICES_MAX, normal_mac
 from egressd.service.device_views import DeviceSeen
 
@@ -21,6 +21,8 @@ def _in_normal_form(value: str) -> str:
         raise Misfit("mac-form")
     return mac
 
+
+SEARCH_MAX: Final = 200
 
 MacInPath = Annotated[
     str,
@@ -43,12 +45,21 @@ IfMatch = Annotated[
 
 
 class DevicesQuery(Query):
-    """The number of devices."""
+    """The number of devices, and what they are searched for."""
 
     limit: Annotated[
         int, Field(ge=1, le=DEVICES_MAX, strict=True, description="The first ones."),
         BeforeValidator(decimal),
     ] = 10_000  # fmt: skip
+    search: Annotated[
+        str,
+        Field(
+            max_length=SEARCH_MAX,
+            pattern=ONE_LINE,
+            description="Words that each device in the answer has in its name, host name, vendor, "
+            "comment, MAC or addresses, in any case; empty for all devices.",
+        ),
+    ] = ""
 
 
 class DeviceUpdate(Body):
@@ -73,8 +84,8 @@ class DeviceUpdate(Body):
 class DeviceList(Answer, frozen=True, kw_only=True):
     """The devices that were seen in LANs."""
 
-    total: Annotated[int, Meta(description="All devices that are known.")]
-    without_rule: Annotated[int, Meta(description="Devices that no rule covers.")]
+    total: Annotated[int, Meta(description="All devices that are known, or found.")]
+    without_rule: Annotated[int, Meta(description="The number of them that no rule covers.")]
     data: Annotated[
         list[DeviceSeen], Meta(description="Those without a rule first, then by last_seen.")
     ]
