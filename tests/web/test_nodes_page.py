@@ -122,6 +122,58 @@ def test_the_form_of_a_node_has_its_path_its_dns_and_its_udp(tidy: Site) -> None
         assert config() == before
 
 
+def test_the_form_of_a_node_has_its_sellers_page_and_rotates_it(tidy: Site) -> None:
+    lab, seller = tidy.lab, "https://seller.example/change?key=4711"
+    made = lab.api.post("/nodes", lab.nodes["ss"].draft() | {"name": "phone"})
+    path = f"/ops/nodes/{made['id']}"
+
+    def stored() -> tuple[str, str]:
+        node = lab.api.ask("GET", path).body
+        return node["change_ip_url"], node["change_ip_via"]
+
+    def ended(route: Route) -> None:
+        looks.append(route.request.url)
+        over = {"state": "done", "exit_before": "203.0.113.7", "exit_after": "203.0.113.9"}
+        begun = lab.api.ask("GET", path + route.request.url.partition(path)[2]).body
+        route.fulfill(json=begun if len(looks) == 1 else begun | over)
+
+    looks: list[str] = []
+    with tidy.visit("#/nodes?q=phone") as page:
+        form = page.get_by_role("form", name="Edit phone")
+        url, via = form.get_by_label("Page that changes its address"), form.get_by_label("Asked by")
+        save = form.get_by_role("button", name="Save")
+        page.get_by_role("button", name="Edit phone").click()
+        expect(via).to_have_count(0)
+        expect(form.get_by_role("button", name="Rotate")).to_have_count(0)
+        url.fill("https://10.0.0.1/change")
+        via.fill("Group_pool")
+        save.click()
+        expect(url).to_have_accessible_description(re.compile("10.0.0.1"))
+        expect(via).to_have_accessible_description(re.compile("DIRECT"))
+        url.fill(seller)
+        via.fill("Interface:wan2")
+        page.keyboard.press("Escape")
+        assert serious(page) == []
+        save.click()
+        expect(form).to_have_count(0)
+        assert stored() == (seller, "Interface:wan2")
+
+        page.route("**/rotations/*", ended)
+        page.get_by_role("button", name="Edit phone").click()
+        expect(url).to_have_value(seller)
+        expect(via).to_have_value("Interface:wan2")
+        form.get_by_role("button", name="phone").click()
+        page.get_by_role("dialog").get_by_role("button", name="Rotate").click()
+        expect(form.get_by_role("status")).to_contain_text("203.0.113.9")
+        assert len(looks) == 2
+        assert serious(page) == []
+        screenshot(page, "node-rotation")
+        url.fill("")
+        save.click()
+        expect(form).to_have_count(0)
+        assert stored() == ("", "")
+
+
 def test_a_new_key_pair_fills_the_form_of_a_node(tidy: Site) -> None:
     with tidy.visit("#/nodes") as page:
         page.get_by_role("button", name="Add a node").click()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.web.axe import serious
 from tests.web.chromium import screenshot
-from tests.web.site import Site
+from tests.web.site import URL, Site
 
 pytestmark = [pytest.mark.lab, pytest.mark.browser]
 
@@ -96,6 +99,65 @@ def test_a_link_is_shown_once_and_rotates_by_its_button(site: Site) -> None:
         site.lab.api.ask("DELETE", f"/ops/tokens/{token['id']}")
         page.reload()
         expect(page.get_by_role("heading")).to_have_text("It did not work")
+
+
+def made_link(site: Site, target: str) -> str:
+    """Make a link that rotates a target, and return its path."""
+    body = {"name": "phones", "scopes": [f"rotate:{target}"]}
+    return str(site.lab.api.ask("POST", "/ops/tokens", body).body["link"])
+
+
+@contextmanager
+def no_tokens_left(site: Site) -> Iterator[None]:
+    """Remove all tokens after the block."""
+    try:
+        yield
+    finally:
+        for token in site.lab.api.ask("GET", "/ops/tokens").body["data"]:
+            site.lab.api.ask("DELETE", f"/ops/tokens/{token['id']}")
+
+
+def test_a_phone_opens_a_link_and_gets_another_member(site: Site) -> None:
+    phone = site.lab.client(3).address
+    with site.kept(), no_tokens_left(site), site.visit() as page:
+        members = ["DIRECT", "Interface:wan2"]
+        group = {"name": "own", "strategy": "sticky", "members": members}
+        assert site.lab.api.ask("POST", "/ops/groups", group).status == 201
+        site.lab.api.post("/rules", {"ip": phone, "target_node": "Group_own"})
+        page.goto(URL.rstrip("/") + made_link(site, "Group_own"))
+        expect(page.get_by_role("heading")).to_have_text("Another exit for this device")
+        (before,) = [each for each in members if page.get_by_text(each, exact=True).count()]
+        (after,) = {*members} - {before}
+        expect(page.get_by_text(phone, exact=True)).to_be_visible()
+        page.get_by_role("button", name="Rotate").click()
+        expect(page.get_by_role("heading")).to_have_text("Done", timeout=30_000)
+        expect(page.get_by_text(after, exact=True)).to_be_visible()
+        assert serious(page) == []
+        screenshot(page, "rotation-link-phone")
+        page.get_by_role("button", name="Rotate again").click()
+        expect(page.get_by_text(before, exact=True)).to_be_visible()
+
+
+def test_the_link_of_a_node_shows_its_exit_while_it_changes(site: Site) -> None:
+    with site.kept(), no_tokens_left(site), site.visit() as page:
+        made = site.lab.api.post("/nodes", site.lab.nodes["ss"].draft() | {"name": "phone"})
+        fields = {"change_ip_url": "https://seller.example/change?key=4711"}
+        assert site.lab.api.ask("PATCH", f"/ops/nodes/{made['id']}", fields).status == 200
+        page.goto(URL.rstrip("/") + made_link(site, "phone"))
+        heading = page.get_by_role("heading")
+        expect(heading).to_have_text("Another exit for the node phone")
+        expect(page.get_by_text("All clients of the node leave by it.")).to_be_visible()
+        page.get_by_role("button", name="Rotate").click()
+        expect(heading).to_contain_text("The node is changing its exit")
+        # A page without scripts has no other way to ask again.
+        assert [fault for fault in serious(page) if not fault.startswith("meta-refresh")] == []
+        screenshot(page, "rotation-link-node")
+        expect(page.get_by_role("button")).to_have_count(0)
+        # The page asks again by itself.
+        with page.expect_response(lambda answer: "/ops/rotate/" in answer.url) as again:
+            pass
+        assert again.value.request.method == "GET"
+        expect(heading).to_contain_text("The node is changing its exit")
 
 
 def test_the_record_of_changes_names_the_token(site: Site) -> None:
