@@ -102,9 +102,11 @@ def _read_config(protocol: str, config_json: str) -> NodeConfig:
     )
 
 
-_SHORT: Final = 2048
-"""Characters of a configuration that is cached. 2,048 of them take 20 MB at most."""
-_remembered: Final = lru_cache(2048)(_read_config)
+_SHORT: Final = 512
+"""Characters of a configuration that is cached."""
+_remembered: Final = lru_cache(12_288)(_read_config)
+"""The results for the nodes of the longest list, before and after a change of all: 30 MB at most.
+"""
 
 
 def read_entry(protocol: str, given: Mapping[str, Any]) -> Reading:

@@ -25,7 +25,7 @@ from egressd.planner.nodes import DialPath, outbound_of, settings_of
 from egressd.planner.resolvers import RESOLVERS_MAX
 from egressd.planner.service_ports import reason_reserved
 
-_REMEMBERED: Final = 8192  # results kept, those used last
+_REMEMBERED: Final = 16_384  # results kept, those used last: of a list's nodes before and after
 _DECODER: Final = msgspec.msgpack.Decoder(ProxyListener)
 
 

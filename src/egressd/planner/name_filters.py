@@ -6,7 +6,7 @@ The syntax is RE2's (github.com/google/re2/wiki/Syntax).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -34,10 +34,18 @@ def problem_of(pattern: str) -> str:
 
 def is_found(pattern: str, name: str) -> bool:
     """True if the pattern is found in the name. A pattern that RE2 refuses matches nothing."""
+    return found_in(pattern, [(0, name.encode())]) != []
+
+
+def found_in(pattern: str, names: Iterable[tuple[int, bytes]]) -> list[int]:
+    """Return the numbers of the names, in UTF-8, that the pattern is found in. In text RE2's Python
+    binding would count characters for each name, which takes three times as long.
+    """
     try:
-        return _compiled(pattern).search(name) is not None
+        search = _compiled(pattern).search
     except re2.error:
-        return False
+        return []
+    return [number for number, name in names if search(name) is not None]
 
 
 def places_fit(pattern: str, replacement: str) -> bool:

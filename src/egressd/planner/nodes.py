@@ -25,7 +25,7 @@ from egressd.planner.outbounds import engine
 from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.topology import is_client_space
 
-_REMEMBERED: Final = 8192  # results kept, those used last
+_REMEMBERED: Final = 16_384  # results kept, those used last: of a list's nodes before and after
 _NEAR: Final = re.compile(r'"(?:10|100|172|192)\.|:ffff:|\\u', re.IGNORECASE)
 """The pattern of a text that may contain an address from the ranges of LANs, in any notation."""
 

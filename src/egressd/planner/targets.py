@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
@@ -12,7 +13,7 @@ from egressd.model.names import GROUP_PREFIX, INTERFACE_PREFIX, REJECT, TargetNa
 from egressd.model.nouns import Node
 from egressd.model.wording import NONE, Sentence, say
 from egressd.planner import outbounds, whitelist_entries
-from egressd.planner.name_filters import is_found
+from egressd.planner.name_filters import found_in
 from egressd.planner.nodes import DialPath, fault_of, outbound_of, settings_of
 from egressd.planner.registry import MARK_DIRECT, MARK_REJECT, group_mark, node_mark
 from egressd.planner.topology import interface_mark
@@ -170,12 +171,21 @@ class _Members:
         found = self._filtered.get(pattern)
         if found is None:
             before = self._filtered_before.get(pattern)
-            labels, looked_at = self._state.node_labels, self._renamed
             if before is None:
-                before, looked_at = frozenset(), frozenset(labels)
-            now = (i for i in looked_at if i in labels and is_found(pattern, labels[i][0]))
-            found = self._filtered[pattern] = (before - looked_at).union(now)
+                found = frozenset(found_in(pattern, self._all_names))
+            else:
+                found = (before - self._renamed).union(found_in(pattern, self._new_names))
+            self._filtered[pattern] = found
         return found
+
+    @cached_property
+    def _all_names(self) -> list[tuple[int, bytes]]:
+        return [(node_id, name.encode()) for node_id, name, _ in self._nodes]
+
+    @cached_property
+    def _new_names(self) -> list[tuple[int, bytes]]:
+        labels = self._state.node_labels
+        return [(i, labels[i][0].encode()) for i in self._renamed if i in labels]
 
 
 def _renamed(
