@@ -121,10 +121,18 @@ def test_urltest_takes_the_fastest_and_does_not_oscillate() -> None:
 
 
 def test_no_client_moves_when_all_nodes_are_dead() -> None:
+    """Past fault: with `fallback` all moved to the first one, and with `spread` some to dead ones,
+    also if only the checks failed.
+    """
     known = dict.fromkeys(KEYS, DEAD)
     before = choose(group("sticky"), {}, Choice(), CLIENTS)
     assert choose(group("sticky"), known, before, CLIENTS) == before
     assert elected(known, KEYS[1]) == KEYS[1]
+    last = Choice(elected=KEYS[1])
+    assert choose(group("fallback"), known, last, ()).elected == KEYS[1]
+    without = choose(group("spread"), {KEYS[0]: DEAD}, Choice(), CLIENTS)
+    during = choose(group("spread"), known, without, CLIENTS)
+    assert (during.kept, during.slots) == (without.kept, without.slots)
 
 
 def counted(choice: Choice) -> Counter[str]:

@@ -146,7 +146,8 @@ def choose(
             past = {client: past for client, past in before.past.items() if client in kept}
             return Choice(living=living, kept=kept, slots=tuple(slots.values()), past=past)
         case "spread":
-            spread = _spread(group, living, before.slots, ripe)
+            is_dead = all(delays.get(key) == DEAD for key in group.members)
+            spread = _spread(group, living, before.slots, _nothing if is_dead else ripe)
             kept = {client: spread[_slot_of(client)] for client in clients}
             return Choice(living=living, kept=kept, slots=spread)
         case "fallback":
@@ -196,12 +197,18 @@ def stays(group: Group, choice: Choice, draining: Collection[str]) -> Choice:
     )
 
 
+def _nothing(_: str) -> bool:
+    return False
+
+
 def _first(
     living: tuple[str, ...], delays: Mapping[str, int], current: str, ripe: Callable[[str], bool]
 ) -> str:
     if current not in living:
         return next((key for key in living if key in delays or not current), living[0])
-    return next(key for key in living if key == current or (key in delays and ripe(key)))
+    return next(
+        key for key in living if key == current or (delays.get(key, DEAD) != DEAD and ripe(key))
+    )
 
 
 def _fastest(

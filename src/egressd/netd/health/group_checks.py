@@ -5,10 +5,11 @@ interface or of DIRECT.
 
 Members that serve clients are checked twice in a check interval, so that a silent one is found in
 time: half an interval passes until it is checked, and two requests time out after a sixth of the
-interval each (`_TIMEOUTS`). All others are checked once in an interval, a few at a time: a thousand
-outbounds at once would cost a hundred megabytes. A node that refuses connections is found by the
-first client that it refuses: the engine reports the failure (`suspect`). An interface that goes
-down is left at once.
+interval each (`_TIMEOUTS`). With the second one those are checked that its clients may move to: if
+none answers, no client moves. All others are checked once in an interval, a few at a time: a
+thousand outbounds at once would cost a hundred megabytes. A node that refuses connections is found
+by the first client that it refuses: the engine reports the failure (`suspect`). An interface that
+goes down is left at once.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from itertools import islice
 from typing import Final, NamedTuple
 
 import structlog
@@ -65,6 +67,9 @@ class _Check(NamedTuple):
     group: str
     url: str
     interval_s: int
+
+
+_Results = dict[str, tuple[int, NodePath | KernelPath]]
 
 
 class GroupChecks:
@@ -156,15 +161,27 @@ class GroupChecks:
         is_whole, self._is_whole = self._is_whole, False
         if is_whole:
             self._survey_at.clear()
-        choices = self._groups.choices
-        asked: list[tuple[Group, list[str]]] = []
-        for key, group in self._due(self._survey_at, 1).items():
-            attended = choices[key].serving() if key in choices and not is_whole else set()
-            asked.append((group, [each for each in group.members if each not in attended]))
-        longest = max((len(keys) for _, keys in asked), default=0)
-        for first in range(0, longest, _AT_ONCE):
-            await self._ask([(group, keys[first : first + _AT_ONCE]) for group, keys in asked])
+        due = self._due(self._survey_at, 1)
+        surveys = [(group, self._parts(key, group, is_whole)) for key, group in due.items()]
+        for number in range(max((len(parts) for _, parts in surveys), default=0)):
+            part = [(group, parts[number]) for group, parts in surveys if number < len(parts)]
+            await self._ask(part)
         return self._rest(self._survey_at)
+
+    def _parts(self, key: str, group: Group, is_whole: bool) -> list[list[str]]:
+        """Return the members of a group that a survey checks, those together that it checks at the
+        same time.
+
+        If none lives, those that serve clients are checked with the first others: clients of all
+        members would move to the one that is found first.
+        """
+        choice = self._groups.choices.get(key)
+        serving = choice.serving() if choice is not None else set()
+        others = [each for each in group.members if each not in serving]
+        if self._is_dead(group):
+            first = max(0, _AT_ONCE - len(serving))
+            return [[*sorted(serving), *others[:first]], *_in_parts(others[first:])]
+        return _in_parts(group.members if is_whole else others)
 
     def _due(self, at: dict[_Check, float], times: int) -> dict[str, Group]:
         """Return the groups whose time in `at` has come, and put in the next one: so many `times`
@@ -189,9 +206,11 @@ class GroupChecks:
 
     def _period(self, group: Group) -> float:
         """Return the check interval in seconds; a short one while a group has no living member."""
+        return min(group.interval_s, _ALL_DEAD_S) if self._is_dead(group) else group.interval_s
+
+    def _is_dead(self, group: Group) -> bool:
         delays = self._groups.delays_of(group)
-        is_dead = all(delays.get(key) == DEAD for key in group.members)
-        return min(group.interval_s, _ALL_DEAD_S) if is_dead else group.interval_s
+        return all(delays.get(key) == DEAD for key in group.members)
 
     async def _ask(self, asked: Iterable[tuple[Group, Collection[str]]]) -> None:
         """Check members of groups; check those a second time that serve clients and fail."""
@@ -220,33 +239,47 @@ class GroupChecks:
     async def _ask_by(self, url: str, asked: Sequence[tuple[Group, Collection[str]]]) -> None:
         timeout_ms = min(_timeout_ms(group) for group, _ in asked)
         keys = {key for _, each in asked for key in each}
-        failed = await self._measure(url, timeout_ms, keys)
+        found = await self._measure(url, timeout_ms, keys)
+        failed = {key for key, (delay, _) in found.items() if delay == DEAD}
         if again := failed & serving(self._groups.choices):
-            failed = failed - again | await self._measure(url, timeout_ms, again)
-        self._groups.note(url, dict.fromkeys(failed & members(self._plan(), url), DEAD))
-
-    async def _measure(self, url: str, timeout_ms: int, keys: Iterable[str]) -> set[str]:
-        """Note the delays of the members that answer. Return the keys of those that do not."""
-        plan = self._plan()
-        paths = {key: path for key in sorted(keys) if (path := self._path(plan, key)) is not None}
-        if not paths:
-            return set()
-        probes = [
-            ProbeDocument(name=key, config=probe_document(path)) for key, path in paths.items()
-        ]
-        found = await self._pool.delays(probes, url, timeout_ms)
-        # A result of a member whose path has changed meanwhile is of the old one, and one by a URL
+            others = self._successors(url, again) - found.keys()
+            found |= await self._measure(url, timeout_ms, again | others)
+        # All at once: what decides meanwhile must not see that some live and not yet the others. A
+        # result of a member whose path has changed meanwhile is of the old one, and one by a URL
         # that its groups do not have any more must not be kept.
         now = self._plan()
         wanted = members(now, url)
         valid = {
-            key: d.delay
-            for key, d in found.items()
-            if key in wanted and self._path(now, key) == paths[key]
+            key: delay
+            for key, (delay, path) in found.items()
+            if key in wanted and self._path(now, key) == path
         }
-        alive = {key: delay for key, delay in valid.items() if delay != DEAD}
-        self._groups.note(url, alive)
-        return valid.keys() - alive.keys()
+        self._groups.note(url, valid)
+
+    def _successors(self, url: str, failing: Collection[str]) -> set[str]:
+        """Return the members that clients may move to, if these fail: those of the same groups that
+        are not known to be dead, `_AT_ONCE` of a group at most. The page that is fetched may be
+        what fails, by all members, and then no client has to move.
+        """
+        found: set[str] = set()
+        for group in self._plan().groups.values():
+            if group.url == url and not {*group.members}.isdisjoint(failing):
+                delays = self._groups.delays_of(group)
+                living = (key for key in group.members if delays.get(key) != DEAD)
+                found.update(islice(living, _AT_ONCE))
+        return found
+
+    async def _measure(self, url: str, timeout_ms: int, keys: Iterable[str]) -> _Results:
+        """Return the delay of each member in milliseconds, or `DEAD`, and the path of its check."""
+        plan = self._plan()
+        paths = {key: path for key in sorted(keys) if (path := self._path(plan, key)) is not None}
+        if not paths:
+            return {}
+        probes = [
+            ProbeDocument(name=key, config=probe_document(path)) for key, path in paths.items()
+        ]
+        found = await self._pool.delays(probes, url, timeout_ms)
+        return {key: (delay.delay, paths[key]) for key, delay in found.items()}
 
     def _path(self, plan: Plan, key: str) -> NodePath | KernelPath | None:
         """Return the path by which a member is checked; None if there is none."""
@@ -285,6 +318,11 @@ def probes_of(instances: Iterable[Instance]) -> Iterator[ProbeDocument]:
 def _path_of(instance: Instance) -> NodePath | None:
     """Return the path to a node, by its instance; None if the instance has another work."""
     return instance.work.paths[0] if isinstance(instance.work, Dialer) else None
+
+
+def _in_parts(keys: Sequence[str]) -> list[list[str]]:
+    """Return the keys in parts that are checked one after another."""
+    return [[*keys[first : first + _AT_ONCE]] for first in range(0, len(keys), _AT_ONCE)]
 
 
 def _timeout_ms(group: Group) -> int:
