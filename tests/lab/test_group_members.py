@@ -126,6 +126,30 @@ def test_a_rotated_client_leaves_by_another_member_and_no_other_moves(
     assert seen(lab, 1) == seen(lab, 2) == before[1]
 
 
+def test_clients_that_go_back_are_cut_and_no_others(lab: Lab) -> None:
+    """Past fault: `on_switch` = `cut` cut no client of a member that others stayed with."""
+    make(lab, *WANS, strategy="spread", on_switch="cut")
+    own = {1: lab.wan(1).address, 2: lab.wan(2).address, 3: lab.wan(2).address}
+    for client in own:
+        send(lab, client, "Group_g")
+
+    def leave_by(exits: dict[int, str]) -> bool:
+        return {client: seen(lab, client) for client in exits} == exits
+
+    eventually(lambda: leave_by(own), SOON_S)
+    lab.wan(2).unplug()
+    eventually(lambda: leave_by(dict.fromkeys(own, lab.wan(1).address)), SOON_S)
+    held = {client: lab.client(client).connect() for client in own}
+    for connection in held.values():
+        talk(connection)
+    lab.wan(2).restore()
+    eventually(lambda: leave_by(own), SOON_S)
+    eventually(lambda: not any(held[n].exchange("after", timeout=1).ok for n in (2, 3)))
+    assert held[1].exchange("undisturbed").ok
+    for connection in held.values():
+        connection.close()
+
+
 def test_p2_a_wan_whose_way_is_lost_is_left_within_an_interval(lab: Lab) -> None:
     make(lab, *WANS, failback="at_once")
     send(lab, 1, "Group_g")

@@ -141,6 +141,20 @@ class GroupSelection:
         self._groups.forget_checks(undo, self._plan())
         self._health.look()
 
+    def cut_off(self, before: Choices) -> list[str]:
+        """Return the clients that have another member than `before`, in groups that cut open
+        connections then. Others may still be sent to the former member, so that it stays in the
+        kernel's sets.
+        """
+        groups = self._plan().groups
+        return sorted(
+            client
+            for key, choice in self._groups.choices.items()
+            if key in before and groups[key].on_switch == "cut"
+            for client, member in choice.kept.items()
+            if before[key].of_client(client) not in ("", member)
+        )
+
     def follow_up(self, before: Choices) -> bool:
         """Save the choices and publish events about them. True if flows had to leave a node."""
         choices = self._groups.choices

@@ -112,6 +112,8 @@ class Applier:
             with as_far_as_possible("remove the files of an earlier whitelist"):
                 self._engine.rule_sets.keep(self.plan.whitelist.rule_sets)
         await self._moved_clients.follow_up(step.move, step.undo.hosts.put)
+        if step.is_regrouped:
+            await self._moved_clients.cut(self._selection.cut_off(choices_before))
         if step.is_regrouped or change.instances:
             self._moved_clients.follow_losses()
         if change.groups:

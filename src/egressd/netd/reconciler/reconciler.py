@@ -495,9 +495,6 @@ class Reconciler:
                 old = before[name].kept if name in before else {}
                 now = self._selection.choices[name].kept if name in self._selection.choices else {}
                 found[name] = {client: key for client, key in now.items() if old.get(client) != key}
-                group = self.plan.groups.get(name)
-                if group is not None and group.on_switch == "cut":
-                    await self._moved_clients.cut(sorted(found[name]))
         return found
 
     async def refuse_clients(self, greedy: Collection[Greedy]) -> None:
