@@ -319,6 +319,39 @@ def test_added_and_deleted_clients_are_noticed_whatever_the_choices(tmp_path: Pa
     assert after() == {"10.0.0.3"}
 
 
+def test_a_bound_device_keeps_its_member_at_another_address(tmp_path: Path) -> None:
+    """Past fault: a device to which DHCP gave another address left by another member, though its
+    rule followed it.
+    """
+    mark = 0x1800_0001
+    groups = Groups(tmp_path / "groups.json")
+    plan = sticky({f"10.0.0.{number}": mark for number in range(1, 8)})
+    anna, bert = "10.0.0.2", "10.0.0.3"
+    plan.bindings |= {anna: "02:00:00:00:00:0a", bert: "02:00:00:00:00:0b"}
+
+    def follow(**moved: str) -> dict[str, str]:
+        """Let devices have other addresses."""
+        before = {mac: address for address, mac in plan.bindings.items()}
+        put = {address: f"02:00:00:00:00:{mac}" for mac, address in moved.items()}
+        left = tuple({before[mac] for mac in put.values()} - put.keys())
+        change = Change(
+            base=0,
+            revision=0,
+            hosts=Patch(put=dict.fromkeys(put, mark), drop=left),
+            bindings=Patch(put=put, drop=left),
+        )
+        groups.choices = groups.decide(plan, change)
+        plan.apply(change)
+        return groups.choices["group:1"].kept
+
+    first = follow()
+    assert first[anna] != first[bert]
+    second = follow(**{"0a": "10.0.0.99"})
+    assert second == {("10.0.0.99" if c == anna else c): member for c, member in first.items()}
+    third = follow(**{"0a": bert, "0b": "10.0.0.99"})
+    assert (third[bert], third["10.0.0.99"]) == (first[anna], first[bert])
+
+
 def test_another_strategy_makes_a_new_choice(tmp_path: Path) -> None:
     groups = Groups(tmp_path / "groups.json")
     plan = sticky({"10.0.0.1": 0x1800_0001})

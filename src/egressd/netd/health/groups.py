@@ -93,6 +93,7 @@ class Groups:
                 return before
             hosts = change.hosts.applied(plan.hosts)
             clients = [address for address, mark in hosts if mark == group.mark]
+            before = _with_devices(before, change, plan)
         choice = choose(group, delays, before, clients, self._ripeness(group))
         if (turn := self._turns.get(key)) is not None and choice.slots:
             turned = choice.kept.keys() & (choice.kept if turn.clients is None else turn.clients)
@@ -234,6 +235,22 @@ def _concerns(change: Change, group: Group, choice: Choice) -> bool:
     return any(mark == group.mark or address in choice.kept for address, mark in put) or any(
         address in choice.kept for address in change.hosts.drop
     )
+
+
+def _with_devices(choice: Choice, change: Change, plan: Plan) -> Choice:
+    """Return the choice in which devices that have another address by `change` keep their members:
+    rules that are bound to devices follow them.
+    """
+    bindings, left = change.bindings, [*change.bindings.put, *change.bindings.drop]
+    was_at = {plan.bindings[address]: address for address in left if address in plan.bindings}
+    moved = {address: was_at[mac] for address, mac in bindings.put.items() if mac in was_at}
+    if not moved:
+        return choice
+    kept, past = dict(choice.kept), dict(choice.past)
+    for address, former in moved.items():
+        kept |= {address: choice.kept[former]} if former in choice.kept else {}
+        past |= {address: choice.past[former]} if former in choice.past else {}
+    return msgspec.structs.replace(choice, kept=kept, past=past)
 
 
 def members(plan: Plan, url: str = "") -> set[str]:
