@@ -465,8 +465,16 @@ def test_flows_of_a_member_that_was_left_are_drained_for_five_minutes(tmp_path: 
     groups.note(URL, {"node:1": 5})
     for _ in range(2):
         assert chosen(groups, reordered).living == ("node:1", "Interface:wan2")
+    groups.save()
     now += DRAIN_S
     assert chosen(groups, reordered).living == ("node:1",)
+    # A netd that starts meanwhile does not know when the member was left.
+    upgraded = Groups(tmp_path / "groups.json", lambda: now)
+    upgraded.load()
+    upgraded.note(URL, {"node:1": 5})
+    assert chosen(upgraded, reordered).living == ("node:1", "Interface:wan2")
+    now += DRAIN_S
+    assert chosen(upgraded, reordered).living == ("node:1",)
 
 
 def test_each_group_judges_by_its_own_url(tmp_path: Path) -> None:

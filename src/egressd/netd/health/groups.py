@@ -52,6 +52,10 @@ class Groups:
         """Load the choices of an earlier netd; none if the file cannot be read."""
         with suppress(OSError, msgspec.DecodeError):
             self.choices = msgspec.json.decode(self._path.read_bytes(), type=Choices)
+        now = self._clock()
+        for key, choice in self.choices.items():  # connections outlive an upgrade
+            for member in {*choice.living} - choice.serving():
+                self._left_at[key, member] = now
         # The choices written last need not belong to the plan that was in force.
         self.choices = {
             key: msgspec.structs.replace(choice, living=()) for key, choice in self.choices.items()
