@@ -4,7 +4,6 @@ address and with no other, before, during and after changes of some of them (P1,
 
 from __future__ import annotations
 
-import asyncio
 import json
 import selectors
 import socket
@@ -21,7 +20,7 @@ from egressd_lab.device import rule_body
 from egressd_lab.lab import Lab
 from egressd_lab.nodes import PASSWORD, USER
 from egressd_lab.spec import OWN_NAMESPACE, LabSpec
-from tests.support.crowd import ECHO, connected, greeting, hold_until_told, make_room
+from tests.support.crowd import ECHO, Seen, hold_until_told, make_room, seen_by_tcp
 from tests.support.device import eventually
 from tests.support.netns import JoinedNamespace
 
@@ -37,9 +36,6 @@ RENEWED: Final = range(5, CLIENTS, 100)
 PORT: Final = 1080
 ANSWER_S: Final = 30.0
 PERIOD_S: Final = 0.5
-
-Seen = dict[str, str]
-"""A client's address -> the address that the server saw."""
 
 
 class Crowd:
@@ -98,7 +94,7 @@ def crowd(namespaces: None) -> Iterator[Crowd]:
 def test_p1_each_client_leaves_by_its_own_nodes_address(crowd: Crowd) -> None:
     wanted = crowd.wanted()
     assert len(set(wanted.values())) == CLIENTS
-    assert crowd.network.run_async(seen_by_tcp, crowd.clients) == wanted
+    assert crowd.network.run_async(seen_by_tcp, crowd.clients, ANSWER_S) == wanted
     assert crowd.network.run(seen_by_udp, crowd.clients) == wanted
 
 
@@ -129,23 +125,10 @@ def test_p3_changes_of_some_clients_do_not_affect_the_others(crowd: Crowd, tmp_p
     assert cut == {crowd.clients[number] for number in (*MOVED, *RENEWED)}
     after = crowd.wanted()
     assert sum(after[client] != before[client] for client in before) == len(MOVED)
-    assert crowd.network.run_async(seen_by_tcp, crowd.clients) == after
+    assert crowd.network.run_async(seen_by_tcp, crowd.clients, ANSWER_S) == after
 
 
 # --- The clients' actions, in their own namespace. --------------------------------------------
-
-
-async def seen_by_tcp(sources: Sequence[str]) -> Seen:
-    """Connect from all sources at once."""
-
-    async def one(source: str) -> str:
-        reader, writer = await connected(source, ANSWER_S)
-        try:
-            return await greeting(reader, ANSWER_S)
-        finally:
-            writer.close()
-
-    return dict(zip(sources, await asyncio.gather(*map(one, sources)), strict=True))
 
 
 def seen_by_udp(sources: Sequence[str]) -> Seen:

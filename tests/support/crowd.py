@@ -19,6 +19,9 @@ from egressd_lab.spec import WEB_SERVERS
 
 ECHO: Final = (WEB_SERVERS[0], 7)
 
+Seen = dict[str, str]
+"""A client's address -> the address that the server saw."""
+
 
 class Held(NamedTuple):
     """The result of a connection."""
@@ -116,3 +119,16 @@ async def greeting(reader: asyncio.StreamReader, answer_s: float) -> str:
     async with asyncio.timeout(answer_s):
         line = await reader.readline()
     return str(json.loads(line)["ip"]) if line else ""
+
+
+async def seen_by_tcp(sources: Sequence[str], answer_s: float) -> Seen:
+    """Connect from all sources at once, and return the addresses that the server saw."""
+
+    async def one(source: str) -> str:
+        reader, writer = await connected(source, answer_s)
+        try:
+            return await greeting(reader, answer_s)
+        finally:
+            writer.close()
+
+    return dict(zip(sources, await asyncio.gather(*map(one, sources)), strict=True))
