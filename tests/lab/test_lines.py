@@ -1,7 +1,7 @@
 """Clients of VPN lines: their exit address, and their block when the line is down.
 
-This kernel may not support PPP: a pair of veth interfaces without neighbour entries stands in for
-the tunnel, under the line's name. `tests/vm` dials lines with real daemons.
+A pair of veth interfaces stands in for the tunnel (`tests.lab.stand_in_line`). `tests/vm` dials
+lines with real daemons.
 """
 
 from __future__ import annotations
@@ -16,29 +16,14 @@ from egressd_lab.capture import Capture
 from egressd_lab.device import API_PORT
 from egressd_lab.lab import Lab
 from egressd_lab.spec import LAN_ADDRESS, RESOLVERS, WHOAMI
+from tests.lab.stand_in_line import ADDRESS, DRAFT, FAR_END, KEYS, MTU, TARGET, down, up
 from tests.support.device import SERVER, clear, eventually, segments, send
 
 pytestmark = pytest.mark.lab
 
-LINE, FAR_END, MTU = "100.99.0.2", "100.99.0.1", 1300
-TARGET = "Interface:l2tp_1"
 WEB = f"http://{SERVER}/"
 AT_ONCE = ("ECONNREFUSED", "EHOSTUNREACH")
 """Errors of a client of a line that is down: nftables' reset, or the routing table's."""
-DRAFT = {
-    "type": "l2tp",
-    "name": "l2tp_1",
-    "server": "203.0.113.250",
-    "port": 1701,
-    "username": "u",
-    "password": "p",
-    "secret": "",
-    "interface": "auto",
-    "comment": "",
-    "dns_profile": "auto",
-    "dns_servers": [],
-}
-KEYS = [{"type": "l2tp", "name": "l2tp_1"}]
 
 
 @pytest.fixture(autouse=True)
@@ -51,39 +36,20 @@ def _line(lab: Lab) -> Iterator[None]:
     down(lab)
 
 
-def up(lab: Lab, line: str = LINE, far_end: str = FAR_END) -> None:
-    """Make pppd's interface, with the servers at its far end."""
-    lab.router.run("ip", "link", "add", "l2tp_1", "type", "veth", "peer", "name", "far1")
-    lab.router.run("ip", "link", "set", "far1", "netns", lab.internet.namespace)
-    for host, name, own, peer, mtu in (
-        (lab.router, "l2tp_1", line, far_end, MTU),
-        (lab.internet, "far1", far_end, line, 1500),
-    ):
-        host.run("ip", "link", "set", name, "arp", "off", "address", "02:00:00:00:00:01")
-        host.run("ip", "link", "set", name, "mtu", str(mtu))
-        host.run("ip", "address", "add", own, "peer", peer, "dev", name)
-        host.run("ip", "link", "set", name, "up")
-    lab.internet.run("ip", "route", "replace", line, "dev", "far1")
-
-
-def down(lab: Lab) -> None:
-    lab.router.run("ip", "link", "delete", "l2tp_1", check=False)
-
-
 def seen(lab: Lab) -> str:
     reply = lab.client(1).http(WEB, timeout=2)
     return reply.seen or reply.error
 
 
 def carried(lab: Lab) -> bool:
-    return seen(lab) == LINE
+    return seen(lab) == ADDRESS
 
 
 def test_a_line_blocks_while_it_is_down_and_carries_when_it_is_up(lab: Lab) -> None:
     assert seen(lab) in AT_ONCE
     up(lab)
     assert eventually(lambda: carried(lab)) < 3
-    assert lab.client(1).udp_echo("hello", SERVER).seen == LINE
+    assert lab.client(1).udp_echo("hello", SERVER).seen == ADDRESS
     down(lab)
     assert seen(lab) in AT_ONCE
     up(lab)
@@ -99,7 +65,7 @@ def test_a_line_is_online_while_its_interface_has_an_address(lab: Lab) -> None:
     up(lab)
     eventually(is_online)
     told = lab.api.ask("GET", "/ops/overview").body["lines"]["l2tp_1"]
-    assert told["ip"] == LINE
+    assert told["ip"] == ADDRESS
     assert told["state"] != "online"  # this is the state of egressd's own daemons
     down(lab)
     eventually(lambda: not is_online())
@@ -239,10 +205,10 @@ def test_the_mss_is_clamped_in_both_directions(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("profile", "servers", "resolver", "way"),
     [
-        ("auto", [], "device", LINE),
-        ("outbound", [], "overseas", LINE),
-        ("return", [], "return", LINE),
-        ("custom", [RESOLVERS["quad9"]], "quad9", LINE),
+        ("auto", [], "device", ADDRESS),
+        ("outbound", [], "overseas", ADDRESS),
+        ("return", [], "return", ADDRESS),
+        ("custom", [RESOLVERS["quad9"]], "quad9", ADDRESS),
         ("domestic", [], "domestic", "wan1"),
     ],
 )
@@ -283,7 +249,7 @@ def test_a_proxy_service_on_a_line_that_is_down_is_blocked(lab: Lab) -> None:
         up(lab)
         eventually(lambda: "200" in _by_proxy(lab))
         asked = lab.internet.seen(service="http", text="/by-proxy")
-        assert {seen.source for seen in asked} == {LINE}
+        assert {seen.source for seen in asked} == {ADDRESS}
         down(lab)
         assert "200" not in _by_proxy(lab)
     finally:
@@ -307,13 +273,13 @@ def test_the_peer_cannot_reach_the_router_or_provoke_an_answer_by_a_wan(lab: Lab
     with lab.internet.capture("far1") as line, lab.router.capture("wan1") as wan:
         for port in (API_PORT, 9):
             with pytest.raises(Failed):
-                lab.internet.socket(LINE, port, 1.0)
-        lab.internet.run("ping", "-c1", "-W1", LINE, check=False)
-        assert [f for f in line.flows() if f.outgoing and f.destination == LINE], "blind"
+                lab.internet.socket(ADDRESS, port, 1.0)
+        lab.internet.run("ping", "-c1", "-W1", ADDRESS, check=False)
+        assert [f for f in line.flows() if f.outgoing and f.destination == ADDRESS], "blind"
         # netd's own queries to check resolvers leave by the line.
-        drawn = [f for f in line.flows() if not f.outgoing and f.source == LINE]
+        drawn = [f for f in line.flows() if not f.outgoing and f.source == ADDRESS]
         assert [f for f in drawn if (f.protocol, f.port) != ("udp", 53)] == []
-        assert [f for f in wan.flows() if LINE in (f.source, f.destination)] == []
+        assert [f for f in wan.flows() if ADDRESS in (f.source, f.destination)] == []
 
 
 @pytest.fixture
@@ -349,11 +315,11 @@ def test_the_peer_reaches_other_networks_by_port_forwards_only(lab: Lab, contain
     up(lab)
     eventually(lambda: carried(lab))
     lab.internet.run("ip", "route", "replace", f"{containers}/32", "dev", "far1")
-    lab.router.run("nft", "-f", "-", stdin=_FORWARD.format(own=LINE, inside=containers))
+    lab.router.run("nft", "-f", "-", stdin=_FORWARD.format(own=ADDRESS, inside=containers))
     with lab.router.capture("docker0") as inside:
         lab.internet.run("ping", "-c1", "-W1", "-I", FAR_END, containers, check=False)
         lab.internet.run(sys.executable, "-c", _SEND, containers)
-        lab.internet.run(sys.executable, "-c", _SEND, LINE)
+        lab.internet.run(sys.executable, "-c", _SEND, ADDRESS)
         eventually(lambda: bool(reached(inside)))
         assert reached(inside) == [(containers, 5000)]
     assert carried(lab)
