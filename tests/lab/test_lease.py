@@ -42,15 +42,15 @@ PROXY_PORT: Final = 1080
 DNS_PORT: Final = 53
 LATE_NS: Final = 300_000_000
 """Nanoseconds after the end of a lease from which on no packet may leave."""
-DIRECT, WAN2, NODE, GROUP, WHITELIST, UNRULED = range(1, 7)
+DIRECT, WAN2, NODE, GROUP, WHITELIST, UNRULED, WANS = range(1, 8)
 """Numbers of the clients."""
-KERNEL: Final = (DIRECT, WAN2, UNRULED)
+KERNEL: Final = (DIRECT, WAN2, UNRULED, WANS)
 """Clients that the kernel routes."""
 
 
 @pytest.fixture(scope="module")
 def lab(namespaces: None) -> Iterator[Lab]:
-    with Lab(LabSpec(nodes=("ss", "socks5-udp"), clients=6)) as lab:
+    with Lab(LabSpec(nodes=("ss", "socks5-udp"), clients=7)) as lab:
         lab.start_egressd()
         ss, socks5 = lab.nodes["ss"], lab.nodes["socks5-udp"]
         lab.api.post("/nodes", ss.draft())
@@ -59,6 +59,9 @@ def lab(namespaces: None) -> Iterator[Lab]:
         send(lab, WAN2, "Interface:wan2")
         send(lab, NODE, "ss")
         send(lab, GROUP, "Group_g")
+        wans = {"name": "wans", "members": ["Interface:wan2", "Interface:wan1"]}
+        assert lab.api.ask("POST", "/ops/groups", wans | {"strategy": "fallback"}).status == 201
+        send(lab, WANS, "Group_wans")
         send(lab, WHITELIST, "REJECT")
         save(lab, ips=LISTED, node="DIRECT")
         set_device(lab, unmanaged="DIRECT")
@@ -100,6 +103,7 @@ def reaching(lab: Lab) -> dict[str, Callable[[], bool]]:
         "Interface": http(WAN2, wan2),
         "node": http(NODE, lab.nodes["ss"].address),
         "group": http(GROUP, lab.nodes["socks5-udp"].address),
+        "group of WANs": http(WANS, wan2),
         "whitelist": http(WHITELIST, wan1, f"http://{LISTED}/"),
         "no rule": http(UNRULED, wan1),
         "proxy service": lambda: by_service(lab) == wan2,
@@ -134,7 +138,7 @@ class Traffic:
             self._captures[-1].prove()
         self.talks: dict[int, Connection] = {}
         self.downloads: dict[int, Download] = {}
-        for client in (DIRECT, WAN2, NODE, GROUP, UNRULED):
+        for client in (DIRECT, WAN2, NODE, GROUP, UNRULED, WANS):
             self.talks[client] = lab.client(client).connect()
             self.downloads[client] = lab.client(client).download(f"{WEB}drip/100000")
             stack.callback(self.downloads[client].stop)
@@ -144,7 +148,7 @@ class Traffic:
         socks.negotiate(self.service, "u", "secret-1")
         socks.request(self.service, socks.CONNECT, SERVER, 80)
         self.service.sendall(b"GET /drip/100000 HTTP/1.1\r\nHost: a\r\n\r\n")
-        self.tokens = {client: new_token() for client in range(1, 7)}
+        self.tokens = {client: new_token() for client in range(1, 8)}
         self.floods = [
             lab.client(client).flood(
                 token,
@@ -262,7 +266,7 @@ def test_p1_nothing_leaves_after_the_lease_of_a_netd_that_is(
         renewals = stack.enter_context(member.renewing())
         eventually(lambda: all_reach(lab), 20)
         open_ = stack.enter_context(traffic(lab))
-        for client in (DIRECT, WAN2):
+        for client in (DIRECT, WAN2, WANS):
             ups = passed(lab, client).up_packets
             talk(open_.talks[client])
             assert passed(lab, client).up_packets > ups, "the fast path carries it"
@@ -275,7 +279,8 @@ def test_p1_nothing_leaves_after_the_lease_of_a_netd_that_is(
         stopped, end = time.time_ns(), at(until_ms)
         wait_until(stopped + 500_000_000)
         tokens = {flow.token for flow in open_.after(stopped)}
-        assert {open_.tokens[each] for each in (DIRECT, WAN2, WHITELIST, UNRULED)} <= tokens
+        outside = (DIRECT, WAN2, WHITELIST, UNRULED, WANS)
+        assert {open_.tokens[each] for each in outside} <= tokens
         assert_shut(open_, end)
         if way == "frozen":
             assert is_stopped(netd)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
+from egressd.model.names import GROUP_PREFIX
 from egressd_lab.capture import Capture
 from egressd_lab.chaos.cast import Sender
 from egressd_lab.chaos.judge import Era, Judge
@@ -26,9 +27,15 @@ BACK_WITHIN_S: Final = 30.0
 
 
 def exits_of(lab: Lab, target: str) -> frozenset[str]:
-    """Return the source addresses that a client with this target may have outside."""
+    """Return the source addresses that a client with this target may have outside: those of a
+    group are its present members'.
+    """
     if target in lab.nodes:
         return frozenset({lab.nodes[target].address})
+    if target.startswith(GROUP_PREFIX):
+        group = lab.api.ask("GET", f"/ops/groups/{target.removeprefix(GROUP_PREFIX)}").body
+        members = (each["target"] for each in group["resolved"])
+        return frozenset[str]().union(*(exits_of(lab, member) for member in members))
     wans = {f"Interface:{wan.interface}": wan.address for wan in lab.wans}
     wans["DIRECT"] = lab.wan(1).address
     return frozenset({wans[target]} if target in wans else ())
