@@ -5,7 +5,7 @@ that `failback` keeps, and none leave while no member works (P1, P2 of the promi
 interfaces stands in for the line (`tests.lab.stand_in_line`).
 
 With ``EGRESSD_GROUPS=long`` in the environment there is a round of 200 changes and 1,000,000
-captured packets, too, which takes a quarter of an hour:
+captured packets, too, which takes eleven minutes:
 ``EGRESSD_GROUPS=long pytest -s --timeout=0 tests/lab/test_group_order.py``.
 """
 
@@ -247,7 +247,7 @@ def test_p1_node_line_and_wan_serve_in_their_order_as_they_die_and_return(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not IS_LONG, reason="it takes a quarter of an hour: EGRESSD_GROUPS=long")
+@pytest.mark.skipif(not IS_LONG, reason="it takes eleven minutes: EGRESSD_GROUPS=long")
 def test_p1_a_million_packets_leave_by_members_through_200_changes(members: Members) -> None:
     draw = random.Random(39)
     node, vpn, _ = range(3)
