@@ -2,8 +2,9 @@
 
 The kernel writes packets and its own timestamps into mapped memory, block by block
 (Documentation/networking/packet_mmap.rst; the layouts are <linux/if_packet.h>'s). So there is no
-system call per packet, a busy Python process loses nothing until 64 MiB are full, and the kernel
-reports exactly how many packets it had no room for.
+system call per packet, and the kernel reports exactly how many packets it had no room for: none
+until 64 MiB are full, or a busy process has not read for 2.5 s (a block is handed over at least
+every 10 ms, whatever is in it).
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _NOBODY: Final = b"\x02\0\0\0\0\x01"
 """A MAC address that no host has."""
 _OUTGOING: Final = 4  # PACKET_OUTGOING
 
-BLOCK: Final = 1 << 20
-BLOCKS: Final = 64
+BLOCK: Final = 1 << 18
+BLOCKS: Final = 256
 _RETIRE_MS: Final = 10
 _FRAME: Final = 2048
 """Only sizes the ring: in version 3 a packet may fill a whole block."""
