@@ -10,7 +10,6 @@ from contextlib import suppress
 import structlog
 
 _SETTLE_S = 0.02
-_REST = 4  # pause after a look, in multiples of the time that it took
 _RETRY_S = 1.0
 
 log = structlog.get_logger()
@@ -20,13 +19,16 @@ class Debouncer:
     """Awaits `call` soon after `notify`.
 
     Events within 20 ms make one call; an event during a call leads to another. After a call the
-    next waits for four times the duration of that call (`rest_max_s` at most), so that a machine
+    next waits for `rest` times the duration of that call (`rest_max_s` at most), so that a machine
     that changes all the time doesn't keep us busy. A call that raises is logged and repeated after
     a second.
     """
 
-    def __init__(self, call: Callable[[], Awaitable[None]], rest_max_s: float = 0.5) -> None:
+    def __init__(
+        self, call: Callable[[], Awaitable[None]], rest_max_s: float = 0.5, *, rest: int = 4
+    ) -> None:
         self._call = call
+        self._rest = rest
         self._rest_max_s = rest_max_s
         self._told = asyncio.Event()
         self._task = asyncio.create_task(self._follow())
@@ -54,4 +56,4 @@ class Debouncer:
                 await asyncio.sleep(_RETRY_S)
                 self._told.set()
             else:
-                await asyncio.sleep(min(_REST * (time.monotonic() - began), self._rest_max_s))
+                await asyncio.sleep(min(self._rest * (time.monotonic() - began), self._rest_max_s))

@@ -45,6 +45,9 @@ _MANY: Final = 64
 LOOPBACK: Final = IPv4Address("127.0.0.1")
 """The source of flows that an engine instance found to be listed, and hands back."""
 _DNS_PORT: Final = 53
+_REST: Final = 20
+"""Duration of the rest after a walk, in walks. The kernel does not interrupt a walk: a change that
+gets the same processor waits up to 10 ms for it, and few changes should."""
 _REST_MAX_S: Final = 2.0
 """Seconds at most between walks: with 100,000 flows, a walk takes half a second of a processor."""
 
@@ -91,7 +94,7 @@ class StaleFlows:
         self._clients: set[str] = set()
         self._is_outdated = threading.Event()
         """Set when the allowed marks change during a walk."""
-        self._follower = Debouncer(self._tidy, _REST_MAX_S)
+        self._follower = Debouncer(self._tidy, _REST_MAX_S, rest=_REST)
         self._cut_flows = CutFlows()
 
     def add(self, clients: Iterable[str]) -> None:
