@@ -10,6 +10,8 @@ or 1.03 or less where less is better: the median of the rounds' ratios.
 from __future__ import annotations
 
 import argparse
+import re
+import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -27,6 +29,7 @@ from egressd_lab.spec import LabSpec
 
 ROUNDS = 12
 SECONDS = 2
+_UNKNOWN_KEY = re.compile(r"(\S+) is not a key of the configuration")
 BLOCK = 30
 """Moves by one commit before it is the other's turn."""
 BEFORE = "before"
@@ -61,7 +64,8 @@ class Commits:
         if is_prepared:
             self._kept(commit).rename(self._device.data)
         old = self._device.program
-        command = [self._commands[commit], *old.argv[1:]]
+        program = self._commands[commit]
+        command = [program, "serve", "--config", str(known_part(program, self._device.config))]
         self._device.program = Program(old.namespace, command, old.log, self._device.environment)
         self._device.start()
         if not is_prepared:
@@ -77,6 +81,22 @@ class Commits:
     def _kept(self, commit: str) -> Path:
         """Return the folder of a commit's data while the other one runs."""
         return self._device.data.with_name(f"data of {commit}")
+
+
+def known_part(program: str, config: Path) -> Path:
+    """Return a configuration without the keys that an older egressd, given by its command, does not
+    know.
+    """
+    text, known = config.read_text(), config.with_name("known.toml")
+    while True:
+        known.write_text(text)
+        argv = [program, "token", "show", "--config", str(known)]
+        done = subprocess.run(argv, capture_output=True, check=False, text=True)
+        if not (fault := _UNKNOWN_KEY.search(done.stderr)):
+            return known
+        table, _, key = fault[1].partition(".")
+        lines = rf"(?m)^{key} = .*\n" if key else rf"(?m)^\[{table}\]\n(?:[^\[].*\n)*"
+        text = re.sub(lines, "", text)
 
 
 def in_kernel(given: argparse.Namespace) -> Tables:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from ipaddress import IPv4Network
 
 from bench import ends, peers
 from bench.arguments import Arguments
@@ -45,11 +46,19 @@ class Way:
     """One way through one router: all its figures."""
 
     def __init__(
-        self, site: Site, seconds: int, target: str = "", *, in_kernel: bool = True
+        self,
+        site: Site,
+        seconds: int,
+        target: str = "",
+        *,
+        by_network: bool = False,
+        in_kernel: bool = True,
     ) -> None:
+        """With `by_network` the client has its target by a CIDR rule."""
         self._site = site
         self._seconds = seconds
         self._target = target
+        self._by_network = by_network
         self._in_kernel = in_kernel
         self._client = site.lab.client(CLIENT)
 
@@ -57,7 +66,7 @@ class Way:
         """Return one sample of each figure."""
         source = self._client.address
         if self._target:
-            move(self._site.lab, source, self._target)
+            move(self._site.lab, source, self._target, by_network=self._by_network)
         gbits, cost = self._transfer()
         packets, packet_cost = self._flood()
         found = {
@@ -132,10 +141,18 @@ def egressd(site: Site, rules: int) -> None:
     site.pids = egressd_pids(lab)
 
 
-def move(lab: Lab, client: str, target: str) -> None:
-    """Give a client's rule another target."""
-    rule = next(rule for rule in lab.api.get("/rules")["data"] if rule["ip"] == client)
-    lab.api.put(f"/rules/{rule['id']}", {**rule_body(rule), "target_node": target})
+def move(lab: Lab, client: str, target: str, *, by_network: bool = False) -> None:
+    """Give a client a target by a rule of its own, or only by one of a network around it."""
+    network = str(IPv4Network(f"{client}/31", strict=False))
+    rules = {rule["ip"]: rule for rule in lab.api.get("/rules")["data"]}
+    wanted, other = (network, client) if by_network else (client, network)
+    if wanted in rules:
+        body = {**rule_body(rules[wanted]), "target_node": target}
+        lab.api.put(f"/rules/{rules[wanted]['id']}", body)
+    else:
+        lab.api.post("/rules", {"ip": wanted, "target_node": target})
+    if other in rules:
+        lab.api.delete(f"/rules/{rules[other]['id']}")
     time.sleep(SETTLE_S)
 
 

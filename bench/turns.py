@@ -116,6 +116,8 @@ def through_router(given: argparse.Namespace) -> Tables:
             for target, node in forwarding.TARGETS.items():
                 name = f"egressd {target}, {RULES:,} rules"
                 ways[name] = in_turn(turns.egressd, way(node).measure)
+            name = f"egressd DIRECT by a CIDR rule, {RULES:,} rules"
+            ways[name] = in_turn(turns.egressd, way("DIRECT", by_network=True).measure)
             return compare(FORWARDING, ways, forwarding.PLAIN, given.rounds)
 
 

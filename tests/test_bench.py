@@ -14,6 +14,7 @@ from typing import NoReturn
 
 import pytest
 
+from bench import commits, regression
 from bench.arguments import Arguments
 from bench.figures import keep
 from egressd_lab.lab import Lab
@@ -122,3 +123,37 @@ def test_kept_figures_have_the_command_without_the_file(
     kept = json.loads(file.read_text())
     assert kept["nodes"] == {"figure": 1}
     assert kept["command"] == ".venv/bin/python -m bench.nodes ss --rounds 2"
+
+
+@pytest.mark.parametrize(
+    ("figure", "ratio", "verdict"),
+    [
+        ("moves, 10 rules: median (ms)", 1.03, ""),
+        ("moves, 10 rules: median (ms)", 1.04, "worse"),
+        ("moves, 10 rules: median (ms)", 0.5, ""),
+        ("forwarding, DIRECT: TCP up (Gbit/s)", 0.97, ""),
+        ("forwarding, DIRECT: TCP up (Gbit/s)", 0.96, "worse"),
+        ("forwarding, DIRECT: connections (1/s)", 0.96, "worse"),
+        ("forwarding, DIRECT: CPU (s/GB)", 1.04, "worse"),
+    ],
+)
+def test_a_figure_worse_than_noise_is_a_regression(figure: str, ratio: float, verdict: str) -> None:
+    row = {"ratio": ratio, "ratio min": ratio, "ratio max": ratio}
+    ((named, judgement),) = regression.judged({figure: {commits.AFTER: row}})
+    assert (named, judgement["verdict"]) == (figure, verdict)
+
+
+def test_an_older_egressd_gets_the_part_of_a_configuration_that_it_knows(tmp_path: Path) -> None:
+    older = tmp_path / "egressd"
+    older.write_text(
+        "#!/bin/sh\n"
+        "for key in exits lan.arms; do\n"
+        '  grep -q "^\\[$key\\]\\|^${key#lan.} = " "$4" || continue\n'
+        '  echo "egressd: $key is not a key of the configuration" >&2; exit 1\n'
+        "done\n"
+    )
+    older.chmod(0o755)
+    config = tmp_path / "egressd.toml"
+    config.write_text('[lan]\ninterfaces = ["lan0"]\narms = 1\n[exits]\na = 1\n[wan]\nb = 2\n')
+    known = commits.known_part(str(older), config)
+    assert known.read_text() == '[lan]\ninterfaces = ["lan0"]\n[wan]\nb = 2\n'
