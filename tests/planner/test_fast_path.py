@@ -191,6 +191,18 @@ def test_a_client_that_may_be_on_two_lans_takes_the_slow_path() -> None:
     assert place(CLIENT, plan(MARK_DIRECT), Neighbourhood(seen, topology)) is None
 
 
+def test_clients_of_an_occupied_lan_within_another_take_the_slow_path() -> None:
+    seen = facts()
+    second = Interface(name="lan1", index=3, is_up=True, addresses=(IPv4Interface("10.77.0.9/29"),))
+    seen = msgspec.structs.replace(seen, interfaces={**seen.interfaces, "lan1": second})
+    topology = discover(seen, InterfaceRoles(lan=("lan0", "lan1"), wan=ROLES.wan))
+    within, beside = plan(MARK_DIRECT), plan(MARK_DIRECT, address="10.77.0.20")
+    for occupied, found in (((), Place(MARK_DIRECT, 3)), ((3,), None)):
+        near = Neighbourhood(seen, topology, occupied)
+        assert place(CLIENT, within, near) == found
+        assert place("10.77.0.20", beside, near) == Place(MARK_DIRECT, LAN)
+
+
 def test_next_hops_are_gateways_except_for_neighbours() -> None:
     neighbours = IPv4Network("198.51.100.0/24")
     first = FastEgress(WAN1, IPv4Address("198.51.100.1"), OWN, (neighbours,))

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egressd.planner.flatten import flatten, merge
+from egressd.planner.flatten import Span, flatten, merge, overlaps, spans
 
 BLOCK = int(IPv4Address("10.0.0.0"))
 
@@ -62,3 +62,20 @@ def test_the_whole_address_space_is_one_range() -> None:
 def test_merging_joins_neighbours_and_drops_contained_networks() -> None:
     listed = ["10.0.0.0/25", "10.0.0.128/25", "10.0.0.7/32", "10.2.0.0/16"]
     assert merge(map(IPv4Network, listed)) == ("10.0.0.0-10.0.0.255", "10.2.0.0-10.2.255.255")
+
+
+@given(*[st.dictionaries(networks, st.integers(1, 3), max_size=12)] * 2)
+def test_common_ranges_have_the_values_of_both_lists(
+    rules: dict[IPv4Network, int], others: dict[IPv4Network, int]
+) -> None:
+    def value(found: list[Span], address: int) -> int | None:
+        hits = [span.value for span in found if span.first <= address <= span.last]
+        assert len(hits) <= 1
+        return hits[0] if hits else None
+
+    first, second = spans(rules), spans(others)
+    common = list(overlaps(first, second))
+    for address in range(BLOCK, BLOCK + 1024):
+        both = value(first, address), value(second, address)
+        found = value([a for a, _ in common], address), value([b for _, b in common], address)
+        assert found == (both if None not in both else (None, None))

@@ -45,6 +45,12 @@ def rule(lab: Lab, address: str, target: str) -> None:
     lab.api.post("/rules", wanted)
 
 
+def remove_rule(lab: Lab, address: str) -> None:
+    """Delete the rule of an address or network."""
+    (known,) = (each for each in lab.api.get("/rules")["data"] if each["ip"] == address)
+    lab.api.delete(f"/rules/{known['id']}")
+
+
 def configure(lab: Lab, **settings: object) -> None:
     """Change settings of the device: restore a backup of it that has the new values."""
     with TemporaryDirectory() as folder:
@@ -158,6 +164,10 @@ def kill(lab: Lab, part: str, number: signal.Signals = signal.SIGKILL) -> None:
 
 def limit(lab: Lab, client: int, kbps: int) -> None:
     """Limit the download of a client."""
-    ips = [lab.client(client).address]
-    body = {"ips": ips, "update_download": True, "download_limit_kbps": kbps}
+    limit_rule(lab, lab.client(client).address, kbps)
+
+
+def limit_rule(lab: Lab, address: str, kbps: int) -> None:
+    """Limit the download of an address or network, by its rule."""
+    body = {"ips": [address], "update_download": True, "download_limit_kbps": kbps}
     lab.api.patch("/rules/batch/limits", {**body, "update_upload": False, "upload_limit_kbps": 0})

@@ -44,8 +44,8 @@ KERNEL: Final = Kernel(
 )
 """A kernel with connection tracking as a module. Each value differs from the others, so that none
 can be taken for another unseen."""
-MAPS: Final = MapDescriptors(clients=3, egresses=4, counts=5)
-WITH_LEASE: Final = MAPS._replace(lease=6)
+MAPS: Final = MapDescriptors(clients=3, networks=4, egresses=5, counts=6, rule_counts=7)
+WITH_LEASE: Final = MAPS._replace(lease=8)
 
 
 def fast_path() -> dict[str, str]:

@@ -12,7 +12,7 @@ from egressd.netd.kernel import machine_facts as kernel_facts
 from egressd.netd.kernel import uapi
 from egressd.netd.kernel.ebpf import system
 from egressd.netd.kernel.fast_path import FastPath
-from egressd.netd.kernel.fast_path.elements import COUNT
+from egressd.netd.kernel.fast_path.elements import COUNT, RULE
 from egressd.netd.kernel.fast_path.hooks import Hooks
 from egressd.netd.kernel.netlink import NetlinkSocket
 from egressd.planner.registry import MARK_DIRECT
@@ -39,6 +39,15 @@ def passed_here(address: str) -> RuleCount:
     return RuleCount(0, 0, 0, 0)
 
 
+def passed_by_rule_here(rule: int) -> RuleCount:
+    """Count the traffic of a CIDR rule's clients on the fast path."""
+    for program in programs_here().values():
+        maps = {each.name: each for each in system.maps_of(program)}
+        if value := maps["rule_counts"].get(RULE.pack(rule)):
+            return RuleCount(*COUNT.unpack(value))
+    return RuleCount(0, 0, 0, 0)
+
+
 def hooked(lab: Lab) -> set[str]:
     """Return the interfaces of the router that have the classifier."""
     with JoinedNamespace(lab.router.namespace) as router:
@@ -49,6 +58,13 @@ def passed(lab: Lab, client: int) -> RuleCount:
     """Return the counts of a client's traffic on the fast path."""
     with JoinedNamespace(lab.router.namespace) as router:
         return router.run(passed_here, lab.client(client).address)
+
+
+def passed_by_rule(lab: Lab, network: str) -> RuleCount:
+    """Return the counts of the traffic of a CIDR rule's clients on the fast path."""
+    (rule,) = (it["id"] for it in lab.api.get("/rules")["data"] if it["ip"] == network)
+    with JoinedNamespace(lab.router.namespace) as router:
+        return router.run(passed_by_rule_here, rule)
 
 
 def talk(connection: Connection, times: int = 20) -> None:
@@ -62,6 +78,14 @@ def takes_it(lab: Lab, client: int, connection: Connection) -> bool:
     before = passed(lab, client)
     talk(connection)
     after = passed(lab, client)
+    return after.up_packets > before.up_packets and after.down_packets > before.down_packets
+
+
+def takes_it_by(lab: Lab, network: str, connection: Connection) -> bool:
+    """True if messages of a CIDR rule's client take the fast path, both ways."""
+    before = passed_by_rule(lab, network)
+    talk(connection)
+    after = passed_by_rule(lab, network)
     return after.up_packets > before.up_packets and after.down_packets > before.down_packets
 
 

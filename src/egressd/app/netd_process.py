@@ -149,7 +149,7 @@ async def _serve(settings: config.Config) -> None:
         others=None if pair is None else pair.folder,
         may_dial=True if pair is None else None,
     )
-    shaper = Shaper(nft, kernel.fast_path.counts)
+    shaper = Shaper(nft, kernel.fast_path)
     reconciler = compose(
         kernel=kernel,
         limits=SpeedLimits(shaper),

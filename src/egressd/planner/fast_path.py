@@ -1,13 +1,14 @@
 """The clients whose known flows may take the fast path through the machine, and its next hops.
 
 The fast path (`egressd.netd.kernel.fast_path`) bypasses nftables and policy routing, so it is for
-the plain cases alone: a client with a rule of its own and without limits, next to the machine, that
-leaves by an Ethernet WAN. Packets of other clients are decided one by one, and so are those of
-flows whose mark differs from the client's.
+the plain cases alone: a client with a rule without limits, next to the machine, that leaves by an
+Ethernet WAN. Packets of other clients are decided one by one, and so are those of flows whose mark
+differs from the client's. `egressd.planner.fast_networks` has the clients of CIDR rules.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network, collapse_addresses
 from itertools import islice
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple
 from egressd.model.device import InterfaceRoles
 from egressd.model.facts import Facts, Interface
 from egressd.model.plan import Plan, is_routed_member
+from egressd.planner.flatten import spans
 from egressd.planner.groups import Choice, member_mark
 from egressd.planner.registry import (
     MARK_DIRECT,
@@ -74,19 +76,25 @@ class Neighbourhood:
         lans = [lan for lan in plain_lans(facts, topology) if lan.index not in occupied]
         self.indexes = {lan.index for lan in lans}
         """Indexes of the LANs."""
-        self._lans = [(*_bits(each.network), lan.index) for lan in lans for each in lan.addresses]
+        owners: dict[IPv4Network, int] = {}
+        # The networks of LANs that are left out belong to no other one around them.
+        for lan in (facts.interfaces[name] for name in topology.lans if name in facts.interfaces):
+            index = lan.index if lan.index in self.indexes else 0
+            for each in lan.addresses:
+                is_shared = owners.get(each.network, index) != index
+                owners[each.network] = 0 if is_shared else index
         # Hosts behind another router, or elsewhere, are not resolved by ARP on the LAN.
-        self._routed = [
-            _bits(route.destination)
-            for route in facts.routes
-            if route.destination != _ANYWHERE
-            and (route.gateway is not None or route.interface not in topology.lans)
-        ]
+        for route in facts.routes:
+            is_near = route.gateway is None and route.interface in topology.lans
+            if route.destination != _ANYWHERE and not is_near:
+                owners[route.destination] = 0
+        self.spans = tuple(spans(owners))
+        """The addresses that are next to the machine, with the index of the LAN that they are on;
+        0 for those that are on none, or on several."""
+        self._firsts = [span.first for span in self.spans]
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Neighbourhood):
-            return NotImplemented
-        return (self._lans, self._routed) == (other._lans, other._routed)
+        return isinstance(other, Neighbourhood) and self.spans == other.spans
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -95,10 +103,8 @@ class Neighbourhood:
         several.
         """
         number = int(IPv4Address(address))
-        found = {index for network, mask, index in self._lans if number & mask == network}
-        if len(found) != 1 or any(number & mask == network for network, mask in self._routed):
-            return 0
-        return found.pop()
+        at = bisect_right(self._firsts, number) - 1
+        return self.spans[at].value if at >= 0 and number <= self.spans[at].last else 0
 
 
 def plain_lans(facts: Facts, topology: Topology) -> list[Interface]:
@@ -114,14 +120,20 @@ def place(
     `groups`: the marks of `routed_groups`.
     """
     mark = plan.hosts.get(address, 0) if plan.policy.is_ruled else 0
-    is_own = is_routed(mark) and not mark & MARK_LINE
-    if not is_own and mark not in groups:
+    if not may_be_fast(mark, groups):
         return None
     limit = plan.limits.get(address)
     if limit is None or is_limited(limit):
         return None
     index = neighbourhood.index_of(address)
     return Place(mark, index, plan.bindings.get(address, "")) if index else None
+
+
+def may_be_fast(mark: int, groups: Collection[int]) -> bool:
+    """Return whether known flows of a target's clients may take the fast path, given its mark.
+    `groups`: the marks of `routed_groups`.
+    """
+    return (is_routed(mark) and not mark & MARK_LINE) or mark in groups
 
 
 def routed_groups(plan: Plan) -> frozenset[int]:
@@ -213,7 +225,3 @@ def _of_main_table(facts: Facts, topology: Topology) -> Iterator[_Found]:
 def _is_plain(interface: Interface) -> bool:
     """True if it is up and its neighbours are resolved by ARP."""
     return interface.is_up and not interface.is_loopback and not interface.is_point_to_point
-
-
-def _bits(network: IPv4Network) -> tuple[int, int]:
-    return int(network.network_address), int(network.netmask)

@@ -6,8 +6,17 @@ only ever given disjoint ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Network
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """A range of addresses, given as numbers, and the value that it has."""
+
+    first: int
+    last: int
+    value: int
 
 
 def flatten(networks: Mapping[IPv4Network, int]) -> dict[str, int]:
@@ -16,7 +25,12 @@ def flatten(networks: Mapping[IPv4Network, int]) -> dict[str, int]:
     Neighbouring ranges of the same value are joined. The result is ordered by address.
     O(n log n).
     """
-    pieces: list[tuple[int, int, int]] = []
+    return {f"{_dotted(first)}-{_dotted(last)}": value for first, last, value in spans(networks)}
+
+
+def spans(networks: Mapping[IPv4Network, int]) -> list[Span]:
+    """Return what `flatten` does, as numbers."""
+    pieces: list[Span] = []
     # Networks either nest or are disjoint. In this order each comes after those around it.
     enclosing: list[tuple[int, int]] = []  # (last address, value) of the open networks
     position = 0  # first address that no piece covers yet
@@ -25,10 +39,10 @@ def flatten(networks: Mapping[IPv4Network, int]) -> dict[str, int]:
         nonlocal position
         if position > last:
             return
-        if pieces and pieces[-1][2] == value and pieces[-1][1] + 1 == position:
-            pieces[-1] = (pieces[-1][0], last, value)
+        if pieces and pieces[-1].value == value and pieces[-1].last + 1 == position:
+            pieces[-1] = Span(pieces[-1].first, last, value)
         else:
-            pieces.append((position, last, value))
+            pieces.append(Span(position, last, value))
         position = last + 1
 
     def close_before(address: int) -> None:
@@ -47,7 +61,24 @@ def flatten(networks: Mapping[IPv4Network, int]) -> dict[str, int]:
         enclosing.append((first + (1 << 32 - length) - 1, value))
     while enclosing:
         emit(*enclosing.pop())
-    return {f"{_dotted(first)}-{_dotted(last)}": value for first, last, value in pieces}
+    return pieces
+
+
+def overlaps(spans: Sequence[Span], others: Sequence[Span]) -> Iterator[tuple[Span, Span]]:
+    """Yield the ranges that two lists have in common, in order: once with each one's value.
+
+    Each list must be disjoint and sorted. O(n).
+    """
+    at = beside = 0
+    while at < len(spans) and beside < len(others):
+        one, other = spans[at], others[beside]
+        first, last = max(one.first, other.first), min(one.last, other.last)
+        if first <= last:
+            yield Span(first, last, one.value), Span(first, last, other.value)
+        if one.last < other.last:
+            at += 1
+        else:
+            beside += 1
 
 
 def _dotted(address: int) -> str:

@@ -206,7 +206,7 @@ class Kernel(UnexpectedKernel):
     async def move(self, plan: Plan, ports: Mapping[str, int], hosts: HostUpdate) -> None:
         await self.update(plan, ports, hosts)
 
-    def prepare(self, plan: Plan, clients: Collection[str]) -> None:
+    def prepare(self, plan: Plan, clients: Collection[str], *, has_networks: bool) -> None:
         pass
 
     def invalidate(self) -> None:

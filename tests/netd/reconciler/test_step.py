@@ -76,6 +76,21 @@ def test_a_step_of_hosts_alone_leaves_routes_and_judgement() -> None:
 
 
 @pytest.mark.parametrize(
+    ("parts", "touches"),
+    [
+        ({"hosts": HOSTS}, False),
+        ({"limits": Patch(drop=("10.0.0.1",))}, False),
+        ({"limits": Patch(drop=("10.0.0.0/24",))}, True),
+        ({"nets": Patch(put={"10.0.0.0-10.0.0.255": MARK_DIRECT})}, True),
+    ],
+)
+def test_a_step_of_cidr_rules_or_their_limits_touches_networks(
+    parts: dict[str, Any], *, touches: bool
+) -> None:
+    assert step(**parts).touches_networks == touches
+
+
+@pytest.mark.parametrize(
     "parts",
     [
         {"egresses": Patch(put={"wan1": Egress(number=1)})},

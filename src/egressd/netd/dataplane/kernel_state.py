@@ -337,11 +337,12 @@ class KernelState:
         await self._or_load(self._move(hosts), plan, ports)
         self.fast_path.sync()
 
-    def prepare(self, plan: Plan, clients: Collection[str]) -> None:
+    def prepare(self, plan: Plan, clients: Collection[str], *, has_networks: bool) -> None:
         """Send known flows of clients whose rule or limit has changed by the new plan, or through
-        the slow path, before anything else of the change is in force. Raises Failed.
+        the slow path, before anything else of the change is in force; with `has_networks` CIDR
+        rules have changed, too. Raises Failed.
         """
-        self.fast_path.move(plan, clients)
+        self.fast_path.move(plan, clients, has_networks=has_networks)
 
     def is_about_local_clients(self, change: Change) -> bool:
         """True if the change touches clients in local networks: it then touches their default-deny

@@ -89,7 +89,7 @@ class Applier:
         try:
             if step.alters_routes:
                 self.route(step.undo.egresses.put)
-            self._kernel.prepare(self.plan, step.hosts_touched)
+            self._kernel.prepare(self.plan, step.hosts_touched, has_networks=step.touches_networks)
             await self._change_limits(change, is_local=step.is_local, strict=strict)
             await self._instances.end_services(step.ended_services)
             with self._plan_file.writing(change, must_last=must_last):

@@ -194,6 +194,7 @@ class Reconciler:
                 egresses=self.plan.egresses,
                 instances=self.plan.instances,
                 hosts=self.plan.hosts,
+                limits=self.plan.limits,
             )
             failure = None
             try:

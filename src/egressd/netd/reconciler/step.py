@@ -60,6 +60,8 @@ class Step(NamedTuple):
     """The part of the nftables transaction that moves single clients."""
     hosts_touched: Collection[str]
     """The addresses whose rule, limit or binding the change touches."""
+    touches_networks: bool
+    """True if the change touches a CIDR rule or its limit."""
     scope: Scope
     is_regrouped: bool
     """True if the choices of groups differ from those in force."""
@@ -105,6 +107,7 @@ def step_of(
         move=move,
         hosts=hosts,
         hosts_touched=hosts_touched(change),
+        touches_networks=touches_networks(change),
         scope=scope,
         is_regrouped=is_regrouped,
         is_local=is_local,
@@ -120,6 +123,11 @@ def hosts_touched(change: Change) -> set[str]:
     tables = (change.hosts, change.limits, change.bindings)
     keys = {k for each in tables for k in (*each.put, *each.drop)}
     return {key for key in keys if "/" not in key}  # CIDR rules have limits, too
+
+
+def touches_networks(change: Change) -> bool:
+    """True if the change touches a CIDR rule or its limit."""
+    return bool(change.nets) or any("/" in k for k in (*change.limits.put, *change.limits.drop))
 
 
 def is_more_than_hosts(change: Change) -> bool:

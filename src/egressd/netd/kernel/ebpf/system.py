@@ -48,7 +48,7 @@ _BTF_FOLDER: Final = Path("/sys/kernel/btf")
 
 
 class Map:
-    """A hash map in the kernel, with keys and values of fixed sizes in bytes."""
+    """A map in the kernel, with keys and values of fixed sizes in bytes."""
 
     def __init__(self, descriptor: int) -> None:
         """Own the descriptor. Raises OSError, and closes it then."""
@@ -60,12 +60,20 @@ class Map:
         self._value = ctypes.create_string_buffer(self.value_size)
 
     @classmethod
-    def make(cls, name: str, *, key_size: int, value_size: int, room: int) -> Self:
-        """Return a new map for at most `room` elements; memory is allocated per element. Raises
-        OSError.
+    def make(
+        cls,
+        name: str,
+        *,
+        key_size: int,
+        value_size: int,
+        room: int,
+        kind: int = uapi.BPF_MAP_TYPE_HASH,
+    ) -> Self:
+        """Return a new map for at most `room` elements; memory is allocated per element. `kind` is
+        one of ``enum bpf_map_type``. Raises OSError.
         """
         attributes = _MAP_ATTRIBUTES.pack(
-            uapi.BPF_MAP_TYPE_HASH,
+            kind,
             key_size,
             value_size,
             room,

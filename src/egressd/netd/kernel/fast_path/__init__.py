@@ -10,6 +10,7 @@ all rules.
 - `elements`: the keys and values that the classifier looks up.
 - `program`: the classifier.
 - `maps`: the classifier's maps.
+- `counts`, `places`: what they hold.
 - `hooks`: attaches the classifier to interfaces; on kernels before 6.6 `filters` does.
 - `others`: other programs' hooks on the interfaces, which take precedence.
 - `path`: keeps clients, egresses and counts in step with the plan.

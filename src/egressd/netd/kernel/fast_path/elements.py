@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
+from egressd.planner.fast_networks import NetworkPlace
 from egressd.planner.fast_path import APART_MAX, FastEgress, FastWay, Place
 
 ADDRESS_BYTES: Final = 4
@@ -13,8 +14,13 @@ PLACE: Final = struct.Struct("=II6sxx")
 """A client's mark, the index of its LAN, and the hardware address that its frames must come from,
 or zeros. The key is the client's address."""
 _ANY: Final = bytes(6)
+PREFIX: Final = struct.Struct("=I4s")
+"""The key of a network: its length and its address (``struct bpf_lpm_trie_key``)."""
+RULE: Final = struct.Struct("=Q")
+"""The number of a CIDR rule: the key of its count. A network's value ends with it."""
+NETWORK_BYTES: Final = PLACE.size + RULE.size
 COUNT: Final = struct.Struct("=4Q")
-"""Bytes and packets that a client has sent, and received."""
+"""Bytes and packets that a client, or those of a CIDR rule, have sent, and received."""
 WAY: Final = struct.Struct("=II")
 """The mark of a client, and that of a flow. It is the key of an egress."""
 EGRESS: Final = struct.Struct("=I4s4s")
@@ -40,6 +46,28 @@ def read_place(value: bytes) -> Place:
     """Return the place of a client from a value of the map of clients."""
     mark, interface, mac = PLACE.unpack(value)
     return Place(mark, interface, "" if mac == _ANY else mac.hex(":"))
+
+
+def prefix_key(network: IPv4Network) -> bytes:
+    """Return the key of a network."""
+    return PREFIX.pack(network.prefixlen, network.network_address.packed)
+
+
+def read_prefix(key: bytes) -> IPv4Network:
+    """Return the network of a key of the map of networks."""
+    length, address = PREFIX.unpack(key)
+    return IPv4Network((address, length))
+
+
+def network_value(network: NetworkPlace) -> bytes:
+    """Return the place of a network's clients as a value of the map of networks."""
+    return place_value(network.place) + RULE.pack(network.rule)
+
+
+def read_network(value: bytes) -> NetworkPlace:
+    """Return the place of a network's clients from a value of the map of networks."""
+    (rule,) = RULE.unpack_from(value, PLACE.size)
+    return NetworkPlace(read_place(value[: PLACE.size]), rule)
 
 
 def egress_value(egress: FastEgress) -> bytes:

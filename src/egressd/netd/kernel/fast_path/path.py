@@ -6,16 +6,14 @@ import errno
 import math
 import os
 import socket
-import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 from ipaddress import IPv4Address
-from operator import add
 from typing import Final
 
 import structlog
-from msgspec.structs import astuple
 
 from egressd.model.device import InterfaceRoles
 from egressd.model.errors import Failed
@@ -25,14 +23,16 @@ from egressd.model.plan import Plan
 from egressd.netd.kernel import sysctl, uapi
 from egressd.netd.kernel.ebpf import system
 from egressd.netd.kernel.fast_path import elements, others, program, tracking
+from egressd.netd.kernel.fast_path.counts import FlowCounts
 from egressd.netd.kernel.fast_path.hooks import NAME, Hooks
-from egressd.netd.kernel.fast_path.maps import Maps
+from egressd.netd.kernel.fast_path.maps import Maps, counts_of
+from egressd.netd.kernel.fast_path.places import FastPlaces
 from egressd.netd.kernel.netlink import NetlinkSocket
+from egressd.planner.fast_networks import network_places
 from egressd.planner.fast_path import (
     FastEgress,
     FastWay,
     Neighbourhood,
-    Place,
     fast_egresses,
     place,
     plain_lans,
@@ -79,14 +79,14 @@ class FastPath:
         """The last look at other programs' hooks on the interfaces of LANs and egresses."""
         self._hooks = Hooks(has_tcx=has_tcx)
         self._maps: Maps | None = None
-        self._reading = threading.Lock()
-        """The lock held by readers of counts, each in a thread of its own, and while the maps are
-        closed."""
+        self._counts = FlowCounts()
         self._programs: dict[bool, int] = {}
         """True for the program of a LAN by which no packets return -> descriptor."""
         self._hooked: dict[int, tuple[bool, int]] = {}
         """Interface -> its program, and the number that the kernel gave it."""
-        self._clients: dict[str, Place] = {}
+        self._places = FastPlaces()
+        self._departed: set[str] = set()
+        """Addresses whose rules are gone, until their counts are."""
         self._egresses: dict[FastWay, FastEgress] = {}
         self._groups: frozenset[int] = frozenset()
         """The marks of the groups whose clients may take the fast path."""
@@ -97,8 +97,6 @@ class FastPath:
         """True if known flows need a lease."""
         self._deadline_ns = 0
         """The end of the lease, in nanoseconds of CLOCK_BOOTTIME."""
-        self._carried: dict[str, RuleCount] = {}
-        """Counts from maps that are gone."""
         self._may_try_at = 0.0
         """Earliest time of another attempt while there is a problem, on the monotonic clock."""
         self._is_open = False
@@ -119,13 +117,12 @@ class FastPath:
             if not found:
                 return
             self._hooked = dict.fromkeys(found, _UNKNOWN_PROGRAM)
-            self._maps = Maps.adopt(found.values())
+            self._maps = self._counts.maps = Maps.adopt(found.values())
             if self._maps is None:
+                self._counts.take_over(counts_of(found.values()))
                 self._close()
                 return
-            for key in self._maps.clients:
-                value = self._maps.clients.get(key) or bytes(elements.PLACE.size)
-                self._clients[socket.inet_ntoa(key)] = elements.read_place(value)
+            self._places.load(self._maps)
             self._is_gated = self._maps.lease is not None
             # The values of the egresses do not matter: all of them are written anew.
             ways = map(elements.read_way, self._maps.egresses)
@@ -163,17 +160,26 @@ class FastPath:
         groups = routed_groups(plan)
         if all_clients or (neighbourhood, groups) != (self._neighbourhood, self._groups):
             self._neighbourhood, self._groups = neighbourhood, groups
-            known = {*self._clients, *plan.hosts}
-            self._forget_all_but(known)
-            self.move(plan, known)
+            known = {*self._places.clients, *plan.hosts}
+            with self._refusals():
+                self._counts.forget_all_but({*map(elements.address_key, known), *_rules_of(plan)})
+            self.move(plan, known, has_networks=True)
 
-    def move(self, plan: Plan, touched: Collection[str]) -> None:
-        """Update these clients, whose rules or limits have changed: O(change)."""
+    def move(self, plan: Plan, touched: Collection[str], *, has_networks: bool = False) -> None:
+        """Update these clients, whose rules or limits have changed: O(change). With `has_networks`
+        CIDR rules or their limits have changed, too: O(rules).
+        """
+        networks = None
+        if has_networks and (plan.nets or self._places.networks):
+            networks = network_places(plan, self._neighbourhood, self._groups)
+        place_of = partial(place, plan=plan, neighbourhood=self._neighbourhood, groups=self._groups)
+        moves = self._places.change(touched, plan.hosts, place_of, networks)
+        self._departed = {it for it in (*self._departed, *touched) if it not in plan.hosts}
         with self._refusals():
-            for address in touched:
-                self._send(address, place(address, plan, self._neighbourhood, self._groups))
-                if address not in plan.hosts:
-                    self._forget(address)
+            if self._maps is not None:
+                moves.write(self._maps, self._counts)
+            if networks is not None:
+                self._counts.forget_rules_but(_rules_of(plan))
 
     def allow_until(self, deadline_ns: int) -> None:
         """Let known flows pass until then, in nanoseconds of CLOCK_BOOTTIME, if they need a lease.
@@ -185,8 +191,11 @@ class FastPath:
                 self._put_deadline(self._maps)
 
     def sync(self) -> None:
-        """Open the fast path once a client can use it, and check that it is open."""
-        is_wanted = bool(self._clients and self._egresses)
+        """Open the fast path once a client can use it, and check that it is open. Forget the counts
+        of clients whose rules were gone before the transaction.
+        """
+        self._forget_departed()
+        is_wanted = bool(self._places and self._egresses)
         if self._is_in_sync and is_wanted == self._is_open:
             return
         if self.problem and time.monotonic() < self._may_try_at:
@@ -204,17 +213,23 @@ class FastPath:
 
     def carries(self, address: str) -> bool:
         """Return whether known flows of a client may be forwarded here, unseen by conntrack."""
-        return self._is_open and address in self._clients
+        return self._is_open and self._places.carries(address)
 
     def is_concerned(self, index: int) -> bool:
         """Return whether another program's changes on an interface matter to known flows."""
         return index in self.others.interfaces
 
     def counts(self, addresses: Iterable[str]) -> dict[str, RuleCount]:
-        """Return the counts of clients' flows on the fast path. Raises OSError."""
-        with self._reading:
-            found = {address: self._count_of(address) for address in addresses}
-        return {address: count for address, count in found.items() if count is not None}
+        """Return the counts of the flows of clients with rules of their own. Raises OSError."""
+        keys = {elements.address_key(address): address for address in addresses}
+        return {keys[key]: count for key, count in self._counts.read(keys).items()}
+
+    def rule_counts(self, rules: Iterable[int]) -> dict[int, RuleCount]:
+        """Return the counts of the flows of CIDR rules' clients, by the rules' numbers. Raises
+        OSError.
+        """
+        keys = {elements.RULE.pack(rule): rule for rule in rules}
+        return {keys[key]: count for key, count in self._counts.read(keys).items()}
 
     def _gate(self, *, is_gated: bool) -> None:
         """Close the fast path if its programs must look at a lease and do not, or the reverse:
@@ -231,28 +246,11 @@ class FastPath:
 
     # --- The kernel's maps. ---------------------------------------------------------------
 
-    def _count_of(self, address: str) -> RuleCount | None:
-        carried = self._carried.get(address)
-        value = self._maps.counts.get(elements.address_key(address)) if self._maps else None
-        if value is None:
-            return carried
-        counted = elements.COUNT.unpack(value)
-        return RuleCount(*(map(add, counted, astuple(carried)) if carried else counted))
-
-    def _forget(self, address: str) -> None:
-        self._carried.pop(address, None)
-        if self._maps is not None:
-            self._maps.counts.drop(elements.address_key(address))
-
-    def _forget_all_but(self, known: Collection[str]) -> None:
-        """Drop the counts of all other clients: an earlier netd may have known more."""
+    def _forget_departed(self) -> None:
+        departed, self._departed = self._departed, set()
         with self._refusals():
-            for address in self._counted() - {*known}:
-                self._forget(address)
-
-    def _counted(self) -> set[str]:
-        in_kernel = map(socket.inet_ntoa, self._maps.counts) if self._maps is not None else ()
-        return {*self._carried, *in_kernel}
+            for address in departed:
+                self._counts.forget(elements.address_key(address))
 
     def _lead(self, wanted: Mapping[FastWay, FastEgress]) -> None:
         before, self._egresses = self._egresses, dict(wanted)
@@ -265,34 +263,16 @@ class FastPath:
                 if before.get(way) != egress:
                     self._maps.egresses.put(elements.way_key(way), elements.egress_value(egress))
 
-    def _send(self, address: str, where: Place | None) -> None:
-        """Set or remove a client's place."""
-        before = self._clients.pop(address, None)
-        if where is not None:
-            self._clients[address] = where
-        if self._maps is None or where == before:
-            return
-        if where is None:
-            self._maps.clients.drop(elements.address_key(address))
-        else:
-            self._let(self._maps, address, where)
-
     def _open(self) -> None:
-        maps = self._maps = Maps.make(is_gated=self._is_gated)
+        maps = self._maps = self._counts.maps = Maps.make(is_gated=self._is_gated)
         self._put_deadline(maps)
         for way, egress in self._egresses.items():
             maps.egresses.put(elements.way_key(way), elements.egress_value(egress))
-        for address, where in self._clients.items():
-            self._let(maps, address, where)
+        self._places.all().write(maps, self._counts)
 
     def _put_deadline(self, maps: Maps) -> None:
         if maps.lease is not None:
             maps.lease.put(elements.LEASE_KEY, elements.DEADLINE.pack(self._deadline_ns))
-
-    def _let(self, maps: Maps, address: str, where: Place) -> None:
-        key = elements.address_key(address)
-        maps.counts.put_new(key, bytes(elements.COUNT.size))
-        maps.clients.put(key, elements.place_value(where))
 
     # --- The classifiers. -----------------------------------------------------------------
 
@@ -371,15 +351,15 @@ class FastPath:
         self._hooked = {}
         self._is_open = self._is_in_sync = False
         self._let_go_of_programs()
-        with self._reading:
-            with suppress(OSError):
-                found = ((address, self._count_of(address)) for address in self._counted())
-                self._carried = {
-                    address: count for address, count in found if count and any(astuple(count))
-                }
+        with self._counts.kept():
             if self._maps is not None:
                 self._maps.close()
             self._maps = None
+
+
+def _rules_of(plan: Plan) -> set[bytes]:
+    """Return the keys of the counts of all enabled rules."""
+    return {elements.RULE.pack(limit.number) for limit in plan.limits.values()}
 
 
 def close() -> None:

@@ -22,7 +22,7 @@ from egressd.netd.kernel.ebpf.assembler import (
     Program,
     Register,
 )
-from egressd.netd.kernel.fast_path.elements import APART, EGRESS
+from egressd.netd.kernel.fast_path.elements import APART, EGRESS, PLACE
 from egressd.netd.kernel.fast_path.tracking import Kernel
 from egressd.planner.fast_path import APART_MAX
 
@@ -54,6 +54,8 @@ _STATUS, _TIMEOUT, _OUT = -88, -96, -100
 _LEASE_KEY: Final = -104
 _WAY: Final = -112  # the marks of the client and of the flow, as in WAY
 _MARK, _FLOW_MARK = _WAY, _WAY + 4
+_RULE: Final = -120  # the number of the client's CIDR rule; 0 if it has a rule of its own
+_PREFIX: Final = -128  # the key of the map of networks, as in PREFIX
 _TUPLE_BYTES: Final = 12
 _ADDRESSES_AND_PORTS: Final = ((4, 0), (4, 4), (2, 8), (2, 10))
 """Size and offset of each in a tuple."""
@@ -73,8 +75,10 @@ class MapDescriptors(NamedTuple):
     """Descriptors of the maps in which the classifier looks up values."""
 
     clients: int
+    networks: int
     egresses: int
     counts: int
+    rule_counts: int
     lease: int | None = None
     """The map of the lease, if known flows need one."""
 
@@ -87,8 +91,9 @@ def assemble(kernel: Kernel, maps: MapDescriptors, *, lan_only: bool) -> bytes:
     it.mov(R6, R1)
     _look_at_the_packet(it)
     if lan_only:
-        _look_up(it, maps.clients, _TUPLE)
-        it.jeq(R0, 0, "slow path")
+        _look_up_client(it, maps, _TUPLE, "is a client")
+        it.ldx(4, R1, R0, 0)
+        it.jeq(R1, 0, "slow path")
     _find_the_flow(it, kernel)
     _see_that_it_is_usual(it, kernel)
     _see_where_it_goes(it, maps)
@@ -215,8 +220,7 @@ def _see_that_it_is_usual(it: Program, kernel: Kernel) -> None:
 
 def _see_where_it_goes(it: Program, maps: MapDescriptors) -> None:
     """Look up the egress; afterwards the packet leaves by ``_OUT`` for ``_NEXT``."""
-    _look_up(it, maps.clients, _CLIENT)
-    it.jeq(R0, 0, "slow path")
+    _look_up_client(it, maps, _CLIENT, "place")
     it.ldx(4, R2, R0, 0)
     it.stx(4, FP, _MARK, R2)
     it.ldx(4, R8, R0, 4)  # the client's LAN
@@ -260,6 +264,25 @@ def _see_where_it_goes(it: Program, maps: MapDescriptors) -> None:
     it.label("decided")
 
 
+def _look_up_client(it: Program, maps: MapDescriptors, address: int, found: str) -> None:
+    """Set R0 to the place of the client whose address is on the stack; on the stack: its rule's
+    number. `found` is a label of its own.
+
+    A client has at most one place: by its own rule, else by the CIDR rule around it.
+    """
+    it.st(8, FP, _RULE, 0)
+    _look_up(it, maps.clients, address)
+    it.jne(R0, 0, found)
+    it.st(4, FP, _PREFIX, 32)
+    it.ldx(4, R1, FP, address)
+    it.stx(4, FP, _PREFIX + 4, R1)
+    _look_up(it, maps.networks, _PREFIX)
+    it.jeq(R0, 0, "slow path")
+    it.ldx(8, R1, R0, PLACE.size)
+    it.stx(8, FP, _RULE, R1)
+    it.label(found)
+
+
 def _see_that_it_is_the_device(it: Program) -> None:
     """Continue only if a packet from a client whose address belongs to one device comes from that
     one. R0: the client's place.
@@ -286,7 +309,13 @@ def _see_that_the_lease_runs(it: Program, lease: int) -> None:
 
 def _count(it: Program, maps: MapDescriptors) -> None:
     """Count bytes of IP, and packets; in the order of `COUNT`."""
+    it.ldx(8, R1, FP, _RULE)
+    it.jne(R1, 0, "count of a rule")
     _look_up(it, maps.counts, _CLIENT)
+    it.ja("count")
+    it.label("count of a rule")
+    _look_up(it, maps.rule_counts, _RULE)
+    it.label("count")
     it.jeq(R0, 0, "slow path")
     it.ldx(4, R1, R6, _LEN)
     it.sub(R1, uapi.ETH_HLEN)

@@ -7,9 +7,9 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 from egressd.model.messages import RuleCount
 from egressd.model.plan import Limit
@@ -67,20 +67,21 @@ class Places(NamedTuple):
 
 NO_PLACES: Final = Places({}, {}, {})
 
-PassedBy = Callable[[Iterable[str]], Mapping[str, RuleCount]]
-"""Addresses -> the traffic of these hosts that bypasses the elements (see `fast_path`). Raises
-OSError."""
 
+class PassedBy(Protocol):
+    """The traffic that bypasses the elements (see `fast_path`). Methods raise OSError."""
 
-def nothing_passed_by(_: Iterable[str]) -> Mapping[str, RuleCount]:
-    """Return no traffic: none bypasses the elements."""
-    return {}
+    def counts(self, addresses: Iterable[str]) -> Mapping[str, RuleCount]:
+        """Return that of hosts with rules of their own, by address."""
+
+    def rule_counts(self, rules: Iterable[int]) -> Mapping[int, RuleCount]:
+        """Return that of the clients of CIDR rules, by the rules' numbers."""
 
 
 class LimitCounters:
     """Reads counts in a network namespace, and carries them over."""
 
-    def __init__(self, downloads: Forest, passed_by: PassedBy = nothing_passed_by) -> None:
+    def __init__(self, downloads: Forest, passed_by: PassedBy | None = None) -> None:
         self._downloads = downloads
         self._passed_by = passed_by
         self._earlier: Counts = {}
@@ -94,10 +95,11 @@ class LimitCounters:
         if not any(before):
             yield
             return
+        steady = _counted_as_before(before, after)
         with NetlinkSocket(uapi.NETLINK_NETFILTER) as netfilter:
-            counted = self._count(netfilter, before)
+            counted = self._count(netfilter, before, steady)
             yield
-            now = self._count(netfilter, after)
+            now = self._count(netfilter, after, steady)
         for key, count in counted.items():
             earlier = self._earlier.get(key, _NOTHING).plus(count)
             self._earlier[key] = earlier.minus(now.get(key, _NOTHING))
@@ -120,10 +122,14 @@ class LimitCounters:
             totals[rule] = RuleCount(*sent, *received)
         return totals
 
-    def _count(self, netfilter: NetlinkSocket, places: Places) -> Counts:
-        """Return the counts at these places. Raises OSError."""
+    def _count(
+        self, netfilter: NetlinkSocket, places: Places, left_out: Collection[int] = ()
+    ) -> Counts:
+        """Return the counts at these places, without what the clients of the CIDR rules `left_out`
+        have passed by. Raises OSError.
+        """
         counts: Counts = {}
-        passed_by = self._passed_by(places.hosts)
+        passed = self._passed(places, left_out)
 
         def add(direction: Direction, rule: int, counted: Count) -> None:
             before = counts.get((direction, rule), _NOTHING)
@@ -136,16 +142,24 @@ class LimitCounters:
                 (direction.counted_nets, places.ranges),
             ):
                 wanted = {key: rule for key, rule in keys.items() if rule not in classes}
-                for key, counted in _passed(netfilter, name, wanted):
+                for key, counted in _counted(netfilter, name, wanted):
                     add(direction, wanted[key], counted)
-            for address, passed in passed_by.items():
-                if (rule := places.hosts[address]) not in classes:
-                    add(direction, rule, _of(direction, passed))
+            for rule, by in passed:
+                if rule not in classes:
+                    add(direction, rule, _of(direction, by))
             for rule, counted in self._passed_classes(classes):
                 # HTB counts link headers too, once for each packet on the wire.
                 size = counted.bytes - LINK_HEADER_BYTES * counted.packets
                 add(direction, rule, Count(size, counted.packets))
         return counts
+
+    def _passed(self, places: Places, left_out: Collection[int]) -> list[tuple[int, RuleCount]]:
+        """Return the traffic that bypasses the elements, by rule number."""
+        if self._passed_by is None:
+            return []
+        hosts = self._passed_by.counts(places.hosts)
+        rules = self._passed_by.rule_counts({*places.ranges.values()}.difference(left_out))
+        return [*((places.hosts[it], count) for it, count in hosts.items()), *rules.items()]
 
     def _passed_classes(self, classes: Mapping[int, int]) -> Iterable[tuple[int, Count]]:
         if len(classes) <= _FEW:
@@ -157,6 +171,14 @@ class LimitCounters:
         rules = {number: rule for rule, number in classes.items()}
         counted = self._downloads.counts()
         return [(rules[number], passed) for number, passed in counted if number in rules]
+
+
+def _counted_as_before(before: Places, after: Places) -> set[int]:
+    """Return the CIDR rules of which the traffic that passes by is counted in the same way before a
+    change and after it: what passes meanwhile must not be taken for a difference.
+    """
+    both = {*before.ranges.values()} & {*after.ranges.values()}
+    return both.difference(before.classes.keys() ^ after.classes.keys())
 
 
 def _of(direction: Direction, passed: RuleCount) -> Count:
@@ -173,7 +195,7 @@ def count_script(before: Elements, after: Elements) -> str:
     return "\n".join([*INET.ensure(after), text]) if text else ""
 
 
-def _passed(
+def _counted(
     netfilter: NetlinkSocket, name: str, wanted: Mapping[str, int]
 ) -> Iterable[tuple[str, Count]]:
     """Yield the present ones of the elements `wanted`, with their counts."""

@@ -28,7 +28,6 @@ from egressd.netd.kernel.tc.counts import (
     PassedBy,
     Places,
     count_script,
-    nothing_passed_by,
 )
 from egressd.netd.kernel.tc.forest import Forest
 from egressd.netd.kernel.tc.moves import LimitChange, hosts_of, moves_between
@@ -51,14 +50,14 @@ _VLAN_TAG_BYTES: Final = 4
 
 
 class Shaper:
-    """The speed limits of this network namespace, and its counters. `passed_by` returns the traffic
-    of hosts that bypasses these.
+    """The speed limits of this network namespace, and its counters. `passed_by` counts the traffic
+    that bypasses these.
 
     Not to be shared between threads at the same time. Methods block: `change` for 0.2 ms a rule,
     `sync` and `counters` for half a second at 10,000 rules.
     """
 
-    def __init__(self, nft: Nft, passed_by: PassedBy = nothing_passed_by) -> None:
+    def __init__(self, nft: Nft, passed_by: PassedBy | None = None) -> None:
         self._nft = nft
         self._route = NetlinkSocket(uapi.NETLINK_ROUTE)
         self._forests = {d: Forest(self._route, d.device) for d in DIRECTIONS}

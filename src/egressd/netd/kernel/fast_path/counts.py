@@ -1,0 +1,95 @@
+"""The counts of known flows, by client and by CIDR rule.
+
+Keys are those of the kernel's maps (`elements`): a client's address has 4 bytes, a rule's number 8.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain
+from operator import add
+from typing import Final
+
+from msgspec.structs import astuple
+
+from egressd.model.messages import RuleCount
+from egressd.netd.kernel.ebpf import system
+from egressd.netd.kernel.fast_path import elements
+from egressd.netd.kernel.fast_path.maps import Maps
+
+_NOTHING: Final = bytes(elements.COUNT.size)
+
+
+class FlowCounts:
+    """Counts in the kernel's maps, and those of maps that are gone. Methods raise OSError."""
+
+    def __init__(self) -> None:
+        self.maps: Maps | None = None
+        """The maps in use. They are closed in a block of `kept`."""
+        self._reading = threading.Lock()
+        """The lock held by readers, each in a thread of its own, and while the maps are closed."""
+        self._carried: dict[bytes, RuleCount] = {}
+        """Counts from maps that are gone."""
+
+    def read(self, keys: Iterable[bytes]) -> dict[bytes, RuleCount]:
+        """Return the counts of these keys, those that there are."""
+        with self._reading:
+            found = {key: self._count_of(key) for key in keys}
+        return {key: count for key, count in found.items() if count is not None}
+
+    def begin(self, maps: Maps, key: bytes) -> None:
+        """Count a key from now on, if it is not counted yet: the classifier adds no keys."""
+        _map_of(maps, key).put_new(key, _NOTHING)
+
+    def take_over(self, earlier: dict[bytes, bytes]) -> None:
+        """Count on from values of maps that are not used any more."""
+        self._carried = {key: _count(value) for key, value in earlier.items()}
+
+    def forget(self, key: bytes) -> None:
+        """Drop the count of a key."""
+        self._carried.pop(key, None)
+        if self.maps is not None:
+            _map_of(self.maps, key).drop(key)
+
+    def forget_all_but(self, known: Collection[bytes]) -> None:
+        """Drop all other counts."""
+        for key in self._keys() - {*known}:
+            self.forget(key)
+
+    def forget_rules_but(self, known: Collection[bytes]) -> None:
+        """Drop the counts of all other CIDR rules."""
+        for key in self._keys() - {*known}:
+            if len(key) == elements.RULE.size:
+                self.forget(key)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep all counts, so that the maps can be closed inside."""
+        with self._reading:
+            with suppress(OSError):
+                found = ((key, self._count_of(key)) for key in self._keys())
+                self._carried = {key: it for key, it in found if it and any(astuple(it))}
+            yield
+            self.maps = None
+
+    def _keys(self) -> set[bytes]:
+        maps = self.maps
+        return {*self._carried, *(chain(maps.counts, maps.rule_counts) if maps else ())}
+
+    def _count_of(self, key: bytes) -> RuleCount | None:
+        carried = self._carried.get(key)
+        value = _map_of(self.maps, key).get(key) if self.maps else None
+        if value is None:
+            return carried
+        counted = _count(value)
+        return RuleCount(*map(add, astuple(counted), astuple(carried))) if carried else counted
+
+
+def _map_of(maps: Maps, key: bytes) -> system.Map:
+    return maps.counts if len(key) == elements.ADDRESS_BYTES else maps.rule_counts
+
+
+def _count(value: bytes) -> RuleCount:
+    return RuleCount(*elements.COUNT.unpack(value))
