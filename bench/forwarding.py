@@ -81,6 +81,8 @@ class Way:
         if self._in_kernel:
             cost = self._site.client(CLIENT, ends.packet_cost, source, SERVER)
             found["CPU of a small packet in the kernel (ns)"] = cost
+            cost = self._site.client(CLIENT, ends.first_packet_cost, source, SERVER)
+            found["CPU of a flow's first packet (ns)"] = cost
         return found
 
     def _transfer(self, *options: str) -> tuple[float, float]:

@@ -27,6 +27,8 @@ def lab(namespaces: None) -> Iterator[Lab]:
     with Lab(LabSpec(nodes=("socks5-udp", "ss"))) as lab:
         lab.start_egressd()
         add_nodes(lab)
+        # Without a whitelist no packet is looked up in it.
+        lab.api.put("/whitelist", {"domains": "", "ips": "192.0.2.77", "node": "DIRECT"})
         yield lab
 
 

@@ -41,8 +41,11 @@ _BOUNDS: Final = Bounds()
 _TAKE_AWAY = ("add", "flush", "delete")
 _INLINED = ("lanif", "lannet", "localif")
 """Sets that every packet is looked up in, and that have one element on most devices."""
-_LEFT_OUT = ("localif", "fixed_sources", "bound")
-"""Sets that are empty on most devices; rules about an empty one are left out."""
+_LEFT_OUT = ("localif", "localnet", "fixed_sources", "bound", "wl", "wlports")
+"""Sets and maps that are empty on most devices; rules about an empty one are left out."""
+_SOURCES = "lansrc"
+"""The set of LANs and their networks. A look-up in it costs 0.8 µs, of 10.5 µs for a flow's first
+packet, so a LAN with one network does without."""
 
 
 class HostUpdate(NamedTuple):
@@ -369,7 +372,7 @@ def needs_load(before: Elements, after: Elements) -> bool:
     """True if the text of the chains has to change: it contains the only element of some sets, and
     no rules about some empty ones.
     """
-    return any(before.get(name) != after[name] for name in _INLINED) or any(
+    return any(before.get(name) != after[name] for name in (*_INLINED, _SOURCES)) or any(
         bool(before.get(name)) != bool(after[name]) for name in _LEFT_OUT
     )
 
@@ -420,12 +423,25 @@ def _inlined(rule: str, wanted: Elements, figures: Mapping[str, str]) -> str:
     for name in _INLINED:
         if len(wanted[name]) == 1:
             rule = rule.replace(f"@{name}", next(iter(wanted[name])))
+    if (network := _only_source(wanted)) is not None:
+        rule = rule.replace(f"iifname . ip saddr != @{_SOURCES}", f"ip saddr != {network}")
     return rule
+
+
+def _only_source(wanted: Elements) -> str | None:
+    """Return the network of the only LAN if it has one, and no local network is beside it: packets
+    of no other interface are then looked up in `_SOURCES`.
+    """
+    if wanted["localif"] or len(wanted["lanif"]) != 1 or len(wanted[_SOURCES]) != 1:
+        return None
+    interface, _, network = next(iter(wanted[_SOURCES])).partition(" . ")
+    return network if interface in wanted["lanif"] else None
 
 
 def _is_left_out(rule: str, wanted: Elements) -> bool:
     """True if the rule is about something that does not exist on this device."""
-    return any(f"@{name} " in rule and not wanted[name] for name in _LEFT_OUT)
+    missing = (f"@{name} " for name in _LEFT_OUT if not wanted[name])
+    return any(each in rule and f"!= {each}" not in rule for each in missing)
 
 
 def _mark(mark: int) -> str:
