@@ -571,7 +571,7 @@ async def test_ports_still_mapped_to_a_lost_instance_are_not_reused(run_dir: Pat
 
 @contextmanager
 def slowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Stop each worker that starts nine tenths of the time, from its first moment on."""
+    """Stop each worker that starts for all but a twentieth of the time, from its first moment on."""
     pids: list[int] = []
     ended = threading.Event()
     spawn = launch.spawn
@@ -583,7 +583,7 @@ def slowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def slow_down() -> None:
         while not ended.wait(0.005):
             send(signal.SIGSTOP)
-            ended.wait(0.045)
+            ended.wait(0.095)
             send(signal.SIGCONT)
 
     def send(number: signal.Signals) -> None:
