@@ -138,23 +138,25 @@ async def test_a_single_failure_does_not_replace_a_node() -> None:
         assert groups.choices["group:1"].elected == "node:1"
 
 
+@pytest.mark.parametrize("count", [3, 150])
 @pytest.mark.parametrize("strategy", GROUP_STRATEGIES)
 async def test_no_client_moves_while_all_checks_fail_or_right_after(
-    strategy: GroupStrategy,
+    strategy: GroupStrategy, count: int
 ) -> None:
-    """Past fault: clients moved to a member that was about to be found dead, too, and after the
-    outage to the one that was checked first.
+    """Past faults: clients moved to a member that was about to be found dead, too, and after the
+    outage to the one that was checked first; of a large group to one that was not checked yet.
     """
-    async with checked(KEYS) as (network, groups, _):
+    keys = tuple(f"node:{number}" for number in range(1, count + 1))
+    async with checked(keys) as (network, groups, _):
         group = msgspec.structs.replace(network.plan.groups["group:1"], strategy=strategy)
         network.plan.groups["group:1"] = group
         network.plan.hosts |= {f"10.0.0.{number}": group.mark for number in (1, 2)}
         network.dead = {"node:1"}
         await asyncio.sleep(2 * INTERVAL_S)
         before = groups.choices["group:1"]
-        assert before.serving() <= {"node:2", "node:3"}
+        assert before.serving() <= {*keys} - network.dead
         for offset in range(8):
-            network.dead = {*KEYS}
+            network.dead = {*keys}
             await asyncio.sleep((3 + offset / 8) * INTERVAL_S)
             during = groups.choices["group:1"]
             assert (during.elected, during.kept) == (before.elected, before.kept)
@@ -171,6 +173,19 @@ async def test_a_suspect_is_checked_at_once_and_then_all_members() -> None:
         assert await until(lambda: groups.choices["group:1"].elected == "node:3", 1) < 0.1
         assert network.asked[2][1] == ("node:1",)
         assert network.asked[3][1] == network.asked[4][1] == KEYS
+
+
+async def test_a_suspect_moves_no_client_of_a_group_that_was_dead() -> None:
+    """Past fault: it was checked alone, and was then the only living member."""
+    async with checked(KEYS) as (network, groups, health):
+        network.dead = {*KEYS}
+        await until(lambda: groups.dead(network.plan) == [*KEYS], 5)
+        before = groups.choices["group:1"]
+        network.dead = set()
+        health.suspect(["node:3"])
+        await until(lambda: groups.dead(network.plan) == [], 5)
+        assert groups.choices["group:1"].elected == before.elected == "node:1"
+        assert network.asked[-1][1] == KEYS
 
 
 async def test_a_suspect_that_answers_is_not_checked_repeatedly() -> None:

@@ -26,7 +26,6 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from itertools import islice
 from typing import Final, NamedTuple
 
 import structlog
@@ -139,8 +138,15 @@ class GroupChecks:
         one uses fresh results.
         """
         try:
-            concerned = [each for each in self._plan().groups.values() if key in each.members]
-            await self._ask([(group, [key]) for group in concerned])
+            groups = self._plan().groups.items()
+            concerned = {name: group for name, group in groups if key in group.members}
+            # Of a group that is dead, no member is checked alone: all clients would move to it.
+            await self._ask(
+                [
+                    (group, self._parts(name, group, False)[0] if self._is_dead(group) else [key])
+                    for name, group in concerned.items()
+                ]
+            )
             if key in self._groups.dead(self._plan()):
                 self.refresh()
             else:
@@ -242,8 +248,12 @@ class GroupChecks:
         found = await self._measure(url, timeout_ms, keys)
         failed = {key for key, (delay, _) in found.items() if delay == DEAD}
         if again := failed & serving(self._groups.choices):
-            others = self._successors(url, again) - found.keys()
-            found |= await self._measure(url, timeout_ms, again | others)
+            others, are_all = self._successors(url, again)
+            found |= await self._measure(url, timeout_ms, again | (others - found.keys()))
+            if not are_all and all(delay == DEAD for delay, _ in found.values()):
+                # The page may be what fails. The next checks ask others, until one answers or none
+                # is left.
+                found = {key: each for key, each in found.items() if key not in again}
         # All at once: what decides meanwhile must not see that some live and not yet the others. A
         # result of a member whose path has changed meanwhile is of the old one, and one by a URL
         # that its groups do not have any more must not be kept.
@@ -256,18 +266,20 @@ class GroupChecks:
         }
         self._groups.note(url, valid)
 
-    def _successors(self, url: str, failing: Collection[str]) -> set[str]:
+    def _successors(self, url: str, failing: Collection[str]) -> tuple[set[str], bool]:
         """Return the members that clients may move to, if these fail: those of the same groups that
-        are not known to be dead, `_AT_ONCE` of a group at most. The page that is fetched may be
-        what fails, by all members, and then no client has to move.
+        are not known to be dead, `_AT_ONCE` of a group at most; and whether these are all. The page
+        that is fetched may be what fails, by all members, and then no client has to move.
         """
         found: set[str] = set()
+        are_all = True
         for group in self._plan().groups.values():
             if group.url == url and not {*group.members}.isdisjoint(failing):
                 delays = self._groups.delays_of(group)
-                living = (key for key in group.members if delays.get(key) != DEAD)
-                found.update(islice(living, _AT_ONCE))
-        return found
+                living = [key for key in group.members if delays.get(key) != DEAD]
+                found.update(living[:_AT_ONCE])
+                are_all &= len(living) <= _AT_ONCE
+        return found, are_all
 
     async def _measure(self, url: str, timeout_ms: int, keys: Iterable[str]) -> _Results:
         """Return the delay of each member in milliseconds, or `DEAD`, and the path of its check."""
