@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import Final
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
 from egressd.model.outside_hosts import UnfitUrl, why_not_host
 
@@ -86,12 +86,10 @@ def why_not_url(url: str) -> UnfitUrl | None:
         return UnfitUrl("alert-url-form")
     if found["scheme"] not in PLUGINS:
         return UnfitUrl("alert-url-scheme", {"schemes": tuple(PLUGINS)})
-    query = found["rest"].partition("?")[2]
-    values = parse_qsl(query, keep_blank_values=True)
-    for name, value in values:
-        if name.lower().lstrip("+-:") in _FILES:
+    for name, value in _parameters(found["rest"].partition("?")[2]):
+        if name.lstrip("+-: ") in _FILES:
             return UnfitUrl("alert-url-file", {"name": name[:20]})
-        if name.lower() == "verify" and value.lower() not in _VERIFYING:
+        if name == "verify" and value.lower() not in _VERIFYING:
             return UnfitUrl("alert-url-unverified")
         # A parameter that has the form of an address is one: that of a mail server, for example.
         if _is_address(host := _host_of(value)) and (reason := why_not_host(host)):
@@ -107,6 +105,18 @@ def host_of(url: str) -> str:
         return ""
     path = re.split(r"[/?]", found["rest"], maxsplit=1)[0]
     return _host_of(path.rpartition("@")[2])
+
+
+def _parameters(query: str) -> Iterator[tuple[str, str]]:
+    """Yield the names of a query's parameters, in lower case, and their values, as Apprise reads
+    them (`parse_qsd` of apprise.utils.parse): ``;`` separates them, too, and spaces do not count.
+    """
+    for part in re.split("[&;]", query):
+        name, _, value = part.partition("=")
+        yield unquote(name.replace("+", " ")).strip().lower(), unquote(value).strip()
+        # A plus sign at the beginning makes it a field of the request's head.
+        if name.startswith("+"):
+            yield unquote(name[1:].replace("+", " ")).strip().lower(), unquote(value).strip()
 
 
 def _is_address(host: str) -> bool:
