@@ -397,6 +397,18 @@ async def test_another_renaming_gives_nodes_their_names_anew(device: Device) -> 
     assert {*nodes(device)} == {"b hongkong", "b jp", "b u-s", "mine", "a jp"}
 
 
+async def test_another_order_of_a_renaming_is_stored(device: Device) -> None:
+    """Past fault: nodes got their names by the new order, and the old one stayed."""
+    number = await made(device, rename={"a": "b", "b": "c"}, via="DIRECT")
+    serve(device, link("a"))
+    await refreshed(device, number)
+    assert {*nodes(device)} == {"c"}
+    await send(device, "PATCH", f"/{number}", {"rename": {"b": "c", "a": "b"}})
+    assert {*nodes(device)} == {"b"}
+    assert [*device.bench.ledger.state.subscriptions[number].rename] == ["b", "a"]
+    await device.bench.agree()
+
+
 async def test_a_list_of_ever_new_nodes_never_runs_out_of_ids(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -212,6 +212,16 @@ class Subscription(_Secretive, frozen=True, kw_only=True):
     is_enabled: bool = True
     created_at: str = ""
 
+    def __eq__(self, other: object) -> bool:
+        """Compare all fields, and the order of `rename`, which counts."""
+        return (
+            isinstance(other, Subscription)
+            and super().__eq__(other)
+            and [*self.rename] == [*other.rename]
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
 
 class AlertChannel(_Secretive, frozen=True, kw_only=True):
     """A service that alerts are sent to, and the target that they leave by."""
