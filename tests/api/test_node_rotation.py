@@ -310,6 +310,40 @@ async def test_a_rotation_whose_page_was_not_asked_asks_it_after_a_restart(
     assert len(device.bench.netd.pages_asked) == 1
 
 
+async def test_a_rotation_that_is_too_old_asks_no_page_after_a_restart(
+    fresh_device: Device, node: int
+) -> None:
+    """Past fault: a box that had been the standby of a pair for days asked the page."""
+    device = fresh_device
+    ended = await rotated(device, node)
+    (stored,) = device.rotation_store.kept
+    running = msgspec.structs.replace(
+        stored.rotation, state="running", exit_after="", began_at="2020-01-01T00:00:00Z"
+    )
+    device.rotation_store.kept = [KeptRotation(owner="", node=node, rotation=running)]
+    device.bench.netd.pages_asked.clear()
+    await device.restart_rotations()
+    device.rotations.look(msgspec.structs.replace(RUNNING, pair_role="standby"))
+    device.rotations.look(msgspec.structs.replace(RUNNING, state="stopped"))
+    location = f"/ops/nodes/{node}/rotations/{ended['id']}"
+    assert (await device.client.get(URL + location)).json()["state"] == "running"
+    device.rotations.look(RUNNING)
+    found = await over(device.client, location)
+    assert (found["state"], "too late" in found["reason"]) == ("failed", True)
+    assert device.bench.netd.pages_asked == []
+
+
+async def test_no_page_is_asked_while_that_cannot_be_stored(
+    fresh_device: Device, node: int
+) -> None:
+    """Past fault: after a restart it was asked a second time."""
+    device = fresh_device
+    device.rotation_store.is_full = True
+    found = await rotated(device, node)
+    assert (found["state"], "cannot be stored" in found["reason"]) == ("failed", True)
+    assert device.bench.netd.pages_asked == []
+
+
 async def test_a_rotation_fails_after_a_restart_if_nothing_shows_its_end(
     fresh_device: Device, node: int, seller: Seller
 ) -> None:

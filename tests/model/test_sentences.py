@@ -1566,6 +1566,10 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         {},
         "x must be DIRECT, another node's name or Interface:<interface name>",
     ),
+    "rotation-too-late": (
+        {},
+        "a restart came before its page was asked, and now it is too late to ask",
+    ),
     "exit-before-unknown": (
         {"ip": "203.0.113.7"},
         "it leaves by 203.0.113.7, and its address from before is not known",

@@ -190,12 +190,15 @@ class MemoryRotations:
 
     def __init__(self) -> None:
         self.kept: Sequence[KeptRotation] = ()
+        self.is_full = False
 
     async def load(self) -> Sequence[KeptRotation]:
         return self.kept
 
-    async def save(self, kept: Sequence[KeptRotation]) -> None:
-        self.kept = tuple(kept)
+    async def store(self, kept: Sequence[KeptRotation]) -> bool:
+        if not self.is_full:
+            self.kept = tuple(kept)
+        return not self.is_full
 
 
 class MemoryExits:

@@ -93,6 +93,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "no-such-link": "该链接不存在或已失效",
     "no-such-rotation": "没有此次轮换的记录",
     "exit-before-unknown": "现在的出口为 {ip}，之前的地址未知",
+    "rotation-too-late": "重启之前尚未请求其页面，现在已经太晚",
     "exit-unchanged": "要求更换地址 {seconds} 秒后，出口仍为 {ip}",
     "node-changes-already": "节点 {name} 正在更换地址",
     "rotation-alone": "组 {name} 没有其他可用成员",

@@ -1102,6 +1102,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "node-asked-to-change": "the node {name} is asked for another address",
     "change-page-failed": "its change_ip_url had no good answer: {reason}",
     "exit-unchanged": "it leaves by {ip} still, {seconds} s after it was asked for another address",
+    "rotation-too-late": "a restart came before its page was asked, and now it is too late to ask",
     "exit-before-unknown": "it leaves by {ip}, and its address from before is not known",
     "no-such-rotation": "there is no such rotation",
     "no-such-link": "there is no such link",

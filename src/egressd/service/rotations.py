@@ -42,6 +42,7 @@ from egressd.model.nouns import Node
 from egressd.model.rate_limit import Gcra
 from egressd.model.rotations import FollowedRotation, KeptRotation
 from egressd.model.source import source_of
+from egressd.model.times import utc_seconds
 from egressd.model.wording import NONE, Sentence, as_sentence, say
 from egressd.planner.compile import group_key
 from egressd.service.authorship import current_author
@@ -57,7 +58,7 @@ log = structlog.get_logger()
 ALL: Final = "all"
 """The word for all clients of a group, in place of an address."""
 ROTATIONS_MAX: Final = 1024
-"""Rotations that are kept; beyond that, the oldest are forgotten."""
+"""Rotations that are kept; beyond that, the oldest ended ones are forgotten."""
 STORED_MAX: Final = 64
 """Rotations of nodes that are kept on disk after their end."""
 
@@ -65,6 +66,9 @@ CHANGE_S: Final = 120.0
 """Seconds that a node may take until it leaves by another address."""
 UNASKED_S: Final = 30.0
 """The same for one whose page had no good answer: it may be on its way to another address."""
+ASKED_LATE_S: Final = 600.0
+"""Seconds after which a rotation whose page could not be asked is not begun any more: the other box
+of a pair may have gone on, or the operator."""
 LOOK_S: Final = 3.0
 """Seconds between looks at its address."""
 _READ_MAX: Final = 65_536
@@ -74,14 +78,14 @@ _OPERATOR: Final = ""
 
 
 class RotationStore(Protocol):
-    """The rotations of nodes, over restarts. It may lose them, and raises nothing."""
+    """The rotations of nodes, over restarts. It raises nothing."""
 
     async def load(self) -> Sequence[KeptRotation]:
         """Return what was saved last, the oldest first; nothing if that cannot be read."""
         ...
 
-    async def save(self, kept: Sequence[KeptRotation]) -> None:
-        """Replace what is stored."""
+    async def store(self, kept: Sequence[KeptRotation]) -> bool:
+        """Replace what is stored; return whether it could be written."""
         ...
 
 
@@ -167,8 +171,10 @@ class Rotations:
         self._changing = {each.node: each.rotation.id for each in self._interrupted}
 
     def look(self, seen: Status) -> None:
-        """Go on with what an earlier run has left, once netd has its plan in force."""
-        if seen.state == "restoring":
+        """Go on with what an earlier run has left, once this box lets clients through: a box that
+        another one stands in for asks no page.
+        """
+        if seen.state != "running" or seen.pair_role not in (None, "active"):
             return
         interrupted, self._interrupted = self._interrupted, []
         for kept in interrupted:
@@ -300,7 +306,9 @@ class Rotations:
         before = (await self._exits.ask(name)).ip or kept.rotation.exit_before
         rotation = msgspec.structs.replace(kept.rotation, exit_before=before)
         self._update(msgspec.structs.replace(kept, is_asked=True, rotation=rotation))
-        await self._save()
+        if not await self._save():
+            # After a restart the page would be asked a second time.
+            raise Failed("ask the page", "that it was asked cannot be stored; the log says why")
         reason = (await self._netd.fetch_page(asked)).reason
         if not reason:
             return await self._seen(rotation, name, CHANGE_S, is_promised=True)
@@ -318,6 +326,8 @@ class Rotations:
         if node is None:
             raise Missing(fault("", "no-such-id", thing="node", id=kept.node))
         if not kept.is_asked:
+            if utc_seconds(self._clock()) - utc_seconds(kept.rotation.began_at) > ASKED_LATE_S:
+                raise Invalid(fault("", "rotation-too-late"))
             return await self._change(kept, node.name, self._page_of(node))
         return await self._seen(kept.rotation, node.name, CHANGE_S)
 
@@ -374,19 +384,22 @@ class Rotations:
     def _keep(self, kept: KeptRotation) -> None:
         self._kept[kept.rotation.id] = kept
         while len(self._kept) > ROTATIONS_MAX:
-            del self._kept[next(iter(self._kept))]
+            ended = (id_ for id_, each in self._kept.items() if not each.is_running)
+            del self._kept[next(ended, next(iter(self._kept)))]
 
     def _update(self, kept: KeptRotation) -> None:
         """Keep what a rotation has become, unless it is forgotten."""
         if kept.rotation.id in self._kept:
             self._kept[kept.rotation.id] = kept
 
-    async def _save(self) -> None:
-        """Store the rotations of nodes: those that run, and the last ones that have ended."""
+    async def _save(self) -> bool:
+        """Store the rotations of nodes: those that run, and the last ones that have ended. Return
+        whether that succeeded.
+        """
         of_nodes = [kept for kept in self._kept.values() if kept.node]
         ended = [kept.rotation.id for kept in of_nodes if not kept.is_running]
         old = {*ended[:-STORED_MAX]}
-        await self._store.save([kept for kept in of_nodes if kept.rotation.id not in old])
+        return await self._store.store([kept for kept in of_nodes if kept.rotation.id not in old])
 
     def _follow(self, kept: KeptRotation, work: Callable[[], Awaitable[FollowedRotation]]) -> None:
         """Keep what `work` makes of a rotation, once it is done."""

@@ -36,12 +36,16 @@ class RecordFile(Generic[K]):
         return await asyncio.to_thread(self._read)
 
     async def save(self, value: K) -> None:
-        """Replace what is stored, durably."""
+        """Replace what is stored, durably, if it can be written."""
+        await self.store(value)
+
+    async def store(self, value: K) -> bool:
+        """Replace what is stored, durably; return whether it could be written."""
         content = msgspec.json.encode(value, enc_hook=encoded)
         # A cancelled caller must not release the lock while the file is being written.
-        await asyncio.shield(self._save(content))
+        return await asyncio.shield(self._save(content))
 
-    async def _save(self, content: bytes) -> None:
+    async def _save(self, content: bytes) -> bool:
         async with self._lock:
             try:
                 await asyncio.to_thread(replace_durably, self._path, content)
@@ -49,6 +53,8 @@ class RecordFile(Generic[K]):
                 log.warning(
                     "cannot store a record", of=self._called, error=error.strerror or str(error)
                 )
+                return False
+        return True
 
     def _read(self) -> K:
         try:

@@ -824,6 +824,7 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   "change-page-failed": "其 change_ip_url 没有正常响应：{reason}",
   "exit-unchanged": "要求更换地址 {seconds} 秒后，出口仍为 {ip}",
   "change-ip-via": "{field} 应为 DIRECT、其他节点的名称或 Interface:<接口名称>",
+  "rotation-too-late": "重启之前尚未请求其页面，现在已经太晚",
   "exit-before-unknown": "现在的出口为 {ip}，之前的地址未知",
   "no-such-rotation": "没有此次轮换的记录",
   "no-such-link": "没有这个链接",
