@@ -280,6 +280,14 @@ def first_packet_cost(source: str, server: str, batches: int = 8, flows: int = 4
     return min(samples)
 
 
+def one_each(sources: Sequence[str], server: str) -> None:
+    """Send a datagram from each source."""
+    for source in sources:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
+            opened.bind((source, 0))
+            opened.sendto(bytes(36), (server, DISCARD))
+
+
 def packet_cost(source: str, server: str, batches: int = 8, size: int = 36) -> float:
     """Return the sender's CPU time of a small datagram in nanoseconds, the best of the batches.
 
