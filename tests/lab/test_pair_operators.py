@@ -177,11 +177,12 @@ def test_a_trial_of_a_box_that_dies_goes_back_at_the_other(pair: PairedLab) -> N
         assert not seen(pair, 1)
         eventually(lambda: seen(pair, 1) == node, TRIAL_S)
         assert not seen(pair, 2)
-        assert pair.boxes[standby].api.get("/rules")["data"] == rules
+        # What is in force is stored a moment later.
+        eventually(lambda: pair.boxes[standby].api.get("/rules")["data"] == rules)
         assert not pair.boxes[standby].api.ask("GET", "/ops/trial").body["is_running"]
         assert latest(pair, standby)["who"] == "egressd"
     pair.mend()
-    assert pair.boxes[active].api.get("/rules")["data"] == rules
+    eventually(lambda: pair.boxes[active].api.get("/rules")["data"] == rules)
 
 
 def test_a_trial_of_one_box_is_confirmed_at_the_other(pair: PairedLab) -> None:
