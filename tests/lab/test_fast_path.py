@@ -38,6 +38,7 @@ from tests.support.fast_path import (
     CLIENT,
     ask_again,
     hooked,
+    lan_and_wan,
     passed,
     programs_here,
     takes_it,
@@ -506,15 +507,7 @@ def refuse(code: int) -> NoReturn:
 @pytest.fixture
 def router(namespace: Namespace) -> Iterator[Namespace]:
     """Yield a router of a LAN with a client, and a WAN with a default route."""
-    with Namespace() as outside:
-        namespace.cable("lan0", outside, "client")
-        namespace.cable("wan1", outside, "isp")
-        outside.shell("ip link set client up; ip link set isp up")
-        namespace.shell(
-            "ip address add 10.77.0.1/24 dev lan0; ip link set lan0 up;"
-            "ip address add 198.51.100.10/24 dev wan1; ip link set wan1 up;"
-            "ip route add default via 198.51.100.1"
-        )
+    with lan_and_wan(namespace):
         yield namespace
 
 

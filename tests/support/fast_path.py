@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import IPv4Address
 
 from egressd.model.device import InterfaceRoles
@@ -19,7 +21,7 @@ from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.topology import discover
 from egressd_lab.client import Connection
 from egressd_lab.lab import Lab
-from tests.support.netns import JoinedNamespace
+from tests.support.netns import JoinedNamespace, Namespace
 
 
 def programs_here() -> dict[str, int]:
@@ -87,6 +89,21 @@ def takes_it_by(lab: Lab, network: str, connection: Connection) -> bool:
     talk(connection)
     after = passed_by_rule(lab, network)
     return after.up_packets > before.up_packets and after.down_packets > before.down_packets
+
+
+@contextmanager
+def lan_and_wan(router: Namespace) -> Iterator[None]:
+    """Give a router a LAN, and a WAN with a default route."""
+    with Namespace() as outside:
+        router.cable("lan0", outside, "client")
+        router.cable("wan1", outside, "isp")
+        outside.shell("ip link set client up; ip link set isp up")
+        router.shell(
+            "ip address add 10.77.0.1/24 dev lan0; ip link set lan0 up;"
+            "ip address add 198.51.100.10/24 dev wan1; ip link set wan1 up;"
+            "ip route add default via 198.51.100.1"
+        )
+        yield
 
 
 CLIENT = "10.77.0.11"
