@@ -117,7 +117,9 @@ async def seeded(device: Device) -> None:
 
 
 async def answers(device: Device, token: str) -> dict[str, str]:
-    """Return the answer to each GET that a token may send, by URL."""
+    """Return the answer to each GET that a token may send, by URL: of a fresh device, whose ids and
+    revisions are few.
+    """
     client = device.client_at("192.0.2.10", token)
     found = {}
     for method, path, _ in endpoints(await document_of(device)):
@@ -137,7 +139,8 @@ async def answers(device: Device, token: str) -> dict[str, str]:
     return found
 
 
-async def test_no_get_with_a_read_token_contains_a_secret(device: Device) -> None:
+async def test_no_get_with_a_read_token_contains_a_secret(fresh_device: Device) -> None:
+    device = fresh_device
     await seeded(device)
     other, _ = await device.tokens.create("other", ["admin"], 0, "a test")
     shown = await answers(device, await token_of(device, "read"))
@@ -151,8 +154,9 @@ async def test_no_get_with_a_read_token_contains_a_secret(device: Device) -> Non
         assert "seed" not in text, path
 
 
-async def test_a_write_token_sees_each_secret(device: Device) -> None:
+async def test_a_write_token_sees_each_secret(fresh_device: Device) -> None:
     """Else the test above would find nothing in answers that hold nothing."""
+    device = fresh_device
     await seeded(device)
     text = "\n".join((await answers(device, await token_of(device, "write"))).values())
     assert [secret for secret in SECRETS if secret not in text] == []
