@@ -41,7 +41,7 @@ class FlowCounts:
 
     def begin(self, maps: Maps, key: bytes) -> None:
         """Count a key from now on, if it is not counted yet: the classifier adds no keys."""
-        _map_of(maps, key).put_new(key, _NOTHING)
+        _map_of(maps, len(key)).put_new(key, _NOTHING)
 
     def take_over(self, earlier: dict[bytes, bytes]) -> None:
         """Count on from values of maps that are not used any more."""
@@ -51,18 +51,15 @@ class FlowCounts:
         """Drop the count of a key."""
         self._carried.pop(key, None)
         if self.maps is not None:
-            _map_of(self.maps, key).drop(key)
+            _map_of(self.maps, len(key)).drop(key)
 
-    def forget_all_but(self, known: Collection[bytes]) -> None:
-        """Drop all other counts."""
-        for key in self._keys() - {*known}:
-            self.forget(key)
+    def forget_clients_but(self, known: Collection[bytes]) -> None:
+        """Drop the counts of all other clients."""
+        self._forget_but(known, elements.ADDRESS_BYTES)
 
     def forget_rules_but(self, known: Collection[bytes]) -> None:
         """Drop the counts of all other CIDR rules."""
-        for key in self._keys() - {*known}:
-            if len(key) == elements.RULE.size:
-                self.forget(key)
+        self._forget_but(known, elements.RULE.size)
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -74,21 +71,28 @@ class FlowCounts:
             yield
             self.maps = None
 
+    def _forget_but(self, known: Collection[bytes], key_bytes: int) -> None:
+        found = {key for key in self._carried if len(key) == key_bytes}
+        if self.maps is not None:
+            found.update(_map_of(self.maps, key_bytes))
+        for key in found.difference(known):
+            self.forget(key)
+
     def _keys(self) -> set[bytes]:
         maps = self.maps
         return {*self._carried, *(chain(maps.counts, maps.rule_counts) if maps else ())}
 
     def _count_of(self, key: bytes) -> RuleCount | None:
         carried = self._carried.get(key)
-        value = _map_of(self.maps, key).get(key) if self.maps else None
+        value = _map_of(self.maps, len(key)).get(key) if self.maps else None
         if value is None:
             return carried
         counted = _count(value)
         return RuleCount(*map(add, astuple(counted), astuple(carried))) if carried else counted
 
 
-def _map_of(maps: Maps, key: bytes) -> system.Map:
-    return maps.counts if len(key) == elements.ADDRESS_BYTES else maps.rule_counts
+def _map_of(maps: Maps, key_bytes: int) -> system.Map:
+    return maps.counts if key_bytes == elements.ADDRESS_BYTES else maps.rule_counts
 
 
 def _count(value: bytes) -> RuleCount:

@@ -162,7 +162,7 @@ class FastPath:
             self._neighbourhood, self._groups = neighbourhood, groups
             known = {*self._places.clients, *plan.hosts}
             with self._refusals():
-                self._counts.forget_all_but({*map(elements.address_key, known), *_rules_of(plan)})
+                self._counts.forget_clients_but({*map(elements.address_key, known)})
             self.move(plan, known, has_networks=True)
 
     def move(self, plan: Plan, touched: Collection[str], *, has_networks: bool = False) -> None:
@@ -178,8 +178,9 @@ class FastPath:
         with self._refusals():
             if self._maps is not None:
                 moves.write(self._maps, self._counts)
-            if networks is not None:
-                self._counts.forget_rules_but(_rules_of(plan))
+            if has_networks:
+                rules = {limit.number for limit in plan.limits.values()}
+                self._counts.forget_rules_but({*map(elements.RULE.pack, rules)})
 
     def allow_until(self, deadline_ns: int) -> None:
         """Let known flows pass until then, in nanoseconds of CLOCK_BOOTTIME, if they need a lease.
@@ -355,11 +356,6 @@ class FastPath:
             if self._maps is not None:
                 self._maps.close()
             self._maps = None
-
-
-def _rules_of(plan: Plan) -> set[bytes]:
-    """Return the keys of the counts of all enabled rules."""
-    return {elements.RULE.pack(limit.number) for limit in plan.limits.values()}
 
 
 def close() -> None:
