@@ -344,7 +344,7 @@ def load(
     table that had no gate before. `had_gate`: the table may have a gate, which is removed if the
     new one has none.
     """
-    figures = bounds.words()
+    texts = {**bounds.words(), **_inlined(wanted)}
     left_out = frozenset[str]() if is_gated else GATED
     chains = {name: chain for name, chain in CHAINS.items() if name not in left_out}
     lines = INET.ensure(name for name in INET.names if name not in left_out)
@@ -359,7 +359,7 @@ def load(
         lines += [f"delete map inet {NFT_TABLE} {name}"]
     for name, chain in chains.items():
         lines += [
-            f"add rule inet {NFT_TABLE} {name} {_inlined(rule, wanted, figures)}"
+            f"add rule inet {NFT_TABLE} {name} {_replaced(rule, texts)}"
             for rule in chain.rules
             if not _is_left_out(rule, wanted) and (is_gated or not is_of_gate(rule))
         ]
@@ -414,17 +414,19 @@ def _without_gate() -> list[str]:
     return lines
 
 
-def _inlined(rule: str, wanted: Elements, figures: Mapping[str, str]) -> str:
-    """Return the rule with one-element sets replaced by their element, because a comparison is
-    cheaper than a look-up, and with the figures of bounds.
+def _inlined(wanted: Elements) -> dict[str, str]:
+    """Return what is put in place of look-ups in one-element sets, because a comparison is cheaper
+    than a look-up.
     """
-    for word, figure in figures.items() if "$" in rule else ():
-        rule = rule.replace(word, figure)
-    for name in _INLINED:
-        if len(wanted[name]) == 1:
-            rule = rule.replace(f"@{name}", next(iter(wanted[name])))
+    found = {f"@{name}": next(iter(wanted[name])) for name in _INLINED if len(wanted[name]) == 1}
     if (network := _only_source(wanted)) is not None:
-        rule = rule.replace(f"iifname . ip saddr != @{_SOURCES}", f"ip saddr != {network}")
+        found[f"iifname . ip saddr != @{_SOURCES}"] = f"ip saddr != {network}"
+    return found
+
+
+def _replaced(rule: str, texts: Mapping[str, str]) -> str:
+    for text, other in texts.items():
+        rule = rule.replace(text, other)
     return rule
 
 
