@@ -443,6 +443,11 @@ class Status(msgspec.Struct, frozen=True, tag="status", kw_only=True):
     problems: tuple[Sentence, ...] = ()
     """Parts of the plan that netd could not put in force, in plain words."""
 
+    @property
+    def is_active_box(self) -> bool:
+        """True unless another box of its pair is the active one."""
+        return self.pair_role in (None, "active")
+
 
 def without_netd(why: Sentence) -> Status:
     """Return the status that is reported while netd is away."""

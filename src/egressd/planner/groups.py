@@ -146,8 +146,8 @@ def choose(
             past = {client: past for client, past in before.past.items() if client in kept}
             return Choice(living=living, kept=kept, slots=tuple(slots.values()), past=past)
         case "spread":
-            is_dead = all(delays.get(key) == DEAD for key in group.members)
-            spread = _spread(group, living, before.slots, _nothing if is_dead else ripe)
+            fit = _nothing if is_dead(group, delays) else ripe
+            spread = _spread(group, living, before.slots, fit)
             kept = {client: spread[_slot_of(client)] for client in clients}
             return Choice(living=living, kept=kept, slots=spread)
         case "fallback":
@@ -195,6 +195,11 @@ def stays(group: Group, choice: Choice, draining: Collection[str]) -> Choice:
     return msgspec.structs.replace(
         choice, living=tuple(key for key in choice.living if key in kept)
     )
+
+
+def is_dead(group: Group, delays: Mapping[str, int]) -> bool:
+    """Return whether all members of a group are known to be dead."""
+    return all(delays.get(key) == DEAD for key in group.members)
 
 
 def _nothing(_: str) -> bool:

@@ -327,7 +327,7 @@ class Alerts:
 
     def _is_sender(self) -> bool:
         """True unless another box of the pair is active, which sends then."""
-        return self._seen is None or self._seen.pair_role in (None, "active")
+        return self._seen is None or self._seen.is_active_box
 
     async def _save(self) -> None:
         self._book.is_changed = False

@@ -174,7 +174,7 @@ class Rotations:
         """Go on with what an earlier run has left, once this box lets clients through: a box that
         another one stands in for asks no page.
         """
-        if seen.state != "running" or seen.pair_role not in (None, "active"):
+        if seen.state != "running" or not seen.is_active_box:
             return
         interrupted, self._interrupted = self._interrupted, []
         for kept in interrupted:

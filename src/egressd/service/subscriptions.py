@@ -274,7 +274,7 @@ class Subscriptions:
     def _is_due_here(self) -> bool:
         """True if this box fetches: it is the active one of a pair, and lets clients through."""
         seen = self._refresher.seen
-        return seen is not None and seen.state == "running" and seen.pair_role in (None, "active")
+        return seen is not None and seen.state == "running" and seen.is_active_box
 
     # --- Problems. ------------------------------------------------------------------------------
 

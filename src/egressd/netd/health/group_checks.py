@@ -39,7 +39,7 @@ from egressd.netd.health.groups import Groups, members, serving
 from egressd.netd.ports import DelaySource
 from egressd.netd.system.periodic import PeriodicTask
 from egressd.planner.documents import probe_document
-from egressd.planner.groups import DEAD, member_mark
+from egressd.planner.groups import DEAD, is_dead, member_mark
 from egressd.planner.registry import RESOLVER_IN_USE
 
 log = structlog.get_logger()
@@ -215,8 +215,7 @@ class GroupChecks:
         return min(group.interval_s, _ALL_DEAD_S) if self._is_dead(group) else group.interval_s
 
     def _is_dead(self, group: Group) -> bool:
-        delays = self._groups.delays_of(group)
-        return all(delays.get(key) == DEAD for key in group.members)
+        return is_dead(group, self._groups.delays_of(group))
 
     async def _ask(self, asked: Iterable[tuple[Group, Collection[str]]]) -> None:
         """Check members of groups; check those a second time that serve clients and fail."""
