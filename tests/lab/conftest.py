@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Generator, Iterator
 from typing import Final
 
 import pytest
 
 from egressd_lab.lab import Lab
+from tests.support import postgres
 from tests.support.device import add_nodes, clear
+from tests.support.needs import Need
+from tests.support.paired_lab import PairedLab
 
 SAID_LAST: Final = 8_000
 """Characters of the device's log that a failed test shows."""
@@ -42,3 +46,16 @@ def nodes(lab: Lab) -> Iterator[None]:
     add_nodes(lab)
     yield
     clear(lab)
+
+
+@pytest.fixture
+def pair(need: Need, request: pytest.FixtureRequest) -> Iterator[PairedLab]:
+    """Two boxes in step, one of them active: `made`. No rule is left after the test."""
+    need("the package postgresql", bool(postgres.PROGRAMS))
+    for name in ("keepalived", "conntrackd"):
+        need(f"the package {name}", shutil.which(name) is not None)
+    made: PairedLab = request.getfixturevalue("made")
+    yield made
+    made.mend()
+    for rule in made.boxes[1].api.get("/rules")["data"]:
+        made.boxes[1].api.delete(f"/rules/{rule['id']}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import ssl
 import time
@@ -22,10 +21,8 @@ from egressd.service.membership import TTL_S
 from egressd_lab.client import Connection
 from egressd_lab.device import TLS_PORT, rule_body
 from egressd_lab.spec import LAN_ADDRESS, lan_address, wan_plans
-from tests.support import postgres
 from tests.support.browser import Browser
 from tests.support.device import SERVER, add_nodes, eventually
-from tests.support.needs import Need
 from tests.support.pair_chaos import CLIENTS, PairChaos
 from tests.support.paired_lab import PairedLab, other, paired_lab
 
@@ -42,19 +39,6 @@ def made(namespaces: None) -> Iterator[PairedLab]:
     with paired_lab(clients=CLIENTS) as pair:
         add_nodes(pair.lab)
         yield pair
-
-
-@pytest.fixture
-def pair(need: Need, request: pytest.FixtureRequest) -> Iterator[PairedLab]:
-    """Two boxes in step, one of them active. No rule is left after the test."""
-    need("the package postgresql", bool(postgres.PROGRAMS))
-    for name in ("keepalived", "conntrackd"):
-        need(f"the package {name}", shutil.which(name) is not None)
-    made: PairedLab = request.getfixturevalue("made")
-    yield made
-    made.mend()
-    for rule in made.boxes[1].api.get("/rules")["data"]:
-        made.boxes[1].api.delete(f"/rules/{rule['id']}")
 
 
 def shared(pair: PairedLab, wan: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,9 +11,7 @@ import pytest
 
 from egressd_lab.packets import new_token
 from egressd_lab.spec import wan_plans
-from tests.support import postgres
 from tests.support.device import SERVER, add_nodes, eventually
-from tests.support.needs import Need
 from tests.support.paired_lab import PairedLab, other, paired_lab
 
 pytestmark = pytest.mark.lab
@@ -34,19 +31,6 @@ def made(namespaces: None) -> Iterator[PairedLab]:
     with paired_lab() as pair:
         add_nodes(pair.lab)
         yield pair
-
-
-@pytest.fixture
-def pair(need: Need, request: pytest.FixtureRequest) -> Iterator[PairedLab]:
-    """Two boxes in step, one of them active. No rule is left after the test."""
-    need("the package postgresql", bool(postgres.PROGRAMS))
-    for name in ("keepalived", "conntrackd"):
-        need(f"the package {name}", shutil.which(name) is not None)
-    made: PairedLab = request.getfixturevalue("made")
-    yield made
-    made.mend()
-    for rule in made.boxes[1].api.get("/rules")["data"]:
-        made.boxes[1].api.delete(f"/rules/{rule['id']}")
 
 
 def put(pair: PairedLab, box: int, client: int, target: str) -> None:
