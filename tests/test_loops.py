@@ -11,7 +11,7 @@ MAKE: Final = {"run", "Runner", "new_event_loop"}
 """Functions of asyncio that make an event loop."""
 MAKERS: Final = {
     "api/test_fuzz.py": "schemathesis calls the API synchronously",
-    "app/test_netd_process.py": "a child process stops in the middle of its work",
+    "app/test_single_netd.py": "a child process stops in the middle of its work",
     "app/test_timed_backups.py": "the process that makes backups runs a loop",
     "cli/conftest.py": "commands run a loop, and the device has one in a thread",
     "cli/test_backup_cli.py": "commands run a loop",

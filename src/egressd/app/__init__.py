@@ -5,6 +5,8 @@
   `held_sockets`, `hourly` and `log_lines`; the standard library only.
 - `endpoints_process`: the places that the api listens at, read anew for `supervise`.
 - `netd_process`, `api_process`: the main functions of the two.
+- `netd_parts`: the reconciler of netd with all of its parts.
+- `single_netd`: no second netd runs beside it.
 - `liveness`: proofs to the supervisor (systemd or `supervise`) that the two are not hung.
 - `tls`, `certificate`: the HTTPS listener's certificate, and the process that makes it.
 - `shared_access`: certificate, token, password and sessions are the same at all members of a site.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,13 +25,14 @@ from egressd.app import (
     machine_check,
     readiness,
 )
+from egressd.app.netd_parts import compose
 from egressd.app.signals import ENDINGS
+from egressd.app.single_netd import be_the_only_one
 from egressd.app.supervise import when_supervisor_ends
-from egressd.model.errors import EgressdError, Failed
+from egressd.model.errors import EgressdError
 from egressd.model.messages import Event, News
 from egressd.model.pair import ROLES, PairRole
 from egressd.model.plan import Plan
-from egressd.netd.dataplane.instances import RunningInstances
 from egressd.netd.dataplane.kernel_state import KernelState
 from egressd.netd.dataplane.speed_limits import SpeedLimits
 from egressd.netd.engine.launch import Account
@@ -40,18 +40,8 @@ from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.reserved import ReservedPorts
 from egressd.netd.engine.slot import Running
 from egressd.netd.errands.gates import Gates
-from egressd.netd.health.client_bounds import ClientBounds
-from egressd.netd.health.dns_doubts import DnsDoubts
-from egressd.netd.health.dns_servers import DnsServerChecks
-from egressd.netd.health.group_selection import GroupSelection
 from egressd.netd.health.groups import Groups
 from egressd.netd.health.lan_devices import LanDevices
-from egressd.netd.health.node_failures import NodeFailures
-from egressd.netd.health.proxy_handshakes import ProxyHandshakes
-from egressd.netd.health.refused_sources import RefusedSources
-from egressd.netd.health.rotation import ClockRotation
-from egressd.netd.health.stalled_connections import StalledConnections
-from egressd.netd.health.worker_descriptors import WorkerDescriptors
 from egressd.netd.ipc.server import Server
 from egressd.netd.kernel import memory, sysctl, uapi
 from egressd.netd.kernel.fast_path import ForeignFilters
@@ -60,17 +50,12 @@ from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.nft_events import ForeignChanges
 from egressd.netd.kernel.tc import ForeignShaping, Shaper
 from egressd.netd.lines.lines import DialledLines
-from egressd.netd.ports import EnginePort, KernelPort, LimitsPort, LinesPort, PairPort
-from egressd.netd.reconciler.applier import Applier
+from egressd.netd.ports import LinesPort
 from egressd.netd.reconciler.client_connections import ClientConnections
-from egressd.netd.reconciler.moved_clients import MovedClients
 from egressd.netd.reconciler.phase import Phase
 from egressd.netd.reconciler.plan_file import PlanFile
 from egressd.netd.reconciler.reconciler import Reconciler
-from egressd.netd.reconciler.status import Monitor
 from egressd.planner import bounds, sysctls
-from egressd.planner.groups import Turn
-from egressd.planner.nft import Crowd, Greedy
 from egressd.planner.registry import ANSWER_PORT, CLEAR_LINE_PORTS, LINE_PORTS
 
 if TYPE_CHECKING:
@@ -81,12 +66,8 @@ log = structlog.get_logger()
 _LOOK_AGAIN_S = 10.0
 """Seconds between looks at the machine, in case an event was missed."""
 
-
 _HANG_UP_S = 3.0
 """Seconds that lines have to hang up before the other box of a pair takes over."""
-
-_PREDECESSOR_S = 20.0
-"""Seconds that an earlier netd has to end."""
 
 
 def main(path: Path | None) -> None:
@@ -114,7 +95,7 @@ async def _serve(settings: config.Config) -> None:
     engine = accounts.account(settings.engine.user)
     settings.run.dir.mkdir(mode=0o755, parents=True, exist_ok=True)
     nft = Nft()
-    held = await _be_the_only_one(settings.run.dir / "netd", nft)
+    held = await be_the_only_one(settings.run.dir / "netd", nft)
 
     def publish(news: News) -> None:
         if isinstance(news, Event):
@@ -298,126 +279,6 @@ async def _pair_of(
     )
 
 
-def compose(
-    *,
-    kernel: KernelPort,
-    limits: LimitsPort,
-    engine: EnginePort,
-    lines: LinesPort,
-    plan_file: PlanFile,
-    groups: Groups,
-    publish: Callable[[News], None],
-    pair: PairPort | None = None,
-) -> Reconciler:
-    """Return the reconciler of these, with all checks that repeat."""
-
-    def plan() -> Plan:
-        return applier.plan
-
-    def changed() -> None:
-        reconciler.notify()
-
-    async def refresh() -> None:
-        await reconciler.refresh()
-
-    async def regroup() -> None:
-        await reconciler.regroup()
-
-    async def rotate(turns: Mapping[str, Turn]) -> None:
-        await reconciler.rotate(turns)
-
-    async def refuse_clients(greedy: Collection[Greedy]) -> None:
-        await reconciler.refuse_clients(greedy)
-
-    async def refuse_callers(crowd: Crowd) -> None:
-        await reconciler.refuse_callers(crowd)
-
-    instances = RunningInstances(engine)
-    moved_clients = MovedClients(kernel, plan)
-    selection = GroupSelection(
-        groups,
-        kernel,
-        instances,
-        engine,
-        plan=plan,
-        regroup=regroup,
-        publish=publish,
-    )
-    applier = Applier(
-        kernel=kernel,
-        limits=limits,
-        engine=engine,
-        lines=lines,
-        plan_file=plan_file,
-        instances=instances,
-        selection=selection,
-        moved_clients=moved_clients,
-    )
-    dns_servers = DnsServerChecks(kernel, plan, refresh, changed)
-    dns_doubts = DnsDoubts(lambda: kernel.topology.wans, dns_servers)
-    node_failures = NodeFailures(engine, plan, changed)
-    descriptors = WorkerDescriptors(engine.workers, changed)
-    client_bounds = ClientBounds(
-        bounds=lambda: kernel.bounds,
-        own=lambda: kernel.topology.router_addresses,
-        ruled=lambda: applier.plan.hosts,
-        changed=refuse_clients,
-    )
-    handshakes = ProxyHandshakes(
-        plan=plan,
-        bounds=lambda: kernel.bounds,
-        topology=lambda: kernel.topology,
-        changed=refuse_callers,
-    )
-    refused_sources = RefusedSources(
-        lambda: kernel.bounds,
-        changed,
-        greedy=lambda: client_bounds.greedy,
-        crowd=lambda: handshakes.crowd,
-    )
-    reconciler = Reconciler(
-        kernel=kernel,
-        limits=limits,
-        engine=engine,
-        lines=lines,
-        plan_file=plan_file,
-        applier=applier,
-        instances=instances,
-        selection=selection,
-        moved_clients=moved_clients,
-        dns_servers=dns_servers,
-        node_failures=node_failures,
-        monitor=Monitor(
-            kernel=kernel,
-            dns_servers=dns_servers,
-            limits=limits,
-            engine=engine,
-            lines=lines,
-            instances=instances,
-            groups=groups,
-            node_failures=node_failures,
-            refused_sources=refused_sources,
-            handshakes=handshakes,
-            descriptors=descriptors,
-            pair=pair,
-        ),
-        watchers=(
-            selection,
-            ClockRotation(plan, lambda: selection.choices, rotate),
-            dns_doubts,
-            dns_servers,
-            node_failures,
-            StalledConnections(plan, engine.uid),
-            client_bounds,
-            descriptors,
-            refused_sources,
-            handshakes,
-        ),
-        publish=publish,
-    )
-    return reconciler
-
-
 def _prepare_sysctls(settings: config.Config) -> None:
     """Keep the local ports of lines and of the engine's answers from other programs."""
     sysctl.keep_record(settings.sysctl_record)
@@ -459,42 +320,6 @@ def _descriptors_of_workers(wanted: int) -> int:
     except (ValueError, PermissionError):
         return hard
     return wanted
-
-
-async def _be_the_only_one(folder: Path, nft: Nft) -> contextlib.ExitStack:
-    """Wait until no other netd works with the run directory that `folder` is in, or in this network
-    namespace. The run directory is claimed until the returned stack is closed, the namespace until
-    `nft` is.
-
-    Two netds would each take the other for a foreign program, and undo its changes. Raises Failed.
-    """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder.chmod(0o700)  # any user that can open a file can lock it (flock(2))
-    deadline = asyncio.get_running_loop().time() + _PREDECESSOR_S
-    with contextlib.ExitStack() as held:
-        file = held.enter_context((folder / "lock").open("ab"))
-        await _claim(partial(_lock, file.fileno()), deadline, f"another one works with {folder}")
-        await _claim(nft.claim, deadline, "another egressd runs in this network namespace")
-        return held.pop_all()
-
-
-def _lock(descriptor: int) -> bool:
-    """Lock a file. False if another process has locked it."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-async def _claim(claim: Callable[[], bool], deadline: float, refusal: str) -> None:
-    """Call `claim` until it succeeds. Raises Failed if it does not until `deadline`, in the loop's
-    time.
-    """
-    while not claim():
-        if asyncio.get_running_loop().time() > deadline:
-            raise Failed("start netd", refusal)
-        await asyncio.sleep(0.02)
 
 
 def _told_to_end() -> asyncio.Future[signal.Signals]:

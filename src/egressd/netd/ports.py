@@ -1,6 +1,6 @@
 """The kernel, the engine and the lines, as the rest of netd needs them.
 
-`egressd.app.netd_process` composes netd of the real ones; tests put stand-ins in their place. The
+`egressd.app.netd_parts` composes netd of the real ones; tests put stand-ins in their place. The
 implementations document each method in full.
 """
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from egressd.app.netd_process import compose
+from egressd.app.netd_parts import compose
 from egressd.model.errors import Failed
 from egressd.model.instances import Instance
 from egressd.model.nouns import Line

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from egressd.app import logs
-from egressd.app.netd_process import compose
+from egressd.app.netd_parts import compose
 from egressd.model.device import InterfaceRoles
 from egressd.model.messages import Event, News
 from egressd.model.nouns import Line

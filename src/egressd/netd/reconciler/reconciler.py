@@ -68,7 +68,7 @@ class Conflict(Exception):
 class Reconciler:
     """Owns the plan in force and all kernel, engine and line state made from it.
 
-    `egressd.app.netd_process.compose` makes it with its parts. `watchers` run from the end of
+    `egressd.app.netd_parts.compose` makes it with its parts. `watchers` run from the end of
     `start` on.
     """
 

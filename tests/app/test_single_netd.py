@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from egressd.app import netd_process
+from egressd.app import single_netd
 from egressd.model.errors import Failed
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.system import processes
@@ -27,14 +27,14 @@ pytestmark = pytest.mark.lab
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(netd_process, "_PREDECESSOR_S", 0.5)
+    monkeypatch.setattr(single_netd, "_PREDECESSOR_S", 0.5)
 
 
 async def hold(folder: Path, seconds: float) -> str:
     """Run as netd for `seconds`. Return the reason if it could not begin, else an empty string."""
     nft = Nft()
     try:
-        held = await netd_process._be_the_only_one(folder, nft)
+        held = await single_netd.be_the_only_one(folder, nft)
     except Failed as error:
         return error.cause
     folder.with_suffix(".held").touch()
@@ -131,7 +131,7 @@ def end_beside_a_daemon(folder: Path) -> int:
     child = os.fork()
     if child == 0:
         nft = Nft()
-        asyncio.run(netd_process._be_the_only_one(folder, nft))
+        asyncio.run(single_netd.be_the_only_one(folder, nft))
         nft.hold_translation()
         sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
         pid = processes.spawn(sleeper, {}, folder / "log")
