@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tests.support.api_device import Device
 
 KEY = "0123456789abcdef"
+CONFIG = {"server": "203.0.113.7", "port": 443}
 UUIDS = [f"6ba7b810-9dad-11d1-80b4-00c04fd430c{n}" for n in range(5)]
 NODES: list[tuple[str, dict[str, Any]]] = [
     ("socks5", {"username": "seed-user-1", "password": "seed-1"}),
@@ -93,7 +94,7 @@ NAMES = {"/ops/history/nodes/{name}": "node-0", "/ops/history/groups/{name}": "h
 async def seeded(device: Device) -> None:
     """Make objects of every kind with secrets in every field that holds one."""
     for number, (protocol, fields) in enumerate(NODES):
-        config = json.dumps({"server": "203.0.113.7", "port": 443, **fields})
+        config = json.dumps(CONFIG | fields)
         body = {"name": f"node-{number}", "protocol": protocol, "config_json": config}
         await device.answer("POST", "/nodes", body | {"group": "hk"})
     url = f"http://device/ops/nodes/{device.bench.state.node_by_name['node-0']}"
@@ -182,6 +183,39 @@ async def test_lists_with_and_without_secrets_have_different_tags(device: Device
         assert (await reader.get(url, headers=known)).text == masked.text
         assert (await device.client.get(url)).text == whole.text
         assert MASK in masked.text
+
+
+async def test_the_tag_of_a_masked_object_tells_nothing_of_its_secrets(
+    fresh_device: Device,
+) -> None:
+    """Past fault: the tag was the digest of the whole object, so that a reader could try passwords
+    on it without asking the device.
+    """
+    device = fresh_device
+    await seeded(device)
+    listed = {"name": "seller", "url": "https://example.com/seed-26", "headers": {"X": "seed-27"}}
+    made = await device.client.post("http://device/ops/subscriptions", json=listed)
+    assert made.is_success, made.text
+    reader = device.client_at("192.0.2.10", await token_of(device, "read"))
+    node, listed_as = device.bench.state.node_by_name["node-0"], made.json()["id"]
+    account = {"username": "seed-user-1", "password": "other"}
+    for path, secret in (
+        (f"nodes/{node}", {"config_json": json.dumps(CONFIG | account)}),
+        (f"nodes/{node}", {"change_ip_url": "https://seller.test/?key=other"}),
+        ("lines/1", {"password": "other"}),
+        ("lines/1", {"secret": "other"}),
+        ("proxy-services/1", {"password": "other"}),
+        ("alerts/channels/1", {"url": "ntfys://ntfy.example.org/other"}),
+        (f"subscriptions/{listed_as}", {"url": "https://example.com/other"}),
+        (f"subscriptions/{listed_as}", {"headers": {"X": "other"}}),
+    ):
+        url = f"http://device/ops/{path}"
+        before = [(await each.get(url)).headers["etag"] for each in (reader, device.client)]
+        changed = await device.client.patch(url, json=secret)
+        assert changed.is_success, changed.text
+        after = [(await each.get(url)).headers["etag"] for each in (reader, device.client)]
+        assert after[0] == before[0], path
+        assert after[1] == changed.headers["etag"] != before[1], path
 
 
 async def test_an_empty_secret_is_shown_as_such(device: Device) -> None:

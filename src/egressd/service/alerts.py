@@ -115,10 +115,6 @@ class Alerts:
         """Return a channel. Raises Missing."""
         return _existing(self._ledger.state, channel_id)
 
-    def tag(self, channel_id: int) -> str:
-        """Return the tag of a channel. Raises Missing."""
-        return tag_of(self.channel(channel_id))
-
     async def create(self, draft: ChannelDraft) -> Outcome[AlertChannel]:
         """Add a channel. Raises Invalid, OverQuota."""
 

@@ -50,7 +50,7 @@ from egressd.service.subscription_refresh import (
     existing,
     refreshed_text,
 )
-from egressd.service.versions import demand, revised, tag_of
+from egressd.service.versions import demand, revised
 
 LOOK_S: Final = 5.0
 """Seconds between looks at what is due."""
@@ -100,10 +100,6 @@ class Subscriptions:
     def get(self, subscription_id: int) -> Subscription:
         """Return a subscription. Raises Missing."""
         return existing(self._ledger.state, subscription_id)
-
-    def tag(self, subscription_id: int) -> str:
-        """Return the tag of a subscription. Raises Missing."""
-        return tag_of(self.get(subscription_id))
 
     def record(self, subscription: Subscription) -> FetchRecord:
         """Return what this box knows of a list."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 from egressd.api.dependencies import ServicesDep
 from egressd.api.endpoints import OPS_PREFIX
+from egressd.api.gate import hides_secrets
 from egressd.api.lists import tags_of
 from egressd.api.routers import Router
 from egressd.api.services import Services
@@ -33,6 +35,7 @@ from egressd.model.alerts import ALERTS
 from egressd.model.drafts import Outcome
 from egressd.model.nouns import AlertChannel, AlertPolicy
 from egressd.model.wording import say
+from egressd.service.masking import masked_channel
 from egressd.service.versions import tag_of
 
 _THING: Final = "alert channel"
@@ -104,12 +107,17 @@ async def create_alert_channel(body: AlertChannelCreate, services: ServicesDep) 
     scope="read",
     has_statuses=True,
 )
-async def show_alert_channel(channel_id: IdInPath, services: ServicesDep) -> Response:
-    """The ETag is that of the fields that can be changed, the URL among them."""
+async def show_alert_channel(
+    request: Request, channel_id: IdInPath, services: ServicesDep
+) -> Response:
+    """The ETag is that of the fields that can be changed, the URL among them, but for a token of
+    scope `read`.
+    """
     alerts = services.alerts
     channel = alerts.channel(channel_id)
     response = reply(channel_row(channel, alerts.waiting().get(channel_id, 0)))
-    response.headers["etag"] = alerts.tag(channel_id)
+    shown = masked_channel(channel) if hides_secrets(request.scope) else channel
+    response.headers["etag"] = tag_of(shown)
     return response
 
 

@@ -69,9 +69,10 @@ lines: Final = Objects(router, "/lines", v1_lines, {"is_enabled": False})
 services: Final = Objects(router, "/proxy-services", v1_services, {"is_enabled": False})
 
 
-def _shown(row: Answer, stored: msgspec.Struct) -> Response:
+def _shown(row: Answer, shown: msgspec.Struct) -> Response:
+    """`shown` is what the caller may see of the object: its tag tells nothing of the rest."""
     response = reply(row)
-    response.headers["etag"] = tag_of(stored)
+    response.headers["etag"] = tag_of(shown)
     return response
 
 
@@ -135,8 +136,8 @@ async def remove_rule(rule_id: IdInPath, services: ServicesDep, if_match: IfMatc
 async def show_node(request: Request, node_id: IdInPath, services: ServicesDep) -> Response:
     """Credentials are masked for a token of scope `read`."""
     node = services.nodes.get(node_id)
-    is_masked = hides_secrets(request.scope)
-    return _shown(node_object(masked_node(node) if is_masked else node), node)
+    shown = masked_node(node) if hides_secrets(request.scope) else node
+    return _shown(node_object(shown), shown)
 
 
 @nodes.create(NodeSaved)
@@ -171,8 +172,8 @@ async def show_line(request: Request, line_id: IdInPath, services: ServicesDep) 
     configured, not of `is_online`.
     """
     line, status = services.lines.get(line_id)
-    is_masked = hides_secrets(request.scope)
-    return _shown(line_row(masked_line(line) if is_masked else line, status), line)
+    shown = masked_line(line) if hides_secrets(request.scope) else line
+    return _shown(line_row(shown, status), shown)
 
 
 @lines.create(LineSaved)
@@ -209,8 +210,8 @@ async def show_proxy_service(
 ) -> Response:
     """The password is masked for a token of scope `read`."""
     found = services.proxy_services.get(service_id)
-    is_masked = hides_secrets(request.scope)
-    return _shown(proxy_service_row(masked_service(found) if is_masked else found), found)
+    shown = masked_service(found) if hides_secrets(request.scope) else found
+    return _shown(proxy_service_row(shown), shown)
 
 
 @services.create(ProxyServiceSaved)

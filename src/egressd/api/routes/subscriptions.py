@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from fastapi import Query
+from starlette.requests import Request
 from starlette.responses import Response
 
 from egressd.api.dependencies import ServicesDep
 from egressd.api.endpoints import OPS_PREFIX
+from egressd.api.gate import hides_secrets
 from egressd.api.lists import tags_of
 from egressd.api.routers import Router
 from egressd.api.services import Services
@@ -31,6 +33,7 @@ from egressd.api.wire.subscriptions import (
 from egressd.model.drafts import Outcome
 from egressd.model.nouns import Subscription
 from egressd.model.wording import NONE, say
+from egressd.service.masking import masked_subscription
 from egressd.service.subscription_refresh import refreshed_text
 from egressd.service.versions import tag_of
 
@@ -122,11 +125,16 @@ async def create_subscription(body: SubscriptionCreate, services: ServicesDep) -
     scope="read",
     has_statuses=True,
 )
-async def show_subscription(subscription_id: IdInPath, services: ServicesDep) -> Response:
-    """The ETag is that of the fields that can be changed."""
-    found = services.subscriptions
-    response = reply(subscription_row(found, found.get(subscription_id)))
-    response.headers["etag"] = found.tag(subscription_id)
+async def show_subscription(
+    request: Request, subscription_id: IdInPath, services: ServicesDep
+) -> Response:
+    """The ETag is that of the fields that can be changed, URL and header fields among them, but for
+    a token of scope `read`.
+    """
+    found = services.subscriptions.get(subscription_id)
+    response = reply(subscription_row(services.subscriptions, found))
+    shown = masked_subscription(found) if hides_secrets(request.scope) else found
+    response.headers["etag"] = tag_of(shown)
     return response
 
 
