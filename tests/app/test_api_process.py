@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from egressd.api.server import ApiListener
-from egressd.app import api_process, tls
+from egressd.app import tls
 from egressd.app.api_process import _listeners
 from egressd.app.config import Config, Data
 
@@ -57,25 +55,3 @@ def test_without_a_certificate_the_api_serves_plain_http(
     assert (of_secure.socket, of_secure.is_shut) == (secure, damaged is not None)
     for opened in (plain, secure, of_local.socket):
         opened.close()
-
-
-async def test_a_work_that_a_fault_ends_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_process, "_REPEAT_S", 0.0)
-    runs = 0
-    is_repeated = asyncio.Event()
-
-    async def work() -> None:
-        nonlocal runs
-        runs += 1
-        if runs == 1:
-            raise ZeroDivisionError
-        is_repeated.set()
-        await asyncio.Event().wait()
-
-    with capture_logs() as logs:
-        repeating = asyncio.create_task(api_process._repeated(work, "history"))
-        await is_repeated.wait()
-        repeating.cancel()
-        await asyncio.wait({repeating})
-    assert (runs, [line["task"] for line in logs]) == (2, ["history"])
-    assert repeating.cancelled()

@@ -14,6 +14,7 @@ import pytest
 from egressd.app import api_process
 from egressd.app.config import Dns
 from egressd.app.lease_files import LeaseFiles
+from egressd.app.records import records_in
 from egressd.app.resolvers import DeviceResolvers
 from egressd.app.use_cases import UseCases
 from egressd.app.vendors import IeeeVendors
@@ -28,19 +29,12 @@ from egressd.service.route_explanation import Question
 from egressd.service.servers import ServerSurroundings
 from egressd.store.console import ConsoleStore
 from egressd.store.database import Database
-from egressd.store.device_file import DeviceFile
-from egressd.store.history import HistoryStore
-from egressd.store.scoped_tokens import ScopedTokenStore
 from egressd.store.trial_calls import TrialCalls
 from tests.support.drafts import line, rule
 from tests.support.netd_double import NetdDouble
 from tests.support.netns import eventually
 from tests.support.use_cases import (
     RESOLVERS,
-    MemoryAlerts,
-    MemoryExits,
-    MemoryFetches,
-    MemoryRotations,
 )
 
 
@@ -64,29 +58,19 @@ class Device:
             ),
             own_ports={},
             around=ServerSurroundings,
-            archive=self.database,
+            records=records_in(folder, self.console_store),
             folder=folder,
-            changes=self.console_store,
-            change_log=self.database,
-            trial_store=self.database,
             publish=lambda _: None,
             notify=lambda _: None,
             own_problems=lambda: (),
             change_took=lambda _: None,
             timed_backups=lambda: None,
             own_findings=lambda: (),
-            history=HistoryStore(folder),
             exit_policy=ExitPolicy(url=EXIT_URL, interval_s=0),
-            exit_record=MemoryExits(),
-            alert_record=MemoryAlerts(),
-            fetch_store=MemoryFetches(),
-            rotation_store=MemoryRotations(),
             alert_problems=tuple,
             host="gw1",
-            device_record=DeviceFile(folder),
             vendors=IeeeVendors([]),
             leases=LeaseFiles([]),
-            tokens=ScopedTokenStore(self.console_store.beside),
         )
 
     async def resolver(self, client: str) -> tuple[str, str]:

@@ -11,6 +11,8 @@
 - `tls`, `certificate`: the HTTPS listener's certificate, and the process that makes it.
 - `shared_access`: certificate, token, password and sessions are the same at all members of a site.
 - `preflight`, `machine_check`: all that a machine lacks.
+- `background`: works of the api that have no end.
+- `records`: what features keep beside the configuration.
 - `heap`: memory that a start left over goes back to the kernel.
 - `versions`, `update_record`: the versions that the Debian package has installed, and the
   outcome of the last update.

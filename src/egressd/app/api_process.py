@@ -14,11 +14,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import structlog
 import uvloop
@@ -44,6 +43,7 @@ from egressd.app import (
     update_record,
     welcome,
 )
+from egressd.app.background import Background
 from egressd.app.backup_watch import BackupWatch
 from egressd.app.console import ConsoleComponent
 from egressd.app.events import EventHub
@@ -51,6 +51,7 @@ from egressd.app.lease_files import LeaseFiles
 from egressd.app.leaving import Leaving
 from egressd.app.news import News
 from egressd.app.private_mounts import make_reachable, program_directories
+from egressd.app.records import records_in
 from egressd.app.resolvers import DeviceResolvers
 from egressd.app.supervise import when_supervisor_ends
 from egressd.app.surroundings import look_around
@@ -60,26 +61,22 @@ from egressd.console.page import Page
 from egressd.license.device import this_device
 from egressd.license.licensing import LicenseSettings, Licensing
 from egressd.model.errors import EgressdError, Failed
-from egressd.model.exits import KnownExit
-from egressd.model.rotations import KeptRotation
-from egressd.model.subscriptions import FetchRecord
 from egressd.model.times import utc_text
 from egressd.netd.ipc.client import NetdClient
 from egressd.netd.system import privileges
 from egressd.planner.outbounds import engine
-from egressd.service.alert_book import Kept
 from egressd.service.exits import ExitPolicy
+from egressd.service.ports import Configuration
 from egressd.store.api_token import ApiToken
 from egressd.store.connection import BadDatabase
 from egressd.store.console import ConsoleStore
-from egressd.store.device_file import DeviceFile
 from egressd.store.files import prepare_directory
-from egressd.store.history import HistoryStore
 from egressd.store.occupancy import occupied
 from egressd.store.preparation import prepare
-from egressd.store.record_file import RecordFile
-from egressd.store.scoped_tokens import ScopedTokenStore
 from egressd.store.trial_calls import TrialCalls
+
+if TYPE_CHECKING:
+    from egressd.service.site_member import SiteMember
 
 log = structlog.get_logger()
 
@@ -87,8 +84,6 @@ _HALT_WAIT_S = 10.0
 """Seconds to wait for netd when it has to block every client because the database is bad."""
 _RESOLVERS_S = 10.0
 """Seconds between looks at the device's resolvers."""
-_REPEAT_S = 60.0
-"""Seconds after which a work is run again that a fault has ended."""
 _PREDECESSOR_S = 20.0
 """Seconds that an earlier api has to finish its requests, or a restore to release the database."""
 
@@ -123,6 +118,22 @@ def _give_up_root(settings: config.Config) -> None:
     prepare()
 
 
+class _Ending:
+    """The end of the api, which a signal, its supervisor's end or a fault begins."""
+
+    def __init__(self, hub: EventHub) -> None:
+        self.has_begun = asyncio.Event()
+        self._hub = hub
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.begin)
+        when_supervisor_ends(self.begin)
+
+    def begin(self) -> None:
+        self._hub.close()  # otherwise the server would wait for streams that never end
+        self.has_begun.set()
+
+
 async def _serve_alone(settings: config.Config, sockets: list[socket.socket], page: Page) -> None:
     async with occupied(settings.api_data, _PREDECESSOR_S) as is_held:
         if not is_held:
@@ -131,17 +142,8 @@ async def _serve_alone(settings: config.Config, sockets: list[socket.socket], pa
 
 
 async def _serve(settings: config.Config, sockets: list[socket.socket], page: Page) -> None:
-    ending = asyncio.Event()
     hub = EventHub()
-
-    def end() -> None:
-        hub.close()  # otherwise the server would wait for streams that never end
-        ending.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end)
-    when_supervisor_ends(end)
+    ending = _Ending(hub)
     store = site.store_of(settings)
 
     async def resync() -> None:
@@ -178,11 +180,8 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         licensing=licensing,
         own_ports=settings.own_ports,
         around=lambda: look_around(settings.roles, settings.dns.local),
-        archive=store,
+        records=records_in(settings.api_data, console_store),
         folder=settings.api_data,
-        changes=console_store,
-        change_log=store,
-        trial_store=store,
         publish=hub.publish,
         notify=news.notify,
         own_problems=lambda: (
@@ -195,18 +194,7 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         ),
         timed_backups=backups.seen,
         own_findings=partial(machine_check.of_configuration, settings, is_running=True),
-        history=HistoryStore(settings.api_data),
         exit_policy=ExitPolicy(url=settings.exits.url, interval_s=settings.exits.check_interval_s),
-        exit_record=RecordFile[Mapping[str, KnownExit]](
-            settings.api_data / "exits.json", dict[str, KnownExit], "exits"
-        ),
-        alert_record=RecordFile(settings.api_data / "alerts.json", Kept, "alerts"),
-        fetch_store=RecordFile[Mapping[int, FetchRecord]](
-            settings.api_data / "subscriptions.json", dict[int, FetchRecord], "subscriptions"
-        ),
-        rotation_store=RecordFile[Sequence[KeptRotation]](
-            settings.api_data / "rotations.json", list[KeptRotation], "rotations"
-        ),
         alert_problems=lambda: (
             *console.problems(),
             *store.problems(),
@@ -215,15 +203,14 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
             *machine_check.disk_problems(settings),
         ),
         host=socket.gethostname(),
-        device_record=DeviceFile(settings.api_data),
         vendors=IeeeVendors(),
         leases=LeaseFiles(),
-        tokens=ScopedTokenStore(console_store.beside),
         change_took=changes.observe,
         is_standby=lambda: news.pair_role == "standby",
         site=member,
         members=tuple if member is None else member.states,
     )
+    services = cases.services
     token = ApiToken(settings.api_data)
     console = ConsoleComponent(
         settings,
@@ -231,15 +218,15 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
         page=page,
         token=token,
         licensing=licensing,
-        journal=cases.services.journal,
+        journal=services.journal,
     )
     app = create_app(
-        cases.services,
+        services,
         access=Access(
             token=token.token,
             admission=licensing,
-            scoped=cases.services.tokens.find,
-            link=cases.services.tokens.find_link,
+            scoped=services.tokens.find,
+            link=services.tokens.find_link,
             session_of=console.authenticator.caller,
         ),
         events=hub.stream,
@@ -268,46 +255,34 @@ async def _serve(settings: config.Config, sockets: list[socket.socket], page: Pa
     token.ensure()
     if settings.license.mode == "enforced":
         trial_calls.open()
-    cases.services.backups.tidy()
+    services.backups.tidy()
     await console.open()
-    background = _all_attended(
-        {
-            "netd client ended": netd.run(),
-            "resolver watch ended": _follow(resolvers, cases, store),
-            "history ended": _repeated(cases.services.history.follow, "history"),
-            "backup watch ended": backups.follow(news.notify),
-            "device watch ended": _repeated(cases.services.devices.follow, "device watch"),
-            "changes on trial ended": cases.services.trials.follow(),
-            "exit checks ended": _repeated(cases.services.exits.follow, "exit checks"),
-            "alerts ended": _repeated(cases.services.alerts.follow, "alerts"),
-            "subscriptions ended": _repeated(cases.services.subscriptions.follow, "subscriptions"),
-            "common access ended": site.access_of(
-                settings,
-                accounts=console.accounts,
-                sessions=console.sessions,
-                token=token,
-                tokens=cases.services.tokens,
-                serving=lambda: listeners[-1].tls,
-            ),
-            "site membership ended": None if member is None else member.run(cases.ledger),
-            "leaving the site ended": leaving.follow() if leaving.is_due and not member else None,
-        },
-        end,
+    works = Background(ending.begin)
+    works.run(netd.run(), "netd client")
+    works.run(_follow(resolvers, cases, store), "resolver watch")
+    works.run(backups.follow(news.notify), "backup watch")
+    cases.run(works)
+    access = site.access_of(
+        settings,
+        accounts=console.accounts,
+        sessions=console.sessions,
+        token=token,
+        tokens=services.tokens,
+        serving=lambda: listeners[-1].tls,
     )
+    if access is not None:
+        works.run(access, "common access")
+    _run_membership(works, member, cases, leaving)
     listeners = _listeners(sockets, settings)
     log.info("api ready", listen=str(settings.api.listen), revision=cases.ledger.revision)
     _started(settings)
     try:
-        await server.serve(app, listeners, ending, bounds)
+        await server.serve(app, listeners, ending.has_begun, bounds)
     finally:
         readiness.stopping("finishing the requests")
-        await cases.close()
-        await console.close()
-        await cases.services.journal.close()
-        await console_store.close()
-        await _end(background)
-        await cases.services.history.close()
-        await store.close()
+        history = services.history
+        for part in (cases, console, services.journal, console_store, works, history, store):
+            await part.close()
 
 
 def _started(settings: config.Config) -> None:
@@ -331,49 +306,17 @@ def _listeners(sockets: list[socket.socket], settings: config.Config) -> list[se
     return [server.ApiListener(plain), server.ApiListener(local_socket.listen(folder)), encrypted]
 
 
-def _all_attended(
-    works: Mapping[str, Coroutine[Any, Any, None] | None], end: Callable[[], None]
-) -> list[asyncio.Task[None]]:
-    """Run each of `works` that there is, by the loss that its end is, as `_attended` does."""
-    return [_attended(work, loss, end) for loss, work in works.items() if work is not None]
+def _run_membership(
+    works: Background, member: SiteMember | None, cases: UseCases, leaving: Leaving
+) -> None:
+    """Have this box be a member of its site, or tell a former site that it has left."""
+    if member is not None:
+        works.run(member.run(cases.ledger), "site membership")
+    elif leaving.is_due:
+        works.run(leaving.follow(), "leaving the site")
 
 
-def _attended(
-    work: Coroutine[Any, Any, None], loss: str, end: Callable[[], None]
-) -> asyncio.Task[None]:
-    """Run `work`, which has no end of its own, in a task. If a fault ends it, log `loss` and call
-    `end`.
-    """
-
-    def ended(task: asyncio.Task[None]) -> None:
-        if not task.cancelled():
-            log.error(loss, exc_info=task.exception())
-            end()
-
-    attended = asyncio.create_task(work)
-    attended.add_done_callback(ended)
-    return attended
-
-
-async def _repeated(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-    """Run `work`, which no client's traffic depends on, and again after a fault, which is logged:
-    the api does not end for it.
-    """
-    while True:
-        try:
-            await work()
-        except Exception:
-            log.exception("task failed, and is run again", task=name, in_s=_REPEAT_S)
-        await asyncio.sleep(_REPEAT_S)
-
-
-async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
-
-
-async def _follow(resolvers: DeviceResolvers, cases: UseCases, store: site.Configuration) -> None:
+async def _follow(resolvers: DeviceResolvers, cases: UseCases, store: Configuration) -> None:
     """Keep the plan up to date with the device's resolvers, the license's limits on them and a
     site's database that was away, and put the plan in force if a failure has kept it from that.
     """

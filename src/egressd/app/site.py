@@ -9,15 +9,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from egressd import __version__
 from egressd.app import network
 from egressd.app.config import Config
 from egressd.model.errors import Failed, Invalid
-from egressd.model.wording import Sentence
 from egressd.planner.topology import is_line
-from egressd.service.ports import Archive, ChangeLog, Store, TrialStore
+from egressd.service.ports import Configuration
 from egressd.store.api_token import ApiToken
 from egressd.store.connection import reported
 from egressd.store.database import Database
@@ -40,26 +39,6 @@ KEY_NAME: Final = "site-key"
 
 ACCESS_RECORD: Final = "shared-access.json"
 """The name of the file of what this box has in common with its site (`app.shared_access`)."""
-
-
-class Configuration(Store, Archive, ChangeLog, TrialStore, Protocol):
-    """A store with its archive and its log of changes."""
-
-    async def open(self) -> None:
-        """Open it. Raises Failed, and BadDatabase if the stored data cannot be trusted."""
-        ...
-
-    async def close(self) -> None:
-        """Close it."""
-        ...
-
-    async def has_returned(self) -> bool:
-        """Look whether a database that was away at the start can be read now."""
-        ...
-
-    def problems(self) -> tuple[Sentence, ...]:
-        """Return sentences about what an operator should mend."""
-        ...
 
 
 def store_of(settings: Config) -> Configuration:

@@ -12,6 +12,8 @@ import msgspec
 
 from egressd.api.services import Services
 from egressd.app import network
+from egressd.app.background import Background
+from egressd.app.records import Records
 from egressd.license.licensing import Licensing
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
@@ -25,7 +27,7 @@ from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
 from egressd.planner.probes import node_path
 from egressd.service.alert_checks import inner_problems
-from egressd.service.alerts import AlertRecord, Alerts
+from egressd.service.alerts import Alerts
 from egressd.service.backups import Backups
 from egressd.service.bindings import Bindings
 from egressd.service.connections import Connections
@@ -33,7 +35,7 @@ from egressd.service.devices import Devices
 from egressd.service.exits import ExitPolicy, Exits
 from egressd.service.groups import TargetGroups
 from egressd.service.history import History
-from egressd.service.journal import ChangeStore, Journal
+from egressd.service.journal import Journal
 from egressd.service.judge import Judge, Notice
 from egressd.service.ledger import Ledger
 from egressd.service.lines import Lines
@@ -42,30 +44,23 @@ from egressd.service.nodes import Nodes
 from egressd.service.overview import Overviews, TimedBackups
 from egressd.service.parts import PartStates
 from egressd.service.ports import (
-    Archive,
-    ChangeLog,
     Clock,
-    DeviceRecord,
-    ExitRecord,
-    HistoryPort,
+    Configuration,
     LeaseSource,
     Netd,
     SitePort,
-    Store,
-    TrialStore,
     VendorSource,
 )
 from egressd.service.proxy_services import ProxyServices
 from egressd.service.restored import RestoreChecks
-from egressd.service.rotations import Rotations, RotationStore
+from egressd.service.rotations import Rotations
 from egressd.service.route_probe import Why
 from egressd.service.rules import Rules
 from egressd.service.servers import Around
 from egressd.service.settings import DeviceSettings
-from egressd.service.subscription_records import FetchStore
 from egressd.service.subscriptions import Subscriptions
 from egressd.service.system import System
-from egressd.service.tokens import Tokens, TokenStore
+from egressd.service.tokens import Tokens
 from egressd.service.trials import ChangeTrials
 from egressd.service.undo import Undo
 from egressd.service.whitelist import DeviceWhitelist
@@ -76,7 +71,7 @@ class UseCases:
 
     def __init__(
         self,
-        store: Store,
+        store: Configuration,
         netd: Netd,
         *,
         resolvers: Callable[[], Resolvers],
@@ -84,26 +79,16 @@ class UseCases:
         licensing: Licensing,
         own_ports: Mapping[int, str],
         around: Around,
-        archive: Archive,
+        records: Records,
         folder: Path,
-        changes: ChangeStore,
-        change_log: ChangeLog,
-        trial_store: TrialStore,
         publish: Callable[[Event], None],
         notify: Callable[[Notice], None],
         own_problems: Callable[[], Iterable[Sentence]],
         timed_backups: Callable[[], TimedBackups | None],
         own_findings: Callable[[], Sequence[MachineFinding]],
-        history: HistoryPort,
         exit_policy: ExitPolicy,
-        exit_record: ExitRecord,
-        device_record: DeviceRecord,
         vendors: VendorSource,
         leases: LeaseSource,
-        tokens: TokenStore,
-        alert_record: AlertRecord,
-        fetch_store: FetchStore,
-        rotation_store: RotationStore,
         alert_problems: Callable[[], Iterable[Sentence]],
         host: str,
         change_took: Callable[[float], None],
@@ -157,20 +142,20 @@ class UseCases:
             allowed,
             clock=clock,
             policy=exit_policy,
-            record=exit_record,
+            record=records.exits,
             notify=notify,
         )
         recorder = History(
             netd,
-            history,
+            records.history,
             rules=lambda: ledger.state.rules,
             parts=PartStates(lambda: ledger.state, exits.take_delays),
             now=time.time,
         )
-        journal = Journal(changes, publish)
+        journal = Journal(records.changes, publish)
         devices = Devices(
             ledger,
-            device_record,
+            records.devices,
             vendors=vendors,
             leases=leases,
             now=time.time,
@@ -182,7 +167,7 @@ class UseCases:
             ledger,
             netd,
             allowed,
-            store=fetch_store,
+            store=records.subscriptions,
             clock=clock,
             around=around,
             notify=notify,
@@ -192,7 +177,7 @@ class UseCases:
             ledger,
             netd,
             allowed,
-            record=alert_record,
+            record=records.alerts,
             clock=clock,
             problems=lambda: (*alert_problems(), *subscriptions.problems()),
             inner=lambda url: inner_problems(url, around()),
@@ -203,9 +188,7 @@ class UseCases:
             return licensing.grants().proxy_service_quota
 
         restore_checks = RestoreChecks(own_ports, listening=network.listening_ports, around=around)
-        trials = ChangeTrials(
-            ledger, trial_store, journal, now=time.time, is_shared=site is not None
-        )
+        trials = ChangeTrials(ledger, store, journal, now=time.time, is_shared=site is not None)
         groups = TargetGroups(ledger, netd, clock)
         self.services = Services(
             ledger=ledger,
@@ -222,7 +205,7 @@ class UseCases:
             whitelist=DeviceWhitelist(ledger),
             backups=Backups(
                 ledger,
-                archive,
+                store,
                 folder,
                 quota,
                 restore_checks,
@@ -247,7 +230,7 @@ class UseCases:
             why=Why(ledger, netd, allowed, judge),
             journal=journal,
             trials=trials,
-            undo=Undo(ledger, change_log, journal, quota=quota, checks=restore_checks),
+            undo=Undo(ledger, store, journal, quota=quota, checks=restore_checks),
             machine_check=MachineCheck(netd, own_findings),
             history=recorder,
             devices=devices,
@@ -262,11 +245,11 @@ class UseCases:
                 groups,
                 exits,
                 allowed,
-                store=rotation_store,
+                store=records.rotations,
                 clock=clock,
                 note=journal.note,
             ),
-            tokens=Tokens(tokens, time.time),
+            tokens=Tokens(records.tokens, time.time),
             alerts=alerts,
         )
 
@@ -277,6 +260,16 @@ class UseCases:
         await self.ledger.load()
         await self.services.tokens.open()
         await self.services.rotations.open()
+
+    def run(self, works: Background) -> None:
+        """Begin what the use cases do by themselves."""
+        services = self.services
+        works.run(services.trials.follow(), "changes on trial")
+        works.repeat(services.history.follow, "history")
+        works.repeat(services.devices.follow, "device watch")
+        works.repeat(services.exits.follow, "exit checks")
+        works.repeat(services.alerts.follow, "alerts")
+        works.repeat(services.subscriptions.follow, "subscriptions")
 
     async def close(self) -> None:
         """Wait for the changes under way, and write the last uses of tokens."""

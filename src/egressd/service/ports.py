@@ -248,6 +248,26 @@ class Archive(Protocol):
         ...
 
 
+class Configuration(Store, Archive, ChangeLog, TrialStore, Protocol):
+    """The stored configuration: its state, its archive, its log of changes and its trial."""
+
+    async def open(self) -> None:
+        """Open it. Raises Failed, and BadDatabase if the stored data cannot be trusted."""
+        ...
+
+    async def close(self) -> None:
+        """Close it."""
+        ...
+
+    async def has_returned(self) -> bool:
+        """Look whether a database that was away at the start can be read now."""
+        ...
+
+    def problems(self) -> tuple[Sentence, ...]:
+        """Return sentences about what an operator should mend."""
+        ...
+
+
 class Netd(Protocol):
     """The privileged process. Every method raises Failed if netd refuses or is away."""
 
