@@ -89,6 +89,19 @@ def test_forms_of_alerts_show_what_another_has_changed(site: Site) -> None:
         saved = ask("GET", channel).body
         assert (saved["name"], saved["is_enabled"]) == ("mine", False)
 
+        # A URL is shown to no session, so that another one can be told of only.
+        with page.expect_response(f"**{channel}"):
+            card.get_by_role("button", name="Edit the channel mine").click()
+        form = page.get_by_role("dialog", name="Edit the channel mine")
+        form.get_by_label("URL").fill(f"xml://{SERVER}/mine")
+        assert ask("PATCH", channel, {"url": f"form://{SERVER}/theirs"}).status == 200
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_contain_text("perhaps with another value here")
+        assert ask("GET", channel).body["service"] == "form"
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_be_hidden()
+        assert ask("GET", channel).body["service"] == "xml"
+
         card.get_by_role("button", name="Change…").click()
         form = page.get_by_role("dialog", name="What is alerted")
         form.get_by_label("After").fill("5")

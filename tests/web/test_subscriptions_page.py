@@ -175,6 +175,27 @@ def test_nodes_of_a_deleted_subscription_can_stay(site: Site, lists: ListServer)
         assert "a" in names(site)
 
 
+@pytest.mark.usefixtures("clean")
+def test_a_form_tells_that_another_may_have_set_the_url(site: Site) -> None:
+    ask = site.lab.api.ask
+    body = {"name": "seller", "url": f"http://{NAME}:{PORT}/theirs", "is_enabled": False}
+    path = f"{LISTS}/{ask('POST', LISTS, body).body['id']}"
+    with site.visit("#/subscriptions") as page:
+        with page.expect_response(f"**{path}"):
+            page.get_by_role("button", name="Edit the subscription seller").click()
+        form = page.get_by_role("dialog", name="seller")
+        form.get_by_label("URL of the list").fill(f"http://{NAME}:{PORT}/mine")
+        form.get_by_role("button", name="Add: Field").click()
+        form.get_by_label("Field 1", exact=True).fill("X-Key")
+        assert ask("PATCH", path, {"headers": {"X-Key": "theirs"}}).status == 200
+        form.get_by_role("button", name="Save").click()
+        expect(form.get_by_text("perhaps with another value here")).to_have_count(2)
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_be_hidden()
+    saved = ask("GET", path).body
+    assert saved["header_names"] == ["X-Key"]
+
+
 def test_the_palette_opens_the_form_of_a_new_subscription(site: Site) -> None:
     with site.visit("#/overview") as page:
         # The key means nothing before the page is there.

@@ -12,19 +12,26 @@ import type { Said } from "./types.ts";
 const SHOWN_MAX = 80;
 const SECRET = /(^|\/)(password|secret|uuid|token|config_json|[\w-]*key)$/;
 
-/** Return by field what another operator has set meanwhile; secrets are not shown. */
+/**
+ * Return by field what another operator has set meanwhile; secrets are not shown. Null stands for
+ * what may have been changed.
+ */
 function overtakenAt({ theirs }: Overtaken, fields: readonly string[]): Record<string, string> {
   const faults = Object.entries(theirs).map(([field, value]) => ({
     pointer: `/${field}`,
     code: "",
     values: {},
-    detail:
-      SECRET.test(field) || typeof value === "object" || String(value).length > SHOWN_MAX
-        ? t("edit.changedUnseen")
-        : t("edit.changed", { value: String(value) }),
+    detail: theirText(field, value),
   }));
   const found = Object.entries(byField(faults, fields));
   return Object.fromEntries(found.map(([field, [first]]) => [field, first?.detail ?? ""]));
+}
+
+function theirText(field: string, value: unknown): string {
+  if (value === null) return t("edit.changedPerhaps");
+  const isUnseen =
+    SECRET.test(field) || typeof value === "object" || String(value).length > SHOWN_MAX;
+  return isUnseen ? t("edit.changedUnseen") : t("edit.changed", { value: String(value) });
 }
 
 export class Form {

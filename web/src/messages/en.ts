@@ -89,6 +89,8 @@ export const en = {
   "edit.gone": "It was deleted meanwhile and cannot be saved.",
   "edit.changed": "Changed by another session meanwhile, to “{value}”. Save again to replace that.",
   "edit.changedUnseen": "Changed by another session meanwhile. Save again to replace that.",
+  "edit.changedPerhaps":
+    "Another session has saved this form meanwhile, perhaps with another value here, which is never shown. Save again to replace that.",
   "edit.leave": "Discard your changes?",
   "edit.leaveText": "The open form has changes that are not saved.",
   "edit.leaveAct": "Discard",

@@ -90,6 +90,8 @@ export const zh: Record<Key, string> = {
   "edit.gone": "该项已被删除，无法保存。",
   "edit.changed": "期间其他会话已将其改为“{value}”。再次保存将覆盖该值。",
   "edit.changedUnseen": "期间其他会话已修改此项。再次保存将覆盖该值。",
+  "edit.changedPerhaps":
+    "期间其他会话已保存此表单，可能也更改了此项（其内容从不显示）。再次保存将覆盖该值。",
   "edit.leave": "放弃修改？",
   "edit.leaveText": "打开的表单中有未保存的修改。",
   "edit.leaveAct": "放弃",
