@@ -21,15 +21,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 from bench.arguments import Arguments
 from bench.figures import keep, show, spread
-from egressd_lab.capture import Capture
 from egressd_lab.packets import new_token
 from tests.support.device import SERVER, eventually
-from tests.support.paired_lab import PairedLab, other, paired_lab
+from tests.support.paired_lab import PairedLab, longest_gap, other, paired_lab
 
 ROUNDS: Final = 20
 TARGETS: Final = {1: "DIRECT", 2: "Interface:wan2"}
@@ -116,12 +114,6 @@ def take_over(pair: PairedLab, event: Event) -> Takeover:
             flow.packets for wan in TARGETS for flow in pair.strangers(wan, captures[wan - 1])
         )
     return Takeover(max(gaps), new_s, lost, wrong)
-
-
-def longest_gap(capture: Capture, token: str) -> float:
-    """Return the seconds of the longest pause between two datagrams."""
-    times = [packet.time_ns for packet in capture.packets(token) if not packet.outgoing]
-    return max((later - one) / 1e9 for one, later in pairwise(times))
 
 
 @contextmanager

@@ -786,6 +786,11 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         "neither the site's database nor the other box of the pair can be reached: clients are let"
         " through by this box's last configuration, and no change can be made",
     ),
+    "site-outdated": (
+        {},
+        "the site's database has the schema of a newer egressd: upgrade this box, which follows"
+        " the site until then and makes no change",
+    ),
     "site-member-away": (
         {"name": "name"},
         "the member name of the site is shut out: no client gets out by it",

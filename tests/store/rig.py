@@ -258,6 +258,17 @@ class Site:
 
 
 @contextmanager
+def newer_schema(server: Server) -> Iterator[None]:
+    """Have the database's schema be one for newer egressds only, as their migration leaves it."""
+    ((before,),) = server.query("SELECT min_reader FROM schema_reader")
+    server.query("UPDATE schema_reader SET min_reader = 'p9999'")
+    try:
+        yield
+    finally:
+        server.query(f"UPDATE schema_reader SET min_reader = '{before}'")
+
+
+@contextmanager
 def standby_away(site: Site) -> Iterator[None]:
     """Have each durable COMMIT of the server wait for a standby that is not there."""
     site.server.query("ALTER SYSTEM SET synchronous_standby_names = 'absent'")

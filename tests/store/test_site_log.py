@@ -9,12 +9,12 @@ import psycopg
 import pytest
 
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.errors import Failed
+from egressd.model.errors import Failed, VersionConflict
 from egressd.model.nouns import Settings
 from egressd.store import edit_log
 from egressd.store.postgres.database import SiteDatabase
 from egressd.store.postgres.schema import migrate
-from tests.store.rig import EVERYTHING, SECRETS, OpenDatabase, Site, rules, write
+from tests.store.rig import EVERYTHING, SECRETS, OpenDatabase, Site, newer_schema, rules, write
 from tests.support.postgres import OWNER
 
 pytestmark = pytest.mark.slow
@@ -237,6 +237,59 @@ async def test_an_entry_that_was_moved_or_is_newer_is_refused(site: Site) -> Non
         await reader.entries_after(0)
     for each in (database, reader):
         await each.close()
+
+
+def test_the_format_of_edits_is_the_oldest_that_has_them() -> None:
+    assert edit_log.format_of([]) == edit_log.format_of(rules(1)) == 1
+    assert edit_log.format_of([*rules(1), Edit("groups", 4, None)]) == 3
+    assert edit_log.format_of(EVERYTHING) == edit_log.FORMAT
+
+
+async def test_a_change_that_a_member_could_not_read_is_not_stored(site: Site) -> None:
+    database, other = await founded(site), site.second()
+    reader = await reader_of(other)
+    older = f"UPDATE member SET format_max = {{}} WHERE role_name = '{other.role}'"
+    site.server.query(older.format(edit_log.FORMAT - 1))
+    newest = [Edit("subscriptions", 6, None)]
+    with pytest.raises(VersionConflict, match="b has an older egressd, which cannot read this"):
+        await write(database, newest, 1)
+    assert await reader.entries_after(0) == []
+    await write(database, rules(1), 1)
+    ((written,),) = site.server.query("SELECT max(format) FROM edit_batch", site.role)
+    assert int(written) < edit_log.FORMAT
+    assert [entry.revision for entry in await reader.entries_after(0) or ()] == [1]
+    site.server.query(older.format(edit_log.FORMAT))
+    await write(database, newest, 2)
+    for each in (database, reader):
+        await each.close()
+
+
+async def test_a_member_writes_nothing_to_a_schema_for_newer_ones(site: Site) -> None:
+    """It is connected since before the migration, and follows what it can read."""
+    database = await founded(site)
+    reader = await reader_of(site)
+    await write(database, rules(1), 1)
+    with newer_schema(site.server):
+        with pytest.raises(VersionConflict, match="of a newer egressd: upgrade this one"):
+            await write(database, rules(1, start=2), 2)
+        assert [entry.revision for entry in await reader.entries_after(0) or ()] == [1]
+        with pytest.raises(Failed, match="of a newer egressd: upgrade this one"):
+            await reader.load()
+    await write(database, rules(1, start=2), 2)
+    for each in (database, reader):
+        await each.close()
+
+
+async def test_a_migration_waits_for_a_change_that_is_under_way(site: Site) -> None:
+    database = await founded(site)
+    await database.begin(rules(1), 1)
+    migrating = asyncio.create_task(asyncio.to_thread(migrate, site.server.conninfo(OWNER)))
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    while not await asyncio.to_thread(site.server.query, waiting):
+        assert not migrating.done()
+    await database.commit()
+    await migrating
+    await database.close()
 
 
 async def test_the_replica_follows(site: Site, tmp_path: Path, opened: OpenDatabase) -> None:

@@ -19,7 +19,7 @@ from egressd.service.ledger import Proposal
 from egressd.service.membership import MARGIN_S, TTL_S
 from egressd.store.postgres.schema import revoke_member
 from tests.store.members import Member, clock, paired, until
-from tests.store.rig import Site, rules, standby_away, write
+from tests.store.rig import Site, newer_schema, rules, standby_away, write
 from tests.support.postgres import OWNER
 
 pytestmark = pytest.mark.slow
@@ -166,6 +166,27 @@ async def test_a_member_without_a_lease_refuses_every_write(site: Site, tmp_path
                 await b.put(key)
         assert b.ledger.phase == "restoring"
         assert [problem.code for problem in b.site.problems()] == ["site-without-lease"]
+
+
+async def test_members_of_a_schema_for_newer_ones_keep_their_leases(
+    site: Site, tmp_path: Path
+) -> None:
+    """They make no change, and say what they need."""
+    async with pair(site, tmp_path) as (a, b):
+        await a.put(1)
+        with newer_schema(site.server):
+            for member in (a, b):
+                await until(lambda member=member: bool(member.site.problems()))  # type: ignore[misc]
+                assert [problem.code for problem in member.site.problems()] == ["site-outdated"]
+                with pytest.raises(Failed, match="upgrade this box"):
+                    await member.put(2)
+            begun = b.renewals
+            while b.renewals < begun + TTL_S + 1:
+                assert a.is_open
+                assert b.is_open
+                await asyncio.sleep(0.05)
+        await until(lambda: not a.site.problems())
+        assert await a.put(2) == ()
 
 
 async def test_nothing_acknowledged_is_lost_when_the_server_dies(

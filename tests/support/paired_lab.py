@@ -7,6 +7,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from typing import Any, Final
 
 from egressd.store.postgres.schema import add_member
@@ -34,6 +35,12 @@ PROGRAMS: Final = ("egressd", "keepalived", "conntrackd")
 def other(box: int) -> int:
     """Return the other box of two."""
     return 3 - box
+
+
+def longest_gap(capture: Capture, token: str) -> float:
+    """Return the seconds of the longest pause between two datagrams of a flood."""
+    times = [packet.time_ns for packet in capture.packets(token) if not packet.outgoing]
+    return max((later - one) / 1e9 for one, later in pairwise(times))
 
 
 class PairedLab:

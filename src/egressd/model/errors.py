@@ -93,6 +93,12 @@ class WriteConflict(Failed):
     """
 
 
+class VersionConflict(Failed):
+    """A change that the site's database, or a member of the site, takes from another version of
+    egressd only. Nothing of it was stored, and the database is sound.
+    """
+
+
 class Unconfirmed(Failed):
     """A change was stored or it was not: the database did not say, and cannot be asked."""
 

@@ -109,6 +109,8 @@ class SiteReading(msgspec.Struct, frozen=True, kw_only=True):
     """True if the state in force here is one of the database's history."""
     is_beaten: bool = False
     """True if this member's own beat was taken: then it may prolong its lease."""
+    is_outdated: bool = False
+    """True if the database's schema is for a newer egressd than this box's."""
 
     @property
     def is_fenced(self) -> bool:

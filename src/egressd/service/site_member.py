@@ -114,6 +114,7 @@ class SiteMember:
         self._reads = SharedCall(self._read)
         self._members: tuple[MemberSeen, ...] = ()
         self._me = 0
+        self._is_outdated = False
         self._fault = self._follow_fault = ""
 
     # --- For the ledger. -----------------------------------------------------------------
@@ -133,6 +134,8 @@ class SiteMember:
         action = "change the configuration"
         if not self.has_lease or (self._membership.has_others and not self._is_gated):
             raise Failed(action, f"this box has no lease in its site: {self._why}")
+        if self._is_outdated:
+            raise Failed(action, str(say("site-outdated")))
         if silent := self._membership.silent_without_gate(self._clock()):
             names = ", ".join(seen.name for seen in silent)
             raise Failed(
@@ -233,6 +236,8 @@ class SiteMember:
         shut = [say("site-member-away", name=seen.name) for seen in standing.shut]
         if self._peer is not None and self._peer.reason is not None:
             return (say(_WITHOUT_DATABASE[self._peer.reason]), *shut)
+        if self._is_outdated:
+            return (say("site-outdated"), *shut)
         return tuple(shut)
 
     @property
@@ -456,6 +461,7 @@ class SiteMember:
 
     def _note(self, reading: SiteReading) -> None:
         self._me, self._members = reading.me, reading.members
+        self._is_outdated = reading.is_outdated
         self._head = max(self._head, reading.head)
         if reading.head > self._revision:
             self._follow_now.set()

@@ -1,7 +1,8 @@
 """Edits as bytes, for the log of a site.
 
-Each format has a number, which is stored with the bytes. A format is written only once every member
-of the site reads it.
+Each format has a number, which is stored with the bytes. Edits are written in the oldest format
+that has all of them, so that members of an older egressd follow what they know. `SiteDatabase`
+writes no edits that a member of the site could not read.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from egressd.model.nouns import (
 )
 
 FORMAT: Final = 4
-"""The newest format that this egressd reads, and the one that it writes."""
+"""The newest format that this egressd reads."""
 
 _AFTER: Final[dict[str, Any]] = {
     "nodes": Node,
@@ -43,13 +44,21 @@ _AFTER: Final[dict[str, Any]] = {
 """`Edit.table` -> the type of `Edit.after`."""
 TABLES: Final = frozenset(_AFTER)
 """Every `Edit.table`."""
+_SINCE: Final = {"alert_channels": 2, "settings": 2, "groups": 3, "nodes": 4, "subscriptions": 4}
+"""`Edit.table` -> the format since which its rows have the fields of now; 1 for the others. An
+egressd that reads an earlier one would drop a field, so a new field is a new format."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[tuple[str, int | str, Any]])
 
 
+def format_of(edits: Sequence[Edit]) -> int:
+    """Return the oldest format that has all of the edits, which is that of their bytes."""
+    return max((_SINCE.get(edit.table, 1) for edit in edits), default=1)
+
+
 def pack(edits: Sequence[Edit]) -> bytes:
-    """Return the edits as bytes of the format `FORMAT`."""
+    """Return the edits as bytes."""
     return _encoder.encode([(edit.table, edit.key, edit.after) for edit in edits])
 
 

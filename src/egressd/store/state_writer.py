@@ -17,7 +17,7 @@ from typing import TypeVar
 from sqlalchemy import Connection, RootTransaction
 
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.errors import Failed, WriteConflict
+from egressd.model.errors import Failed, VersionConflict, WriteConflict
 from egressd.model.site import LogEntry
 from egressd.model.trial import ChangeTrial
 from egressd.model.undo import LoggedChange, PastChange, Reversal
@@ -207,7 +207,7 @@ class StateWriter(ABC):
                     self._note(connection, logged, revision)
                     if logged.ends_trial:
                         _end_trial(connection)
-        except WriteConflict:
+        except (WriteConflict, VersionConflict):
             self._rollback()  # the connection is sound
             raise
         except Failed:

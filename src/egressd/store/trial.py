@@ -29,10 +29,16 @@ def write_trial(
     """
     if connection.execute(select(trial.c.id)).first() is not None:
         return False
-    packed = zlib.compress(edit_log.pack(_whole(state)), 1)
+    whole = _whole(state)
+    packed = zlib.compress(edit_log.pack(whole), 1)
     if seal is not None:
         packed = seal(packed)
-    row = {"id": 0, **msgspec.structs.asdict(begun), "format": edit_log.FORMAT, "state": packed}
+    row = {
+        "id": 0,
+        **msgspec.structs.asdict(begun),
+        "format": edit_log.format_of(whole),
+        "state": packed,
+    }
     connection.execute(insert(trial), row)
     return True
 

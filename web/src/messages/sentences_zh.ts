@@ -368,6 +368,7 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   "site-peer-blind": "主备两台设备都无法连接站点数据库：客户端按现有配置出网，不能修改配置",
   "site-peer-silent":
     "既无法连接站点数据库，也无法连接主备中的另一台设备：客户端按本设备最后的配置出网，不能修改配置",
+  "site-outdated": "站点数据库的结构属于更新版本的 egressd：请升级本设备，在此之前它跟随站点，但不能修改配置",
   "site-member-away": "站点成员 {name} 已被隔离：客户端不能经它出网",
   "site-member-shut": "站点成员 {name} 没有响应；在取得此修改之前，它不放行任何客户端",
   "site-blocked-there": "在站点成员 {name} 上，{targets} 不能生效",

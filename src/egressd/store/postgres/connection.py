@@ -26,6 +26,10 @@ OTHER_HISTORY: Final = (
     " took over that lacks changes"
 )
 """The cause of a failure: the database lacks a change that this box has in force."""
+IS_NEWER: Final = f"EXISTS (SELECT FROM schema_reader WHERE min_reader > '{NEWEST}' COLLATE \"C\")"
+"""The SQL condition that the database's schema is for newer egressds only."""
+TOO_NEW: Final = "its schema is of a newer egressd: upgrade this one"
+"""The cause of a failure: `IS_NEWER`."""
 
 _PARAMETERS: Final[dict[str, Any]] = {
     "application_name": "egressd",
@@ -146,7 +150,7 @@ def check_schema(connection: Connection, place: str) -> str:
         text("SELECT version_num, min_reader FROM alembic_version, schema_reader")
     ).one()
     if min_reader > NEWEST:
-        raise Failed(action, f"its schema {schema} is of a newer egressd: upgrade this one")
+        raise Failed(action, TOO_NEW)
     if schema < NEWEST:
         raise Failed(action, f"its schema {schema} is older: run egressd cluster migrate")
     return str(schema)

@@ -7,24 +7,27 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 import psycopg
 from sqlalchemy import Connection, RootTransaction, Row, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.errors import Failed, Unconfirmed
+from egressd.model.errors import Failed, Unconfirmed, VersionConflict
 from egressd.model.site import LogEntry, StatePoint
 from egressd.model.trial import ChangeTrial
 from egressd.model.undo import LoggedChange, Reversal
 from egressd.store import edit_log, rows, trial, undo_log
 from egressd.store.connection import reported
 from egressd.store.postgres.connection import (
+    IS_NEWER,
     OTHER_HISTORY,
+    TOO_NEW,
     channel_of,
+    check_schema,
     check_server,
     driver_of,
     engine_on,
@@ -44,6 +47,11 @@ _Outcome: TypeAlias = Literal["committed", "committed here", "aborted"]
 """The end of a transaction. `committed here`: at this server, whose synchronous standbys may not
 have it."""
 
+_UNABLE: Final = (
+    # A member that has never run, whose number is 0, begins with the whole state.
+    "SELECT name FROM member WHERE NOT is_revoked AND format_max BETWEEN 1 AND :format - 1"
+)
+"""The names of the members that could not read the new entry of the log."""
 _LOG: Final = text(
     "WITH batch AS ("
     "  INSERT INTO edit_batch (id, format, edits) VALUES (:batch, :format, :edits) RETURNING id)"
@@ -52,6 +60,7 @@ _LOG: Final = text(
 _LOG_AFTER: Final = text(
     f"{_LOG.text} WHERE EXISTS ("
     "SELECT FROM change WHERE change.revision = :before AND change.batch = :batch_before)"
+    f" AND NOT {IS_NEWER} AND NOT EXISTS ({_UNABLE})"
 )
 _ENTRY: Final = text("SELECT batch FROM change WHERE revision = :revision")
 _STATUS: Final = text("SELECT pg_xact_status(CAST(:number AS xid8))")
@@ -173,6 +182,7 @@ class SiteDatabase(StateWriter):
             self._connection.execute(_SNAPSHOT)
             if self.point is not None:
                 self._check_history(self.point)
+            check_schema(self._connection, self._place)  # it may have moved on
             self._take_key(self._connection)
             state = rows.read_state(self._connection, self._seal)
             batch = self._batch_at(state.revision)
@@ -252,18 +262,32 @@ class SiteDatabase(StateWriter):
     def _log(
         self, edits: Sequence[Edit], revision: int, *, after: StatePoint | None = None
     ) -> None:
-        """Add an entry to the log. Raises Failed unless it follows `after`, if that is given."""
+        """Add an entry to the log. If `after` is given, raises Failed unless the entry follows it,
+        and VersionConflict if the schema or a member is of an egressd that does not fit.
+        """
         batch = uuid.uuid4()
         sealed = self._seal.close_bytes(edit_log.pack(edits), place_of_batch(batch))
-        values = {"batch": batch, "format": edit_log.FORMAT, "edits": sealed}
+        values = {"batch": batch, "format": edit_log.format_of(edits), "edits": sealed}
         values |= {"revision": revision, "member": self._member_id}
         if after is None:
             self._connection.execute(_LOG, values)
         else:
             values |= {"before": revision - 1, "batch_before": after.batch}
             if self._connection.execute(_LOG_AFTER, values).rowcount != 1:
-                raise Failed(f"write to {self._place}", OTHER_HISTORY)
+                self._refuse(values)
         self._written = StatePoint(revision, str(batch))
+
+    def _refuse(self, entry: Mapping[str, Any]) -> NoReturn:
+        """Raise the reason for which the log does not take an entry."""
+        action = f"write to {self._place}"
+        if self._connection.execute(text(f"SELECT {IS_NEWER}")).scalar_one():
+            raise VersionConflict(action, TOO_NEW)
+        if names := self._connection.execute(text(_UNABLE), entry).scalars().all():
+            listed = ", ".join(sorted(names))
+            raise VersionConflict(
+                action, f"{listed} has an older egressd, which cannot read this: upgrade it first"
+            )
+        raise Failed(action, OTHER_HISTORY)
 
     def _entries_after(self, revision: int) -> list[LogEntry] | None:
         point = self.point

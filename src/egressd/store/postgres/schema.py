@@ -32,6 +32,10 @@ def migrate(conninfo: str) -> None:
     from egressd.store.migrating import Migrations
 
     with as_owner(conninfo, "migrate the site's database") as connection:
+        if connection.execute(text("SELECT to_regclass('meta') IS NOT NULL")).scalar_one():
+            # A change that is under way ends before; a later one sees which egressd may write.
+            # Beats, which share a lock on the table, go on.
+            connection.execute(text("LOCK TABLE meta IN SHARE ROW EXCLUSIVE MODE"))
         Migrations(SCRIPTS).upgrade(connection)
 
 

@@ -243,7 +243,7 @@ def _add_change(
     """Add a change without edits to the log, as the site's newest, and return its batch."""
     batch = uuid.uuid4()
     edits = seal.close_bytes(edit_log.pack(()), place_of_batch(batch))
-    values = {"site": site, "batch": batch, "format": edit_log.FORMAT, "edits": edits}
+    values = {"site": site, "batch": batch, "format": edit_log.format_of(()), "edits": edits}
     values |= {"revision": revision, "member": author}
     for statement in (
         "INSERT INTO edit_batch (site, id, format, edits) VALUES (:site, :batch, :format, :edits)",

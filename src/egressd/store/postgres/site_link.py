@@ -24,6 +24,7 @@ from egressd.model.errors import Failed
 from egressd.model.site import MemberSeen, SiteReading, StatePoint
 from egressd.store import edit_log
 from egressd.store.postgres.connection import (
+    IS_NEWER,
     OTHER_HISTORY,
     channel_of,
     session_settings,
@@ -57,6 +58,7 @@ def _reading(is_beaten: str) -> str:
         f" CASE WHEN {_IN_LOG.format('beat.applied', 'beat.batch')} THEN applied ELSE -1 END"
         " AS applied,"
         f" {_MINE_IN_LOG} AS is_in_log,"
+        f" {IS_NEWER} AS is_outdated,"
         f" coalesce((SELECT revision FROM meta), 0) AS head, {is_beaten} AS is_beaten"
         " FROM member LEFT JOIN beat ON beat.member = member.id ORDER BY member.id"
     )
@@ -311,6 +313,7 @@ class SiteLink:
             head=mine.head,
             is_in_log=mine.is_in_log,
             is_beaten=mine.is_beaten,
+            is_outdated=mine.is_outdated,
             members=tuple(
                 MemberSeen(
                     id=row.id,

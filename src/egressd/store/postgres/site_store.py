@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.errors import Failed, WriteConflict
+from egressd.model.errors import Failed, VersionConflict, WriteConflict
 from egressd.model.site import LogEntry, StatePoint
 from egressd.model.trial import ChangeTrial
 from egressd.model.undo import LoggedChange, PastChange, Reversal
@@ -277,7 +277,7 @@ class SiteStore:
         """Note whether the site's database can be used, from what happens in the block."""
         try:
             yield
-        except WriteConflict:
+        except (WriteConflict, VersionConflict):
             raise
         except Failed as error:
             self._away = str(error)
