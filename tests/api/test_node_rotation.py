@@ -421,3 +421,43 @@ async def test_a_link_rotates_its_node(fresh_device: Device, node: int, seller: 
     done = await phone.get(URL + first.headers["location"], headers={"accept": "text/html"})
     assert f'action="{link}"' in done.text
     assert len(device.bench.netd.pages_asked) == 1
+
+
+async def test_a_link_stays_its_node_s_under_every_name(
+    fresh_device: Device, node: int, seller: Seller
+) -> None:
+    """Past fault: a link named its node, so that it was of nothing once the node was renamed, and
+    of another node that got the name.
+    """
+    device = fresh_device
+    made = await device.client.post(
+        f"{URL}/ops/tokens", json={"name": "phones", "scopes": ["rotate:tokyo"]}
+    )
+    link, token = made.json()["link"], made.headers["location"]
+    assert made.json()["scopes"] == ["rotate:tokyo"]
+    phone = device.client_at("192.0.2.77", token=None)
+    path = f"{URL}/ops/nodes/{node}"
+    assert (await device.client.patch(path, json={"name": "osaka"})).is_success
+    other = (await device.client.get(path)).json()
+    body = {field: other[field] for field in ("protocol", "config_json")}
+    new = await device.client.post(f"{URL}/ops/nodes", json=body | {"name": "tokyo"})
+    assert (
+        await device.client.patch(URL + new.headers["location"], json={"change_ip_url": PAGE})
+    ).is_success
+    assert (await device.client.get(URL + token)).json()["scopes"] == ["rotate:osaka"]
+    assert (await phone.get(URL + link)).json()["target"] == "osaka"
+    begun = await phone.post(URL + link)
+    assert begun.json()["target"] == "osaka"
+    await over(phone, begun.headers["location"])
+    # Of a node that is gone it is of nothing, and again that node's when it is back.
+    gone = await device.client.delete(path)
+    listed = (await device.client.get(f"{URL}/ops/tokens")).json()["data"]
+    assert [each["scopes"] for each in listed] == [[f"rotate:#{node}"]]
+    refused = await phone.get(URL + link, headers=CODES)
+    (error,) = refused.json()["errors"]
+    assert (refused.status_code, error["code"]) == (404, "rotation-gone")
+    assert error["values"] == {"target": f"#{node}"}
+    changes = (await device.client.get(f"{URL}/ops/changes")).json()["data"]
+    undone = await device.client.post(f"{URL}/ops/changes/{changes[0]['revision']}/undo", json={})
+    assert undone.is_success, (gone.text, undone.text)
+    assert (await phone.get(URL + link)).json()["target"] == "osaka"

@@ -11,8 +11,9 @@ Need: TypeAlias = Literal["read", "write", "admin", "metrics", "events"]
 """The least scope that covers an endpoint."""
 
 ROTATE: Final = "rotate:"
-"""The beginning of a scope for the rotation of one target, which follows as rules name it. Such a
-scope is its token's only one, and the token may stand in a URL."""
+"""The beginning of a scope for the rotation of one target, which follows as rules name it, or as
+`service.link_targets` keeps it. Such a scope is its token's only one, and the token may stand in a
+URL."""
 COVERED_BY: Final[Mapping[Need, frozenset[str]]] = {
     "read": frozenset({"read", "write", "admin"}),
     "write": frozenset({"write", "admin"}),
@@ -62,7 +63,7 @@ class ScopedToken(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rotates(self) -> str:
-        """The target that it rotates, as rules name it; empty for a token with another scope."""
+        """The target that it rotates, as it is kept; empty for a token with another scope."""
         return link_target(self.scopes)
 
     def is_expired(self, now: float) -> bool:

@@ -37,7 +37,7 @@ from egressd.model.errors import (
 )
 from egressd.model.faults import fault
 from egressd.model.messages import FetchPage, Status
-from egressd.model.names import TargetName, parse_target
+from egressd.model.names import TargetName
 from egressd.model.nouns import Node
 from egressd.model.rate_limit import Gcra
 from egressd.model.rotations import FollowedRotation, KeptRotation
@@ -51,6 +51,7 @@ from egressd.service.exits import Exits
 from egressd.service.group_members import member_name
 from egressd.service.groups import TargetGroups, target_of_client
 from egressd.service.ledger import Ledger
+from egressd.service.link_targets import found_target, kept_target, shown_target
 from egressd.service.ports import Clock, Netd
 
 log = structlog.get_logger()
@@ -110,7 +111,7 @@ class RotationLink(NamedTuple):
     id: str
     """The id of its token."""
     target: str
-    """The target that it rotates, as rules name it."""
+    """The target that it rotates, as its token keeps it."""
 
 
 class LinkView(NamedTuple):
@@ -180,10 +181,12 @@ class Rotations:
         for kept in interrupted:
             self._follow(kept, partial(self._go_on, kept))
 
-    def check_target(self, target: str) -> None:
-        """Raise Invalid if there is nothing of this name that a link could rotate."""
-        if not _is_rotatable(self._ledger.state, parse_target(target)):
+    def kept_target(self, target: str) -> str:
+        """Return the target of a new link as its token keeps it. Raises Invalid."""
+        kept = kept_target(self._ledger.state, target)
+        if kept is None:
             raise Invalid(fault("scopes", "rotation-of-nothing", target=target[:200]))
+        return kept
 
     async def view(self, link: RotationLink, source: str) -> LinkView:
         """Return what a link means for a caller at the address `source`. Raises Missing."""
@@ -219,7 +222,7 @@ class Rotations:
         rotation = FollowedRotation(
             id=secrets.token_hex(8),
             state="running" if member else "done",
-            target=link.target,
+            target=str(target),
             client=one or "",
             clients=clients,
             member=member,
@@ -424,17 +427,10 @@ class Rotations:
         task.add_done_callback(self._tasks.discard)
 
 
-def _is_rotatable(state: DesiredState, target: TargetName) -> bool:
-    if target.kind == "node":
-        node = state.node_named(target.name)
-        return node is not None and bool(node.change_ip_url)
-    return target.kind == "group" and state.group_exists(target.name)
-
-
 def _existing(state: DesiredState, link: RotationLink) -> TargetName:
-    target = parse_target(link.target)
-    if not _is_rotatable(state, target):
-        raise Missing(fault("", "rotation-gone", target=link.target))
+    target = found_target(state, link.target)
+    if target is None:
+        raise Missing(fault("", "rotation-gone", target=shown_target(state, link.target)))
     return target
 
 

@@ -12,6 +12,7 @@ from egressd.api.endpoints import OPS_PREFIX
 from egressd.api.gate import caller_of
 from egressd.api.link_keys import LINKS
 from egressd.api.routers import Router
+from egressd.api.services import Services
 from egressd.api.wire.answers import reply
 from egressd.api.wire.tokens import (
     SaidTokenId,
@@ -22,9 +23,10 @@ from egressd.api.wire.tokens import (
     TokenRow,
     token_fields,
 )
-from egressd.model.tokens import ScopedToken, link_target
+from egressd.model.tokens import ROTATE, ScopedToken, link_target
 from egressd.model.wording import say
-from egressd.service.tokens import PREFIX, Tokens
+from egressd.service.link_targets import shown_scopes
+from egressd.service.tokens import PREFIX
 
 _ID: Final = "1f2e3d4c"
 _TOKEN: Final[dict[str, Any]] = {
@@ -49,8 +51,7 @@ router: Final = Router("Operations", OPS_PREFIX)
     scope="admin",
 )
 async def list_tokens(services: ServicesDep) -> Response:
-    tokens = services.tokens
-    return reply(TokenList(data=[_row(tokens, token) for token in tokens.list()]))
+    return reply(TokenList(data=[_row(services, token) for token in services.tokens.list()]))
 
 
 @router.post(
@@ -81,12 +82,14 @@ async def create_token(request: Request, body: TokenCreate, services: ServicesDe
     tokens included. `metrics` and `events` cover `/ops/metrics` and `/ops/events` alone.
     `rotate:TARGET`, such as `rotate:Group_office`, makes a link, which covers nothing else.
     """
-    if rotated := link_target(body.scopes):
-        services.rotations.check_target(rotated)
+    scopes = body.scopes
+    if rotated := link_target(scopes):
+        scopes = [ROTATE + services.rotations.kept_target(rotated)]
     secret, token = await services.tokens.create(
-        body.name, body.scopes, body.expires_at or 0, caller_of(request.scope).name
+        body.name, scopes, body.expires_at or 0, caller_of(request.scope).name
     )
-    row = token_fields(token, is_expired=False)
+    shown = shown_scopes(services.ledger.state, token)
+    row = token_fields(token, shown, is_expired=False)
     link = f"{LINKS}/{secret}" if token.rotates else ""
     msg = say("token-created", name=token.name)
     answer = TokenCreated(msg=msg, token=secret, link=link, **row)  # type: ignore[arg-type]
@@ -104,7 +107,8 @@ async def create_token(request: Request, body: TokenCreate, services: ServicesDe
     has_statuses=True,
 )
 async def show_token(token_id: TokenIdInPath, services: ServicesDep) -> Response:
-    return reply(_row(services.tokens, services.tokens.get(token_id)))
+    """A link's target is shown by its present name."""
+    return reply(_row(services, services.tokens.get(token_id)))
 
 
 @router.delete(
@@ -123,5 +127,7 @@ async def delete_token(token_id: TokenIdInPath, services: ServicesDep) -> Respon
     return reply(SaidTokenId(msg=say("token-deleted", name=token.name), id=token_id))
 
 
-def _row(tokens: Tokens, token: ScopedToken) -> TokenRow:
-    return TokenRow(**token_fields(token, tokens.is_expired(token)))  # type: ignore[arg-type]
+def _row(services: Services, token: ScopedToken) -> TokenRow:
+    scopes = shown_scopes(services.ledger.state, token)
+    is_expired = services.tokens.is_expired(token)
+    return TokenRow(**token_fields(token, scopes, is_expired))  # type: ignore[arg-type]

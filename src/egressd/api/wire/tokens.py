@@ -111,12 +111,12 @@ class SaidTokenId(Answer, frozen=True, kw_only=True):
     id: str
 
 
-def token_fields(token: ScopedToken, is_expired: bool) -> dict[str, object]:
-    """Return the fields of a token as answers show them."""
+def token_fields(token: ScopedToken, scopes: list[str], is_expired: bool) -> dict[str, object]:
+    """Return the fields of a token as answers show them; `scopes` as operators name them."""
     return {
         "id": token.id,
         "name": token.name,
-        "scopes": list(token.scopes),
+        "scopes": scopes,
         "created_at": utc_text(token.created_at),
         "created_by": token.created_by,
         "expires_at": utc_text(token.expires_at) if token.expires_at else "",
