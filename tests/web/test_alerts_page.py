@@ -89,7 +89,7 @@ def test_forms_of_alerts_show_what_another_has_changed(site: Site) -> None:
         saved = ask("GET", channel).body
         assert (saved["name"], saved["is_enabled"]) == ("mine", False)
 
-        # A URL is shown to no session, so that another one can be told of only.
+        # The form shows no URL, so it can only say that another one may be stored.
         with page.expect_response(f"**{channel}"):
             card.get_by_role("button", name="Edit the channel mine").click()
         form = page.get_by_role("dialog", name="Edit the channel mine")
