@@ -119,7 +119,7 @@ class Rig:
 
     async def of(self, part: Any, name: str) -> list[tuple[int, int, str]]:
         """The states of a part, with seconds since noon."""
-        found = await self.history.states(part, name, 0, 1 << 40)
+        found = await self.history.questions.states(part, name, 0, 1 << 40)
         return [(span.start - NOON, span.end - NOON, span.name) for span in found]
 
 
@@ -147,14 +147,14 @@ async def test_nodes_lines_and_groups_have_their_states(rig: Rig) -> None:
     assert await rig.of("node", "single") == [(0, 120, "up"), (120, 180, "down")]
     assert await rig.of("line", "l2tp/l2tp_office") == [(0, 120, "up"), (120, 180, "down")]
     assert await rig.of("node", "unused") == []
-    spans = await rig.history.states("group", "g", 0, 1 << 40)
+    spans = await rig.history.questions.states("group", "g", 0, 1 << 40)
     timelines = rig.history.timelines
     assert [(span.start - NOON, span.name, timelines.member(span)) for span in spans] == [
         (0, "up", ""),
         (60, "up", "b"),
         (120, "down", "b"),
     ]
-    everything = await rig.history.states_of_all("node", NOON, NOON + 181)
+    everything = await rig.history.questions.states_of_all("node", NOON, NOON + 181)
     assert sorted(everything) == ["a", "b", "single"]
     assert [span.name for span in everything["single"]] == ["up", "down"]
 
@@ -310,12 +310,12 @@ async def test_delays_are_means_of_the_checks_of_groups(rig: Rig) -> None:
     for ms in (100, 120):
         await rig.read(delays={"node:1": ms, "node:9": 5})
     for step in (HistoryStep.MINUTE, HistoryStep.QUARTER, HistoryStep.HOUR, HistoryStep.DAY):
-        _, found = await rig.history.delays("a", NOON, NOON + 3600, step)
+        _, found = await rig.history.questions.delays("a", NOON, NOON + 3600, step)
         known = [ms for ms in found.values() if ms is not None]
         assert known == [*map(kept, (100, 120) if step is HistoryStep.MINUTE else (110,))]
-        _, found = await rig.history.delays("b", NOON, NOON + 3600, step)
+        _, found = await rig.history.questions.delays("b", NOON, NOON + 3600, step)
         assert {*found.values()} == {None}
-    _, starts, everything = await rig.history.delays_of_all(NOON - 3600, NOON + 3600)
+    _, starts, everything = await rig.history.questions.delays_of_all(NOON - 3600, NOON + 3600)
     assert [*starts] == [NOON - 3600, NOON]
     assert everything["a"] == [None, kept(110)]
 
@@ -323,7 +323,7 @@ async def test_delays_are_means_of_the_checks_of_groups(rig: Rig) -> None:
 async def test_the_delay_of_a_node_in_no_group_is_that_of_its_exit(rig: Rig) -> None:
     rig.asked = {"node:3": 250, "node:1": 900, "DIRECT": 7}
     await rig.read(delays={"node:1": 29})
-    _, starts, everything = await rig.history.delays_of_all(NOON, NOON + 60)
+    _, starts, everything = await rig.history.questions.delays_of_all(NOON, NOON + 60)
     assert len(starts) == 1
     assert (everything["a"], everything["single"]) == ([29], [kept(250)])
 
@@ -334,14 +334,14 @@ async def test_delays_outlive_a_restart_and_a_crash(rig: Rig) -> None:
     await rig.restart()
     for _ in range(4):
         await rig.read(delays={"node:1": 10})
-    _, found = await rig.history.delays("a", NOON, NOON + 900, HistoryStep.QUARTER)
+    _, found = await rig.history.questions.delays("a", NOON, NOON + 900, HistoryStep.QUARTER)
     assert found[NOON] in (15, 16)  # the part before the restart is weighed by its minutes
     for _ in range(15):
         await rig.read(300, delays={"node:1": 15})
         await rig.history.write()
     await rig.crash()
     await rig.history.read()
-    _, found = await rig.history.delays("a", NOON, NOON + 7200, HistoryStep.HOUR)
+    _, found = await rig.history.questions.delays("a", NOON, NOON + 7200, HistoryStep.HOUR)
     assert found[NOON] in (15, 16)
     assert found[NOON + 3600] == 15
 
@@ -365,6 +365,6 @@ async def test_a_node_with_the_number_of_another_has_none_of_its_past(
     rig.edit(Edit("lines", 2, other))
     await rig.read(60 * 86_400)
     await rig.read()
-    assert rig.history.state().unrecorded["line"] == 0
+    assert rig.history.questions.state().unrecorded["line"] == 0
     assert [name for *_, name in await rig.of("line", "pptp/pptp_new")] == ["down"]
     assert await rig.of("line", "l2tp/l2tp_office") == []

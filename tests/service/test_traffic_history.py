@@ -94,7 +94,7 @@ class Rig:
         self.netd.counted[rule] = RuleCount(up, 1, down, 1)
 
     async def uploads(self, name: str, step: HistoryStep, by: By = "client") -> dict[int, int]:
-        _, points = await self.history.traffic(by, name, 0, 1 << 40, step)
+        _, points = await self.history.questions.traffic(by, name, 0, 1 << 40, step)
         return {point.start: point.exchanged.upload for point in points}
 
     async def total(self, name: str, step: HistoryStep, by: By = "client") -> int:
@@ -122,7 +122,7 @@ async def test_traffic_is_counted_by_client_target_and_interface(rig: Rig) -> No
         assert await rig.total("hk", step, "target") == 57
         assert await rig.total("wan1", step, "interface") == 400
         assert await rig.uploads("10.9.9.9", step) == {step.start(NOON): 0}
-    top = await rig.history.top("client", NOON - 3600, NOON + 1, 5)
+    top = await rig.history.questions.top("client", NOON - 3600, NOON + 1, 5)
     assert [(each.name, each.exchanged.upload) for each in top] == [
         ("10.0.0.1", 50),
         ("10.0.0.2", 7),
@@ -141,7 +141,9 @@ async def test_one_direction_that_begins_anew_does_not_repeat_the_other(rig: Rig
     for up, down in ((500, 7000), (900, 7100), (40, 7150)):
         rig.count(1, up, down)
         await rig.history.read()
-    _, points = await rig.history.traffic("client", "10.0.0.1", 0, 1 << 40, HistoryStep.DAY)
+    _, points = await rig.history.questions.traffic(
+        "client", "10.0.0.1", 0, 1 << 40, HistoryStep.DAY
+    )
     assert [tuple(point.exchanged) for point in points] == [(400, 150)]
 
 
@@ -232,7 +234,7 @@ async def test_the_history_of_a_bound_client_goes_with_its_device(rig: Rig) -> N
     rig.count(3, 5)
     await rig.history.read()
     assert [await rig.total(f"10.0.0.{n}", step) for n in (1, 7)] == [5, 600]
-    largest = await rig.history.top("client", NOON - 86_400, NOON + 1, 10)
+    largest = await rig.history.questions.top("client", NOON - 86_400, NOON + 1, 10)
     assert {each.name: each.exchanged.upload for each in largest} == {
         "10.0.0.7": 600,
         "10.0.0.1": 5,
@@ -250,19 +252,20 @@ async def test_interfaces_without_a_role_have_no_history(rig: Rig) -> None:
     for sent in (0, 50):
         rig.netd.carried = {"wan0": (sent, 0), "veth1a2b": (sent, 0)}
         await rig.history.read()
-    assert rig.history.state().keys["interface"] == 1
+    assert rig.history.questions.state().keys["interface"] == 1
 
 
 async def test_minutes_are_the_step_only_if_memory_goes_back_so_far(rig: Rig) -> None:
+    asks = rig.history.questions
     rig.count(1, 0)
     await rig.history.read()
     asked = int(rig.now) - 3600, int(rig.now) + 60
-    assert (await rig.history.traffic("client", "10.0.0.1", *asked, None))[0] is HistoryStep.QUARTER
+    assert (await asks.traffic("client", "10.0.0.1", *asked, None))[0] is HistoryStep.QUARTER
     for _ in range(62):
         rig.now += 60
         await rig.history.read()
     asked = int(rig.now) - 3600, int(rig.now) + 60
-    assert (await rig.history.traffic("client", "10.0.0.1", *asked, None))[0] is HistoryStep.MINUTE
+    assert (await asks.traffic("client", "10.0.0.1", *asked, None))[0] is HistoryStep.MINUTE
 
 
 async def test_a_window_has_the_shortest_step_that_goes_back_so_far(rig: Rig) -> None:
@@ -277,7 +280,9 @@ async def test_a_window_has_the_shortest_step_that_goes_back_so_far(rig: Rig) ->
     steps = {}
     for hours in (3, 4, 72, 73, 744, 746):
         start = NOON - hours * 3600
-        steps[hours], _ = await rig.history.traffic("client", "10.0.0.1", start, NOON + 1, None)
+        steps[hours], _ = await rig.history.questions.traffic(
+            "client", "10.0.0.1", start, NOON + 1, None
+        )
     quarter, hour, day = HistoryStep.QUARTER, HistoryStep.HOUR, HistoryStep.DAY
     assert [*steps.values()] == [HistoryStep.MINUTE, quarter, quarter, hour, hour, day]
 
@@ -309,7 +314,7 @@ async def test_slots_that_are_written_during_an_answer_count_once(
     rig.count(1, 75)
     await rig.history.read()
     monkeypatch.setattr(rig.store, "sums", sums_after_a_write)
-    (largest,) = await rig.history.top("client", NOON, int(rig.now) + 1, 5)
+    (largest,) = await rig.history.questions.top("client", NOON, int(rig.now) + 1, 5)
     assert largest.exchanged.upload == 75
 
 
@@ -401,7 +406,7 @@ async def test_clients_beyond_the_bound_are_counted_as_unrecorded(
         rig.count(1, up)
         rig.count(2, up)
         await rig.history.read()
-    assert rig.history.state().unrecorded["client"] == 1
+    assert rig.history.questions.state().unrecorded["client"] == 1
     assert [problem.code for problem in rig.history.problems()] == ["history-full"]
     # After long silence the first client's number is another's, who has nothing of its past.
     rig.now += 60 * 86_400
@@ -410,11 +415,11 @@ async def test_clients_beyond_the_bound_are_counted_as_unrecorded(
     assert [*rig.history.problems()] == []
     assert await rig.total("10.0.0.2", HistoryStep.DAY) == 7
     assert await rig.total("10.0.0.1", HistoryStep.DAY) == 0
-    top = await rig.history.top("client", int(rig.now) - 86_400, int(rig.now) + 1, 5)
+    top = await rig.history.questions.top("client", int(rig.now) - 86_400, int(rig.now) + 1, 5)
     assert [(each.name, each.exchanged.upload) for each in top] == [("10.0.0.2", 7)]
 
 
 @pytest.mark.parametrize("days", [0, 32])
 async def test_a_time_that_cannot_be_asked_for_is_refused(rig: Rig, days: int) -> None:
     with pytest.raises(Invalid):
-        await rig.history.top("client", NOON - days * 86_400, NOON, 5)
+        await rig.history.questions.top("client", NOON - days * 86_400, NOON, 5)

@@ -43,7 +43,7 @@ from egressd.model.history import KEYS_MAX, STEPS, HistoryStep, StepName
 from egressd.model.names import LineType
 from egressd.model.timelines import StateSpan, seconds_of
 from egressd.model.times import utc_text
-from egressd.service.history import as_csv
+from egressd.service.csv_text import as_csv
 
 _NAMES: Final[dict[HistoryStep, StepName]] = {step: name for name, step in STEPS.items()}
 _BYTES: Final[dict[str, Any]] = {"upload_bytes": 1_230_000, "download_bytes": 45_600_000}
@@ -70,7 +70,7 @@ async def history_summary(services: ServicesDep) -> Response:
     """Return the numbers of clients, targets, interfaces, nodes, lines and groups that this box has
     recorded.
     """
-    state = services.history.state()
+    state = services.history.questions.state()
     return reply(
         HistorySummary(
             **{
@@ -101,9 +101,9 @@ async def traffic_history(
     """Slots of 1m are kept for 3 hours, of 15m for 3 days, of 1h for 31 days, and of 1d, which are
     days of UTC, for 2 years. A client is known by its rule's address.
     """
-    start, end = query.window(services.history.now())
+    start, end = query.window(services.history.questions.now())
     chosen = None if query.step is None else STEPS[query.step]
-    step, points = await services.history.traffic(query.by, query.key, start, end, chosen)
+    step, points = await services.history.questions.traffic(query.by, query.key, start, end, chosen)
     rows = [
         TrafficPoint(
             at=utc_text(point.start),
@@ -140,8 +140,8 @@ async def top_traffic(
     """Sums of slots of 15m for up to 6 hours, of 1h for up to 25 hours, and of 1d for up to 31
     days. Slots that have ended are rounded to three digits.
     """
-    start, end = query.window(services.history.now())
-    found = await services.history.top(query.by, start, end, query.limit)
+    start, end = query.window(services.history.questions.now())
+    found = await services.history.questions.top(query.by, start, end, query.limit)
     rows = [TopRow.of(each.name, each.exchanged) for each in found]
     if wants_csv(request.scope):
         return _csv("key", ((row.key, row.upload_bytes, row.download_bytes) for row in rows))
@@ -162,9 +162,9 @@ async def top_traffic(
 )
 async def nodes_history(query: Annotated[SpanQuery, Query()], services: ServicesDep) -> Response:
     """In slots of 1h for up to 25 hours, and of 1d for up to 31 days."""
-    start, end = query.window(services.history.now())
-    step, starts, delays = await services.history.delays_of_all(start, end)
-    spans = await services.history.states_of_all("node", start, end)
+    start, end = query.window(services.history.questions.now())
+    step, starts, delays = await services.history.questions.delays_of_all(start, end)
+    spans = await services.history.questions.states_of_all("node", start, end)
     found = [
         NodeDelayRow(name=name, delays=delays[name], **_up_time(spans.get(name, ()), start, end))
         for name in sorted(delays)
@@ -200,10 +200,10 @@ async def node_history(
     """The delays of a group's node are those of the group's checks; of other nodes those of the
     requests for exits. Slots are kept as those of traffic. CSV has the slots.
     """
-    start, end = query.window(services.history.now())
+    start, end = query.window(services.history.questions.now())
     chosen = None if query.step is None else STEPS[query.step]
-    step, delays = await services.history.delays(name, start, end, chosen)
-    spans = await services.history.states("node", name, step.start(start), end)
+    step, delays = await services.history.questions.delays(name, start, end, chosen)
+    spans = await services.history.questions.states("node", name, step.start(start), end)
     points = [
         NodePoint(at=utc_text(at), delay_ms=ms, **_up_time(spans, at, at + step.seconds))
         for at, ms in delays.items()
@@ -239,9 +239,11 @@ async def node_history(
 )
 async def lines_history(query: Annotated[SpanQuery, Query()], services: ServicesDep) -> Response:
     """The states of each line that was enabled, for up to 31 days."""
-    start, end = query.window(services.history.now())
+    start, end = query.window(services.history.questions.now())
     found = []
-    for name, spans in sorted((await services.history.states_of_all("line", start, end)).items()):
+    for name, spans in sorted(
+        (await services.history.questions.states_of_all("line", start, end)).items()
+    ):
         kind, _, line = name.partition("/")
         if spans:
             found.append(
@@ -277,8 +279,8 @@ async def line_history(
     services: ServicesDep,
 ) -> Response:
     """CSV has the states."""
-    start, end = query.window(services.history.now())
-    spans = await services.history.states("line", f"{kind}/{name}", start, end)
+    start, end = query.window(services.history.questions.now())
+    spans = await services.history.questions.states("line", f"{kind}/{name}", start, end)
     states = _part_spans(spans)
     up_s, down_s = seconds_of(spans, start, end)
     if wants_csv(request.scope):
@@ -312,8 +314,8 @@ async def group_history(
     request: Request, name: GroupInPath, query: Annotated[SpanQuery, Query()], services: ServicesDep
 ) -> Response:
     """The name is without `Group_`. CSV has the states."""
-    start, end = query.window(services.history.now())
-    spans = await services.history.states("group", name, start, end)
+    start, end = query.window(services.history.questions.now())
+    spans = await services.history.questions.states("group", name, start, end)
     up_s, down_s = seconds_of(spans, start, end)
     states = [
         GroupSpan(
