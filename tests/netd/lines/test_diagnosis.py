@@ -501,6 +501,13 @@ def test_the_end_of_a_line_is_recognised_while_pppd_continues(log: str, is_over:
             "the server does not answer the login",
         ),
         (f"{BEGINNING}CHAP authentication succeeded\n", "", "the server gave no IP address"),
+        # An endless log's last part.
+        (
+            "rcvd [IPCP ConfNak id=0x77 <addr 83.21.4.9>]\n"
+            "sent [IPCP ConfReq id=0x78 <addr 83.21.4.9>]\n",
+            ESTABLISHED,
+            "the server gave no IP address",
+        ),
     ],
 )
 def test_the_reason_names_the_last_step_that_a_line_reached(

@@ -230,7 +230,10 @@ UNIT_LOG: Final[tuple[LogRule, ...]] = (
 
 ENDED: Final = re.compile(r"^rcvd \[LCP TermReq", re.MULTILINE)
 TIMED_OUT: Final = re.compile(r"^LCP: timeout sending Config-Requests", re.MULTILINE)
-LOGGED_IN: Final = re.compile(r"^(?:\w+-)?(?:CHAP|PAP) authentication ", re.MULTILINE)
+LOGGED_IN: Final = re.compile(
+    r"^(?:(?:\w+-)?(?:CHAP|PAP) authentication |sent \[IPCP )", re.MULTILINE
+)
+"""pppd speaks IPCP after the login alone. A log of endless IPCP has lost its beginning."""
 PROOF_SENT: Final = re.compile(r"^sent \[(?:CHAP Response|PAP AuthReq)", re.MULTILINE)
 TUNNEL: Final = re.compile(f"^{_XL2TPD}Connection established to", re.MULTILINE)
 PROOF_ASKED: Final = re.compile(r"^rcvd \[LCP ConfReq [^\n]*<auth ([^>\n]+)>", re.MULTILINE)
