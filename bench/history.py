@@ -40,7 +40,7 @@ from egressd.model.timelines import (
     TimelineWrite,
     state_code,
 )
-from egressd.store.history import FILE, HistoryFile
+from egressd.store.history_file import FILE, HistoryFile
 
 CLIENTS = 10_000
 TARGETS = 1000

@@ -11,8 +11,9 @@ import pytest
 
 from egressd.model.history import DELAY_BLOCK, HistoryStep, TrafficSlot
 from egressd.model.timelines import Recording, StateChange, TimelineWrite
-from egressd.store import history, timelines
-from egressd.store.history import HistoryFile, HistoryStore
+from egressd.store import history_file, timelines
+from egressd.store.history import HistoryStore
+from egressd.store.history_file import HistoryFile
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +22,7 @@ STABLE: Final = 2
 
 
 def opened(folder: Path) -> HistoryFile:
-    file = HistoryFile(folder / history.FILE)
+    file = HistoryFile(folder / history_file.FILE)
     file.open()
     return file
 
@@ -115,7 +116,7 @@ async def test_a_damaged_file_is_set_aside_and_begun_anew(tmp_path: Path, statem
         TimelineWrite([changed(1, 5)], [Recording(1, 0, 9)]),
     )
     file.close()
-    with closing(sqlite3.connect(tmp_path / history.FILE)) as connection:
+    with closing(sqlite3.connect(tmp_path / history_file.FILE)) as connection:
         connection.executescript(statement)
     store = HistoryStore(tmp_path)
     await store.open()

@@ -21,9 +21,10 @@ from egressd.model.history import (
     OpenSlot,
     TrafficSlot,
 )
-from egressd.store import history
+from egressd.store import history_file
 from egressd.store.connection import BadDatabase
-from egressd.store.history import HistoryFile, HistoryStore
+from egressd.store.history import HistoryStore
+from egressd.store.history_file import HistoryFile
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +40,7 @@ def slot(step: HistoryStep, start: int, upload: int) -> TrafficSlot:
 
 
 def opened(folder: Path) -> HistoryFile:
-    file = HistoryFile(folder / history.FILE)
+    file = HistoryFile(folder / history_file.FILE)
     file.open()
     return file
 
@@ -53,12 +54,12 @@ def test_a_file_has_what_was_written_when_it_is_opened_again(tmp_path: Path) -> 
     file = opened(tmp_path)
     file.write([slot(QUARTER, 900, 5), slot(DAY, 0, 6)], [KEY])
     file.close()
-    again = HistoryFile(tmp_path / history.FILE)
+    again = HistoryFile(tmp_path / history_file.FILE)
     assert again.open() == [KEY]
     assert (uploads(again, QUARTER), uploads(again, DAY)) == ({900: 5}, {0: 6})
     assert again.slot(QUARTER, 900) == slot(QUARTER, 900, 5).blocks
     assert dict(again.sums(QUARTER, "client", [900]).largest("client", 5)) == {7: Exchanged(5, 0)}
-    assert (tmp_path / history.FILE).stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / history_file.FILE).stat().st_mode & 0o777 == 0o600
     again.close()
 
 
@@ -93,9 +94,9 @@ def test_a_file_of_the_first_version_is_read_on(tmp_path: Path) -> None:
     file = opened(tmp_path)
     file.write([slot(DAY, 0, 6)], [KEY])
     file.close()
-    change(tmp_path / history.FILE, "ALTER TABLE slots DROP COLUMN is_growing")
-    change(tmp_path / history.FILE, "PRAGMA user_version = 1")
-    again = HistoryFile(tmp_path / history.FILE)
+    change(tmp_path / history_file.FILE, "ALTER TABLE slots DROP COLUMN is_growing")
+    change(tmp_path / history_file.FILE, "PRAGMA user_version = 1")
+    again = HistoryFile(tmp_path / history_file.FILE)
     assert again.open() == [KEY]
     again.write([slot(DAY, 86_400, 7)], [], [(DAY, 86_400)])
     again.open()
@@ -194,7 +195,7 @@ def change(path: Path, statement: str) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_a_damaged_file_is_set_aside_and_begun_anew(tmp_path: Path, damage: str) -> None:
-    path = tmp_path / history.FILE
+    path = tmp_path / history_file.FILE
     file = opened(tmp_path)
     file.write([slot(QUARTER, 900 * n, 2000) for n in range(1, 20)], [KEY])
     file.close()
@@ -215,7 +216,7 @@ async def test_a_slot_with_other_numbers_than_codes_is_not_handed_on(tmp_path: P
     file = opened(tmp_path)
     file.write([slot(QUARTER, 900, 2000)], [KEY])
     file.close()
-    DAMAGES["no codes"](tmp_path / history.FILE)
+    DAMAGES["no codes"](tmp_path / history_file.FILE)
     store = HistoryStore(tmp_path)
     await store.open()
     assert await store.slot(QUARTER, 900) == {}
@@ -236,7 +237,7 @@ async def test_a_disk_that_fails_loses_nothing_that_was_written(tmp_path: Path) 
     await store.open()
     await store.write([slot(QUARTER, 900, 5)], [KEY])
     await store.close()
-    path = tmp_path / history.FILE
+    path = tmp_path / history_file.FILE
     path.rename(tmp_path / "away")
     path.mkdir()
     store = HistoryStore(tmp_path)
