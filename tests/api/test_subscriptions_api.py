@@ -392,9 +392,49 @@ async def test_another_renaming_gives_nodes_their_names_anew(device: Device) -> 
     assert {*nodes(device)} == {"b hongkong", "b jp", "b u-s", "mine", "a jp"}
     assert fates(answer)["b hongkong"] == "renamed"
     assert [each.target_node for each in bench.rules.list()] == ["b hongkong"]
-    # A name that no target can have is given to none.
-    await send(device, "PATCH", f"/{number}", {"rename": {"^": "lnterface:"}})
-    assert {*nodes(device)} == {"b hongkong", "b jp", "b u-s", "mine", "a jp"}
+
+
+async def test_a_renaming_that_gives_a_node_no_name_is_refused(device: Device) -> None:
+    """Past faults: it was stored, and the node got a name that none may have, such as an empty one,
+    or kept its name, which counted as the operator's own from then on: no corrected renaming
+    reached it.
+    """
+    number = await made(device, rename={"^": "s "})
+    serve(device, link("hk"), link("jp", host="198.51.100.8"))
+    await refreshed(device, number)
+    before = nodes(device)
+    await device.bench.nodes.revise(before["s jp"], {"name": "mine"}, ())
+    for pattern, given in (
+        ("^", "lnterface:"),
+        ("^", "a,"),
+        ("^", "a\u200b"),
+        ("^", "x" * 63),
+        (".*", ""),
+        ("hk", "DIRECT"),
+    ):
+        refused = await send(device, "PATCH", f"/{number}", {"rename": {pattern: given}})
+        (error,) = refused.json()["errors"]
+        assert (refused.status_code, error["code"]) == (400, "rename-unsuitable"), given
+        assert (error["pointer"], error["values"]["name"]) == ("/rename", "s hk")
+    assert {*nodes(device)} == {"s hk", "mine"}
+    await send(device, "PATCH", f"/{number}", {"rename": {"^": "a "}})
+    assert nodes(device) == {"a hk": before["s hk"], "mine": before["s jp"]}
+
+
+async def test_a_node_that_gets_no_name_there_follows_its_next_one(device: Device) -> None:
+    """Past fault: a node that was renamed there to a name that none can have kept its name, as was
+    meant, and also when the list had a suitable one again.
+    """
+    number = await made(device)
+    serve(device, link("hk"))
+    await refreshed(device, number)
+    before = nodes(device)
+    for name, here in (("DlRECT", "hk"), ("hongkong", "hongkong"), ("DlRECT", "hongkong")):
+        serve(device, link(name))
+        await refreshed(device, number)
+        assert nodes(device) == {here: before["hk"]}
+    await send(device, "PATCH", f"/{number}", {"rename": {"^": "a "}})
+    assert nodes(device) == {"a hongkong": before["hk"]}
 
 
 async def test_another_order_of_a_renaming_is_stored(device: Device) -> None:

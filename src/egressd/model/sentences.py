@@ -1063,6 +1063,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "header-text": "{field} must have texts of up to {most} ASCII characters ({name})",
     "ascii-only": "{field} must be of ASCII characters",
     "renames-many": "{field} must be an object of at most {most} patterns",
+    "rename-unsuitable": "{field} must not name the node {name} {new!r}: {reason}",
     "rename-place": "{field} must name groups of its pattern as \\1, and a backslash as \\\\",
     # Groups.
     "group-member": (

@@ -137,10 +137,12 @@ def merged(state: DesiredState, subscription: Subscription, found: ReadList, now
     names = _Names(state, followed, {node.id for node in deleted}, named)
     changes: list[tuple[Node | None, Node]] = []
     for before, listed in pairs:
+        # With the name there it would count as named by the operator, and follow no more.
+        is_refused = _is_given(subscription.rename, before) and bool(_name_problems(listed.name))
         after = msgspec.structs.replace(
             before,
             name=names.new(listed.name) if before.id in followed else before.name,
-            name_there=listed.name_there,
+            name_there=before.name_there if is_refused else listed.name_there,
             protocol=listed.protocol,
             config_json=_with_own_settings(before, listed),
             gone_at="",
@@ -358,7 +360,8 @@ def _given_name(rename: Mapping[str, str], node: Node) -> str:
 
 def renamed(state: DesiredState, before: Subscription, after: Subscription, now: str) -> list[Edit]:
     """Return the edits by which a subscription that renames otherwise gives its nodes their names
-    anew, those apart that the operator has renamed. Raises Invalid.
+    anew, those apart that the operator has renamed. Raises Invalid, also if one would get a name
+    that no node can have: with its former name it would count as renamed by the operator.
     """
     if [*before.rename.items()] == [*after.rename.items()]:  # their order counts
         return []
@@ -367,8 +370,19 @@ def renamed(state: DesiredState, before: Subscription, after: Subscription, now:
         if node.subscription != before.id or not _is_given(before.rename, node):
             continue
         name = _given_name(after.rename, node)
-        if name != _given_name(before.rename, node) and not _name_problems(name):
-            others[node.id] = name
+        if name == _given_name(before.rename, node):
+            continue
+        if problems := _name_problems(name):
+            raise Invalid(
+                fault(
+                    "rename",
+                    "rename-unsuitable",
+                    name=node.name,
+                    new=name[:NODE_NAME_MAX],
+                    reason=together(each.sentence for each in problems),
+                )
+            )
+        others[node.id] = name
     names = _Names(state, others.keys(), frozenset(), _named_nodes(state))
     changes: list[tuple[Node | None, Node]] = []
     for node_id, name in others.items():
@@ -379,6 +393,8 @@ def renamed(state: DesiredState, before: Subscription, after: Subscription, now:
 
 def _name_problems(name: str) -> list[Fault]:
     """Return why a new node cannot have a name, whatever others are called."""
+    if problem := node_name_problem(name):
+        return [problem]
     return [*checks.new_name("name", name, "node", ())]
 
 

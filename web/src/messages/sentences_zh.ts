@@ -799,6 +799,7 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   "header-text": "{field} 的文本最多 {most} 个 ASCII 字符（{name}）",
   "ascii-only": "{field} 只能包含 ASCII 字符",
   "renames-many": "{field} 必须是最多 {most} 个模式的对象",
+  "rename-unsuitable": "{field} 不能把节点 {name} 命名为 {new}：{reason}",
   "rename-place": "{field} 必须以 \\1 引用其模式的分组，以 \\\\ 表示反斜杠",
   "group-member": "{field} 应为：DIRECT、节点名称、Group_<组名> 或 Interface:<接口名>",
   "group-member-missing":
