@@ -1394,7 +1394,7 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     ),
     "alert-url-scheme": (
         {"schemes": ("json", "ntfy")},
-        "x must begin with one of json, ntfy and ://",
+        "x must begin with a service and ://; services are json, ntfy",
     ),
     "alert-url-unverified": (
         {},
@@ -1494,6 +1494,10 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     ),
     "ascii-only": ({}, "x must be of ASCII characters"),
     "renames-many": ({"most": 5}, "x must be an object of at most 5 patterns"),
+    "rename-unsuitable": (
+        {"name": "a", "new": "b,", "reason": "it is so"},
+        "x must not name the node a 'b,': it is so",
+    ),
     "rename-place": (
         {},
         "x must name groups of its pattern as \\1, and a backslash as \\\\",

@@ -1018,7 +1018,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "alert-url-form": (
         "{field} must be a URL of Apprise's, such as ntfys://host/topic, without spaces"
     ),
-    "alert-url-scheme": "{field} must begin with one of {schemes} and ://",
+    "alert-url-scheme": "{field} must begin with a service and ://; services are {schemes}",
     "alert-url-file": "{field} must not name a file of this device (parameter {name})",
     "alert-url-unverified": "{field} must not switch the check of certificates off (verify)",
     "alert-url-unread": "the service takes another form of URL",
