@@ -32,6 +32,20 @@ def test_an_invalid_whitelist_entry_is_reported_at_its_list(served: Site) -> Non
         assert served.lab.api.get("/whitelist")["domains"] == "example.com"
 
 
+def test_removed_entries_of_the_whitelist_can_be_taken_back(tidy: Site) -> None:
+    api = tidy.lab.api
+    api.put("/whitelist", {"domains": "one.test\ntwo.test", "ips": "", "node": "DIRECT"})
+    with tidy.visit("#/whitelist") as page:
+        domains = page.get_by_label("Domains")
+        expect(domains).to_have_value("one.test\ntwo.test")
+        domains.fill("two.test")
+        page.get_by_role("button", name="Save").click()
+        saved = page.get_by_role("status").filter(has_text="whitelist saved")
+        saved.get_by_role("button", name="Undo").click()
+        expect(domains).to_have_value("one.test\ntwo.test")
+    assert api.get("/whitelist")["domains"] == "one.test\ntwo.test"
+
+
 def test_typed_text_survives_a_change_of_the_whitelist(served: Site) -> None:
     held: list[Route] = []
 
@@ -143,3 +157,7 @@ def test_a_backup_is_downloaded_and_restored(served: Site, tmp_path: Path) -> No
         page.get_by_role("dialog").get_by_role("button", name="Restore…").click()
         expect(page.get_by_role("status").filter(has_text="backup")).to_be_visible(timeout=20_000)
         assert not [r for r in served.lab.api.get("/rules")["data"] if r["ip"] == "10.77.8.8"]
+        restored = page.get_by_role("status").filter(has_text="backup")
+        restored.get_by_role("button", name="Undo").click()
+        expect(page.get_by_role("status").filter(has_text="undone")).to_be_visible()
+        assert [r for r in served.lab.api.get("/rules")["data"] if r["ip"] == "10.77.8.8"]

@@ -371,6 +371,23 @@ def test_deleted_rows_can_be_taken_back(four: Site) -> None:
         assert ip(1) not in rules(four)
 
 
+def test_a_replaced_list_can_be_taken_back(four: Site) -> None:
+    before = rules(four)
+    with four.visit("#/rules") as page:
+        page.get_by_role("button", name="More").click()
+        page.get_by_role("menuitem", name="Import").click()
+        dialog = page.get_by_role("dialog", name="Import rules")
+        dialog.get_by_role("textbox").fill(f"{ip(1)},REJECT,one")
+        dialog.get_by_label("Replace the whole list").check()
+        dialog.get_by_role("button", name="Import 1 row").click()
+        page.get_by_role("button", name="Replace", exact=True).click()
+        expect(dialog).to_be_hidden()
+        assert [*rules(four)] == [ip(1)]
+        page.get_by_role("status").get_by_role("button", name="Undo").click()
+        expect(row(page, 4)).to_be_visible()
+    assert rules(four) == before
+
+
 def test_changes_on_trial_are_taken_back_or_kept(four: Site) -> None:
     with four.visit("#/rules?q=four") as page:
         banner = page.get_by_role("alert").filter(has_text="Changes are on trial")

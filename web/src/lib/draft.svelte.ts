@@ -101,7 +101,7 @@ export class Draft<T extends object> {
     const sent = this.#typed();
     const init = { body: JSON.stringify(sent), type: "application/json", ifMatch: this.#tag };
     try {
-      feedback.show((await (await request("PUT", this.#path, init)).json()) as Said);
+      feedback.show((await (await request("PUT", this.#path, init)).json()) as Said, true);
       return sent;
     } catch (error) {
       if (!isLast && error instanceof Refused && error.status === 412) return null;
