@@ -11,6 +11,7 @@ import pytest
 
 from egressd.model.instances import KernelPath, NodePath
 from egressd.model.messages import FetchPage, PageFetched, Status
+from egressd.model.plan import SINGLES, TABLES, difference
 from egressd.model.wording import say
 from egressd.planner.name_filters import replaced
 from egressd.planner.registry import MARK_DIRECT
@@ -19,6 +20,7 @@ from egressd.service.group_checks import GroupDraft
 from egressd.service.looks import Looks
 from egressd.service.subscription_records import RETRY_S
 from tests.support.drafts import node, rule
+from tests.support.netd_double import difference_applied
 
 if TYPE_CHECKING:
     from tests.support.api_device import Device
@@ -232,6 +234,31 @@ async def test_settings_of_a_node_outlast_a_new_password(device: Device) -> None
     assert fates(await refreshed(device, number)) == {"hk": "changed"}
     config = json.loads(device.bench.nodes.get(node_id).config_json)
     assert (config["password"], config["interface-name"]) == ("other", "wan2")
+
+
+async def test_one_password_of_2000_nodes_changes_one_instance(fresh_device: Device) -> None:
+    """The whole list serves a client, so that each of its nodes has an instance."""
+    device = fresh_device
+    number = await made(device, group="pool")
+    hosts = [f"198.51.{n // 250}.{n % 250 + 1}" for n in range(2000)]
+    serve(device, *(link(f"n{n}", host=host) for n, host in enumerate(hosts)))
+    await refreshed(device, number)
+    await device.bench.rules.create(rule("10.0.0.5", "Group_pool"))
+    await device.bench.rules.create(rule("10.0.0.6", "n7"))
+    await device.bench.agree()
+    before = difference_applied(device.bench.netd.plan)
+    assert len(before.instances) == 2000
+    serve(
+        device,
+        *(link(f"n{n}", "other" if n == 7 else "p", host) for n, host in enumerate(hosts)),
+    )
+    answer = await refreshed(device, number)
+    assert (answer["refreshed"]["changed"], answer["refreshed"]["total"]) == (1, 2000)
+    await device.bench.agree()
+    change = difference(before, device.bench.netd.plan)
+    assert [name for name in (*TABLES, *SINGLES) if getattr(change, name)] == ["instances"]
+    assert [*change.instances.put] == [f"node:{nodes(device)['n7']}"]
+    assert not change.instances.drop
 
 
 async def test_names_that_others_have_get_a_number(device: Device) -> None:
