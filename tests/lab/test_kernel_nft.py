@@ -1,5 +1,6 @@
 """libnftables against the kernel."""
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -48,6 +49,35 @@ def test_a_transaction_that_fails_changes_nothing(namespace: Namespace) -> None:
             )
         assert (nft.chains(), nft.elements("hosts")) == before
         assert before[1] == {"192.0.2.1": "0x10000001"}
+
+    namespace.run(body)
+
+
+class _Mallinfo2(ctypes.Structure):
+    """struct mallinfo2 of the C library (mallinfo(3))."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks")
+    ] + [(name, ctypes.c_size_t) for name in ("uordblks", "fordblks", "keepcost")]
+
+
+def allocated() -> int:
+    """Return the bytes that the C library has handed out to this process."""
+    library = ctypes.CDLL(None)
+    library.mallinfo2.restype = _Mallinfo2
+    found = library.mallinfo2()
+    return int(found.uordblks) + int(found.hblkhd)
+
+
+def test_no_context_keeps_what_it_has_listed(namespace: Namespace) -> None:
+    def body() -> None:
+        nft = Nft()
+        hosts = ", ".join(f"10.0.{n // 250}.{n % 250} : {n}" for n in range(10_000))
+        nft.run(TABLE + f"add element inet egressd hosts {{ {hosts} }}\n")
+        before = allocated()
+        assert len(nft.elements("hosts") or ()) == 10_000
+        assert allocated() - before < 2_000_000  # the listing takes 8 MB
 
     namespace.run(body)
 
