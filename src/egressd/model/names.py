@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import cache
 from typing import Final, Literal, get_args
 
 import msgspec
@@ -96,8 +97,6 @@ _BLANK: Final = "\u2800\ufffc\U0001d159"
 """Symbols that show nothing: the empty Braille cell, the object replacement character, and the
 musical null notehead."""
 _UNSEEN: Final = re.compile(f"[{IGNORABLE}{_TAGS}{_BLANK}]")
-_RESERVED: Final = frozenset(map(skeleton, (DIRECT, REJECT)))
-_RESERVED_PREFIXES: Final = tuple(map(skeleton, (GROUP_PREFIX, INTERFACE_PREFIX)))
 
 
 def new_name_problem(name: str, field: str = "name") -> Fault | None:
@@ -144,9 +143,21 @@ def _shown(part: str, place: int) -> str:
 def reserved_name_problem(name: str, field: str = "name") -> Fault | None:
     """Return why a name could be mistaken for a target of another kind, or None."""
     looks = skeleton(name)
-    if looks in _RESERVED or looks.startswith(_RESERVED_PREFIXES):
+    reserved, prefixes = _reserved_looks()
+    if looks in reserved or looks.startswith(prefixes):
         return fault(field, "name-looks-reserved")
     return None
+
+
+@cache
+def _reserved_looks() -> tuple[frozenset[str], tuple[str, ...]]:
+    """Return the skeletons of reserved names, and of reserved beginnings.
+
+    They are made when they are needed: the table for it takes 0.6 MB, and netd and the engine
+    workers check no new names.
+    """
+    names, prefixes = (DIRECT, REJECT), (GROUP_PREFIX, INTERFACE_PREFIX)
+    return frozenset(map(skeleton, names)), tuple(map(skeleton, prefixes))
 
 
 def _is_seen(name: str, place: int) -> bool:
