@@ -26,11 +26,7 @@ def main(arguments: list[str]) -> None:
     # A closing terminal sends SIGHUP to all of its processes: the supervisor decides for its
     # children.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    # structlog would load rich if it is installed: 5 MB and 50 ms for tracebacks on a terminal. It
-    # and SQLAlchemy would load greenlet, whose threads no process has.
-    # asyncio would load ssl, which netd does not use: workers and the api do.
-    for name in ("rich", "greenlet", *(("ssl",) if "netd" in arguments else ())):
-        sys.modules[name] = None  # type: ignore[assignment]
+    from egressd.app import lean
     from egressd.app.supervise import KEPT
 
     match [argument for argument in arguments if argument != KEPT]:
@@ -43,6 +39,7 @@ def main(arguments: list[str]) -> None:
     # Load only the libraries that this process needs. Hardly any of what modules make is garbage:
     # the collector would look at it again and again, for a fifth of the CPU time of an api's start.
     gc.disable()
+    lean.keep_out(name)
     process = import_module(f"egressd.app.{name}_process")
     gc.freeze()
     gc.enable()

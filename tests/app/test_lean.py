@@ -1,0 +1,60 @@
+"""Modules that processes do not load, and models that are made later."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from fastapi import FastAPI
+
+from egressd.api import document
+from egressd.api.app import ROUTERS
+
+UNUSED = {
+    "api": ("rich", "greenlet", "alembic", "cryptography", "click", "uvicorn.main"),
+    "netd": ("rich", "greenlet", "ssl", "sqlalchemy", "pydantic", "fastapi", "uvicorn"),
+}
+"""Process -> modules that it has no use for."""
+
+LOADED = """
+import sys
+from importlib import import_module
+from egressd.app import lean
+lean.keep_out({process!r})
+import_module("egressd.app.{process}_process")
+"""
+
+
+def output(code: str) -> str:
+    """Return what a fresh interpreter prints."""
+    argv = [sys.executable, "-c", code]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("process", UNUSED)
+def test_a_process_loads_no_module_without_use(process: str) -> None:
+    code = LOADED.format(process=process)
+    code += "print(*(name for name, module in sys.modules.items() if module))"
+    loaded = output(code).split()
+    assert f"egressd.app.{process}_process" in loaded
+    assert not {*loaded} & {*UNUSED[process]}
+
+
+def test_fastapis_models_are_made_for_the_document() -> None:
+    code = LOADED.format(process="api") + (
+        "import json\n"
+        "from fastapi import FastAPI\n"
+        "from fastapi.openapi.models import OpenAPI\n"
+        "from egressd.api import document\n"
+        "from egressd.api.app import ROUTERS\n"
+        "before = OpenAPI.__pydantic_complete__\n"
+        "endpoints = [endpoint for router in ROUTERS for endpoint in router.endpoints]\n"
+        "loaded = {*sys.modules}\n"
+        "made = document.build(FastAPI(title='t'), endpoints)\n"
+        "late = [*{*sys.modules} - loaded]\n"
+        "print(json.dumps([before, OpenAPI.__pydantic_complete__, made, late]))\n"
+    )
+    before, after, made, loaded_late = json.loads(output(code))
+    assert (before, after, loaded_late) == (False, True, [])
+    endpoints = [endpoint for router in ROUTERS for endpoint in router.endpoints]
+    assert made == json.loads(json.dumps(document.build(FastAPI(title="t"), endpoints)))
