@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from egressd.model.delays import Delay
 from egressd.model.exits import EXIT_URL
-from egressd.model.messages import Delay
 from egressd.model.wording import say
 
 if TYPE_CHECKING:

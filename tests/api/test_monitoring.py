@@ -15,8 +15,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from egressd import __version__
 from egressd.api.observe import Observe, RequestMetrics
+from egressd.model.delays import Delay
 from egressd.model.messages import (
-    Delay,
     Event,
     InstanceStatus,
     InterfaceStatus,

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from egressd.model.delays import Delay
 from egressd.model.instances import KernelPath, NodePath
-from egressd.model.messages import Delay, PageFetched, Status
+from egressd.model.messages import PageFetched, Status
 from egressd.model.rotations import KeptRotation
 from egressd.model.wording import say
 from egressd.service import rotations

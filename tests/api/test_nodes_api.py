@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from egressd.model.messages import Delay, Probe
+from egressd.model.delays import Delay
+from egressd.model.messages import Probe
 from egressd.model.wording import as_sentence
 
 if TYPE_CHECKING:

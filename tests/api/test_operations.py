@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from egressd.model.delays import Delay
 from egressd.model.messages import (
-    Delay,
     InstanceStatus,
     InterfaceStatus,
     LineStatus,

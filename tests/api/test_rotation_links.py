@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import structlog
 
-from egressd.model.messages import Delay
+from egressd.model.delays import Delay
 from egressd.model.times import utc_text
 from egressd.planner.compile import group_key
 from egressd.service.rotations import OF_CLIENT

@@ -12,7 +12,9 @@ from egressd.api.app import ROUTERS
 
 UNUSED = {
     "api": ("rich", "greenlet", "alembic", "cryptography", "click", "uvicorn.main"),
-    "netd": ("rich", "greenlet", "ssl", "sqlalchemy", "pydantic", "fastapi", "uvicorn"),
+    "netd": ("rich", "greenlet", "ssl", "sqlalchemy", "pydantic", "fastapi", "argparse"),
+    "worker": ("ssl", "h11", "structlog", "argparse", "egressd.model.messages"),
+    "trial worker": ("structlog", "argparse", "egressd.model.messages"),
 }
 """Process -> modules that it has no use for."""
 
@@ -23,6 +25,23 @@ from egressd.app import lean
 lean.keep_out({process!r})
 import_module("egressd.app.{process}_process")
 """
+WORKER = """
+import sys
+from egressd.netd.engine import worker
+words = "--socket /proc/none/worker.sock --uid 1 --gid 1 --descriptors 1024"
+try:
+    worker.main([*words.split(), *{kind}])
+except FileNotFoundError:  # it has loaded what it needs, and finds no run directory
+    from egressd.netd.engine import server
+"""
+CODES = {
+    "api": LOADED.format(process="api"),
+    "netd": LOADED.format(process="netd"),
+    "worker": WORKER.format(kind=[]),
+    "trial worker": WORKER.format(kind=["--trial"])
+    + "    from egressd.netd.engine import delay, serving\n",
+}
+"""Process -> code that loads its modules, as the process does."""
 
 
 def output(code: str) -> str:
@@ -33,15 +52,14 @@ def output(code: str) -> str:
 
 @pytest.mark.parametrize("process", UNUSED)
 def test_a_process_loads_no_module_without_use(process: str) -> None:
-    code = LOADED.format(process=process)
-    code += "print(*(name for name, module in sys.modules.items() if module))"
+    code = CODES[process] + "print(*(name for name, module in sys.modules.items() if module))"
     loaded = output(code).split()
-    assert f"egressd.app.{process}_process" in loaded
+    assert "egressd.model.wording" in loaded
     assert not {*loaded} & {*UNUSED[process]}
 
 
 def test_fastapis_models_are_made_for_the_document() -> None:
-    code = LOADED.format(process="api") + (
+    code = CODES["api"] + (
         "import json\n"
         "from fastapi import FastAPI\n"
         "from fastapi.openapi.models import OpenAPI\n"

@@ -19,7 +19,8 @@ from click.testing import CliRunner
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from egressd.cli import cli
-from egressd.model.messages import Delay, InterfaceStatus, PageFetched, Status
+from egressd.model.delays import Delay
+from egressd.model.messages import InterfaceStatus, PageFetched, Status
 from egressd.model.site import MemberSeen, MemberState, SiteReading
 from egressd.model.wording import as_sentence
 from egressd_lab.authority import Authority

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from egressd.model.messages import Delay
+from egressd.model.delays import Delay
 from egressd.model.wording import as_sentence
 from egressd.service.exits import ExitPolicy
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from egressd.model import outbounds
+from egressd.model.delays import Delay
 from egressd.model.instances import Hop, KernelPath, NodePath
-from egressd.model.messages import Delay, Delays, MeasureDelay, Probe, Refused, Reply, Request
+from egressd.model.messages import Delays, MeasureDelay, Probe, Refused, Reply, Request
 from egressd.netd.system import framing
 from egressd.planner.registry import (
     MARK_ANSWER,

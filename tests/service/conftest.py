@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from egressd.model.delays import Delay
 from egressd.model.messages import (
-    Delay,
     InterfaceStatus,
     LineNews,
     LineStatus,

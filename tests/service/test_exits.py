@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from egressd.model.delays import Delay
 from egressd.model.instances import KernelPath, NodePath
-from egressd.model.messages import Delay, Event, Probe
+from egressd.model.messages import Event, Probe
 from egressd.model.wording import as_sentence
 from egressd.planner.registry import MARK_DIRECT, MARK_REJECT
 from egressd.planner.targets import mark_of

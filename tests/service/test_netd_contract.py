@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from egressd.model.delays import Delay
 from egressd.model.errors import Failed
-from egressd.model.messages import Delay, Probe, RuleCount
+from egressd.model.messages import Probe, RuleCount
 from egressd.model.plan import Change, Patch, Plan
 from egressd.model.wording import as_sentence
 from egressd.planner.registry import MARK_DIRECT, MARK_REJECT

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from egressd.model.delays import Delay
 from egressd.model.drafts import ImportOutcome, NodeBatch, NodeDraft
 from egressd.model.errors import Failed, Invalid, Missing
 from egressd.model.faults import fault
 from egressd.model.instances import Dialer
-from egressd.model.messages import Delay
 from egressd.model.nouns import Settings
 from egressd.model.plan import Change
 from egressd.model.wording import as_sentence

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from egressd.model.connections import TrackedConnection
+from egressd.model.delays import Delay
 from egressd.model.errors import Failed
 from egressd.model.findings import MachineFinding
 from egressd.model.instances import KernelPath, NodePath
 from egressd.model.messages import (
     ConnectionsClosed,
     ConnectionsListed,
-    Delay,
     FetchPage,
     LineStatus,
     Located,

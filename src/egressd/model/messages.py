@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from egressd.model.bounds import DELAY_TIMEOUT_MAX_MS, PAGE_READ_MAX
 from egressd.model.connections import TrackedConnection
+from egressd.model.delays import Delay
 from egressd.model.findings import MachineFinding
 from egressd.model.forms import (
     Address,
@@ -26,8 +27,6 @@ from egressd.model.pair import PairRole
 from egressd.model.plan import Change, Plan
 from egressd.model.wording import NONE, Sentence
 
-FRAME_MAX = 64 * 1024 * 1024
-"""Bytes in a frame that netd or a worker sends."""
 REQUEST_MAX: Final = 16 * 1024 * 1024
 """Bytes in a request: a plan of 50,000 rules and 2,000 nodes takes a quarter of it."""
 PROBES_MAX: Final = 1 << 14
@@ -246,15 +245,6 @@ class Trial(msgspec.Struct, frozen=True, tag="trial"):
     """For each path tried, the engine's reason for refusing it, or an empty string."""
 
     problems: tuple[Sentence, ...]
-
-
-class Delay(msgspec.Struct, frozen=True, kw_only=True):
-    """The measured ``delay`` in whole milliseconds, or -1 with the reason in ``error``."""
-
-    delay: int
-    error: Sentence = NONE
-    page: bytes = b""
-    """The content that the site sent, as far as the probe asked for it."""
 
 
 class Delays(msgspec.Struct, frozen=True, tag="delays"):

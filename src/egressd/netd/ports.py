@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from ipaddress import IPv4Address
 from typing import Protocol
 
+from egressd.model.delays import Delay
 from egressd.model.facts import Facts
 from egressd.model.messages import (
     ConnectionsClosed,
     ConnectionsListed,
-    Delay,
     FetchPage,
     LineNews,
     LineStatus,

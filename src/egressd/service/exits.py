@@ -15,11 +15,12 @@ import msgspec
 from msgspec import Meta
 
 from egressd.formats.exit_page import EXIT_PAGE_MAX, UnreadableExit, read_exit
+from egressd.model.delays import Delay
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
 from egressd.model.errors import Failed
 from egressd.model.exits import ExitKind, KnownExit
-from egressd.model.messages import Delay, Event, Probe
+from egressd.model.messages import Event, Probe
 from egressd.model.wording import NONE, Coded, Coding, Sentence, Value, as_sentence, say
 from egressd.planner.exits import ExitTarget, exit_target, exit_targets, node_key
 from egressd.service.judge import Notice

@@ -13,12 +13,13 @@ from egressd.formats.default_names import automatic_names
 from egressd.formats.nodes import NODE_IMPORT_TYPES, parse_nodes
 from egressd.formats.share_links import render_link
 from egressd.model.bounds import DELAY_TIMEOUT_MAX_MS
+from egressd.model.delays import Delay
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.drafts import BadRow, ChangeIp, ImportOutcome, NodeBatch, NodeDraft, Outcome
 from egressd.model.errors import Invalid, Missing
 from egressd.model.faults import Fault, fault
 from egressd.model.instances import NodePath
-from egressd.model.messages import Delay, Probe
+from egressd.model.messages import Probe
 from egressd.model.names import DNS_PROFILES, node_name_problem
 from egressd.model.nouns import Node
 from egressd.model.wording import say, together

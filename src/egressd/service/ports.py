@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from egressd.model.delays import Delay
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.devices import DhcpLease, LanDevice
 from egressd.model.exits import KnownExit
@@ -27,7 +28,6 @@ from egressd.model.instances import KernelPath, NodePath
 from egressd.model.messages import (
     ConnectionsClosed,
     ConnectionsListed,
-    Delay,
     FetchPage,
     LineStatus,
     Located,

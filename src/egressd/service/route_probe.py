@@ -8,12 +8,13 @@ from contextlib import suppress
 from ipaddress import IPv4Address
 from typing import Final
 
+from egressd.model.delays import Delay
 from egressd.model.desired import DesiredState
 from egressd.model.device import Resolvers
 from egressd.model.errors import Failed, Invalid
 from egressd.model.exits import EXIT_URL
 from egressd.model.faults import fault
-from egressd.model.messages import PAGE_MAX, Delay, Located, Probe
+from egressd.model.messages import PAGE_MAX, Located, Probe
 from egressd.model.names import parse_target
 from egressd.model.wording import Coded, Coding, Sentence, say
 from egressd.planner.compile import group_key

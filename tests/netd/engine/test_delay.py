@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from egressd.model.delays import Delay
 from egressd.model.errors import Invalid
-from egressd.model.messages import Delay
 from egressd.model.wording import as_sentence
 from egressd.netd.engine.document import Document
 from egressd.netd.engine.pool import Pool

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from egressd.model.delays import Delay
 from egressd.model.errors import Failed
-from egressd.model.messages import Delay
 from egressd.netd.engine import trial
 from egressd.netd.engine.launch import Account
 from egressd.netd.engine.protocol import AnswerBody, Measure, Measured, ProbeDocument, QuestionBody

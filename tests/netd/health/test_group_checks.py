@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from egressd.model.delays import Delay
 from egressd.model.errors import Failed
-from egressd.model.messages import Delay
 from egressd.model.nouns import GROUP_STRATEGIES, GroupStrategy
 from egressd.model.plan import Change, Egress, Group, Patch, Plan
 from egressd.model.wording import as_sentence

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
+from egressd.model.delays import Delay
 from egressd.model.errors import Failed
-from egressd.model.messages import Delay
 from egressd.model.plan import Plan
 from egressd.model.wording import Sentence, as_sentence
 from egressd.netd.engine.protocol import ProbeDocument

@@ -16,11 +16,11 @@ import msgspec
 import pytest
 
 from egressd.model.alert_urls import plugin_of
+from egressd.model.delays import Delay
 from egressd.model.errors import Invalid
 from egressd.model.messages import (
     ConnectionsClosed,
     ConnectionsListed,
-    Delay,
     Event,
     FetchPage,
     LineNews,

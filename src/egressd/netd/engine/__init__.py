@@ -15,14 +15,15 @@ In netd:
 - `listeners`: the listeners in a document; `rule_sets`: the files it reads.
 
 In a worker:
-- `worker`: the process, including its rights; `server`: netd's requests.
+- `worker`: its command, and what it loads; `worker_process`: the process, including its rights;
+  `server`: netd's requests.
 - `instances`: the only module of egressd's that imports `singbox` (the lab has peers of its own).
 - `outbound_errors`: outbound errors that instances report; `netlink_filter`: a filter of the link
   and route events that instances receive.
 - `delay`: many probes through a few instances; `batch`: their documents; `fetch`: one request.
 
-On both sides: `protocol` (requests and answers), `urls`, and `reasons` (the engine's errors in
-plain words).
+On both sides: `lock` (a worker's file), `protocol` (requests and answers), `urls`, and `reasons`
+(the engine's errors in plain words).
 
 Called by netd's reconciler, and by `app` to make the pool. May import `model`, `planner.bounds`,
 `planner.documents`, `planner.registry`, `planner.rule_set`, and of netd `kernel` and

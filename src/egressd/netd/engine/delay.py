@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from egressd.model.messages import Delay
+from egressd.model.delays import Delay
 from egressd.model.wording import as_sentence, say
 from egressd.netd.engine import batch, reasons
 from egressd.netd.engine.batch import BatchPart

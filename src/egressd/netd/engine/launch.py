@@ -17,7 +17,7 @@ from typing import IO, Final
 
 import msgspec
 
-from egressd.netd.engine.worker import lock_path
+from egressd.netd.engine.lock import lock_path
 from egressd.netd.system import processes
 from egressd.planner.bounds import DESCRIPTORS_MAX
 

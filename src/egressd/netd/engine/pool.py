@@ -17,8 +17,8 @@ from typing import Final
 import msgspec
 import structlog
 
+from egressd.model.delays import Delay
 from egressd.model.errors import Failed, Invalid
-from egressd.model.messages import Delay
 from egressd.model.wording import Sentence, say
 from egressd.netd.engine import answers, batch
 from egressd.netd.engine.document import Document

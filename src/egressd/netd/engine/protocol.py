@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from egressd.model.messages import Delay
+from egressd.model.delays import Delay
 from egressd.model.wording import Sentence
 
 VERSION: Final = 3

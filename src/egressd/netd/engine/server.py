@@ -9,7 +9,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from concurrent.futures.thread import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -41,9 +41,11 @@ from egressd.netd.engine.protocol import (
     WorkerRefusal,
     WorkerTry,
 )
-from egressd.netd.engine.serving import Ways
 from egressd.netd.system import framing
 from egressd.netd.system.processes import peer_of
+
+if TYPE_CHECKING:
+    from egressd.netd.engine.serving import Ways
 
 log = logging.getLogger("engine")
 
@@ -60,15 +62,21 @@ _LOG_MAX: Final = 1 << 20
 _LOG_CHECK_S: Final = 10.0
 
 
-class WorkerServer:
-    """Answers root on a Unix socket. With `measure` it is a trial worker's."""
+class TrialWork(NamedTuple):
+    """The work of a trial worker alone. Other workers do not load its modules."""
 
-    def __init__(self, measure: Measurer | None) -> None:
-        self._measure = measure
+    measure: Measurer
+    ways: Ways
+
+
+class WorkerServer:
+    """Answers root on a Unix socket. With `work` it is a trial worker's."""
+
+    def __init__(self, work: TrialWork | None) -> None:
+        self._work = work
         self._instances = Instances()
         self._troubles = OutboundErrors()
         self._filters = FilterAttacher()
-        self._ways = Ways()
         self._executor = ThreadPoolExecutor(STARTS_AT_ONCE, "engine")
         self._decoder = msgspec.msgpack.Decoder(WorkerQuestion)
         self._answering: set[asyncio.Task[None]] = set()
@@ -79,7 +87,7 @@ class WorkerServer:
         loop = asyncio.get_running_loop()
         loop.call_later(_LOG_CHECK_S, _bound_log)
         self._troubles.open()
-        if self._measure is not None:
+        if self._work is not None:
             loop.call_later(_FIRST_CONNECTION_S, self._give_up)
         # Not `start_unix_server`: from Python 3.13 on it looks up the file of a given socket
         # (CPython #133354), which a worker may not see, and removes it in the end.
@@ -110,7 +118,7 @@ class WorkerServer:
             log.exception("invalid request")
         finally:
             writer.close()
-        if self._measure is not None:
+        if self._work is not None:
             os._exit(0)
 
     async def _answer(self, question: WorkerQuestion, writer: asyncio.StreamWriter) -> None:
@@ -142,17 +150,18 @@ class WorkerServer:
             case WorkerTry(config):
                 await self._in_thread(_try, config)
             case Measure():
-                if self._measure is None:
+                if self._work is None:
                     return WorkerRefusal(
                         reason=as_sentence("delays are measured in a trial worker")
                     )
-                return await self._measure(body)
+                return await self._work.measure(body)
             case OpenWays(probes):
-                if self._measure is None:
+                if self._work is None:
                     return WorkerRefusal(reason=as_sentence("ways are opened in a trial worker"))
-                return await self._ways.open(probes)
+                return await self._work.ways.open(probes)
             case CloseWay(number):
-                return WayClosed(await self._ways.close(number))
+                ways = None if self._work is None else self._work.ways
+                return WayClosed("" if ways is None else await ways.close(number))
         return WorkerDone()
 
     async def _in_thread(self, function: Callable[[A], R], argument: A) -> R:

@@ -13,8 +13,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
+from egressd.model.delays import Delay
 from egressd.model.errors import Failed
-from egressd.model.messages import MEASURED_EACH_S, Delay
+from egressd.model.messages import MEASURED_EACH_S
 from egressd.model.wording import NONE, Sentence, as_sentence, say
 from egressd.netd.engine import launch
 from egressd.netd.engine.launch import Account

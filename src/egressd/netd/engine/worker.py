@@ -2,137 +2,33 @@
 
 ``python -m egressd.netd.engine.worker --socket PATH --uid N --gid N --descriptors N [--trial]``
 
-Started as root, it listens on a Unix socket that only root can reach, then becomes the given user,
-with the capabilities that sing-box needs for TPROXY, packet marks and low ports. It outlives netd:
-it belongs to no terminal, holds nothing of netd's, and a later netd finds it by its socket. While
-it lives it locks the file beside its socket that contains its process id.
-
-A trial worker (``--trial``) also measures delays, and ends with its first connection.
+`worker_process` has its work; this module decides what it loads.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import fcntl
-import logging
-import os
-import resource
-import socket
 import sys
-from contextlib import suppress
-from pathlib import Path
-from typing import Final
-
-from egressd.netd.engine import answers, fragments, outbound_errors
-from egressd.netd.engine.rule_sets import FOLDER
-from egressd.netd.system import privileges
-from egressd.netd.system.privileges import Capability
-from egressd.netd.system.processes import start_time
-
-CAPABILITIES: Final = frozenset(
-    {Capability.NET_ADMIN, Capability.NET_RAW, Capability.NET_BIND_SERVICE}
-)
-"""Capabilities for IP_TRANSPARENT and SO_MARK, for SO_BINDTODEVICE, and for proxy services below
-port 1024."""
-
-_OOM_SCORE: Final = "500"
-"""OOM score adjustment of a trial worker, in thousandths of the machine's memory that count as
-taken in addition to its own (proc_pid_oom_score_adj(5)). netd's other processes have that of its
-unit."""
-
-_LINK: Final = "anon_inode:bpf_link"
-"""The kernel's name for a program at a hook (``bpf_link_new_fd`` in its bpf/syscall.c)."""
 
 
-def lock_path(socket_path: Path) -> Path:
-    """Return the file that a worker locks while it lives; it holds ``<pid> <start time>``."""
-    return socket_path.with_suffix(".lock")
+def main(arguments: list[str]) -> None:
+    """Run the worker that `arguments` describe."""
+    match arguments:
+        case ["--socket", path, "--uid", uid, "--gid", gid, "--descriptors", files, *rest] if (
+            rest in ([], ["--trial"])
+        ):
+            is_trial = bool(rest)
+        case _:
+            sys.exit(__doc__)
+    # msgspec prefers it to the same in typing: 0.4 MB. asyncio would load ssl, 1 MB that only the
+    # measurement of delays needs.
+    for name in ("typing_extensions", *(() if is_trial else ("ssl",))):
+        sys.modules[name] = None  # type: ignore[assignment]
+    from pathlib import Path
 
+    from egressd.netd.engine.worker_process import WorkerOptions, run
 
-def _claim(path: Path) -> None:
-    """Become the worker of that socket, or exit if another one lives. The lock is kept open."""
-    lock = os.open(lock_path(path), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        sys.exit(f"another worker serves {path}")
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()} {start_time(os.getpid())}\n".encode(), 0)
-
-
-def _listen(path: Path) -> socket.socket:
-    path.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(path))
-    listener.listen()
-    return listener
-
-
-def _limit_descriptors(wanted: int) -> None:
-    """Set the limit of open files, or as much of it as is allowed."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-
-
-def _close_inherited() -> None:
-    """Close the files that netd had open, except those that keep ports from other users
-    (`egressd.netd.engine.reserved`). libnftables opens netlink sockets without close-on-exec: none
-    of them may stay here.
-    """
-    for file in [*Path("/proc/self/fd").iterdir()]:
-        with suppress(OSError):  # the descriptor of the listing itself
-            if int(file.name) > 2 and str(file.readlink()) != _LINK:
-                os.close(int(file.name))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="egressd.netd.engine.worker", description=__doc__)
-    parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--uid", type=int, required=True)
-    parser.add_argument("--gid", type=int, required=True)
-    parser.add_argument("--descriptors", type=int, required=True)
-    parser.add_argument("--trial", action="store_true")
-    args = parser.parse_args()
-
-    _close_inherited()
-    outbound_errors.reserve()
-    # The folder of the rule sets that documents name: see `egressd.planner.registry`.
-    os.chdir(args.socket.parent / FOLDER)
-    os.umask(0o077)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    _limit_descriptors(args.descriptors)
-    if args.trial:
-        # If memory is short it is killed first: it serves no client.
-        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
-    _claim(args.socket)
-    listener = _listen(args.socket)
-
-    if not args.trial:
-        # This process moves bytes: a thread that wakes up waits for its turn, so that more data has
-        # arrived by then. With 200 connections at once it takes two thirds of the processor time
-        # (sched(7)).
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-        # The descriptors stay open until the process ends. netd reports a failure.
-        with suppress(OSError):
-            answers.divert(args.uid)
-            fragments.allow(args.uid)
-
-    privileges.begin_drop(args.uid, args.gid, CAPABILITIES)
-    # These load the engine, whose threads inherit the rights dropped above.
-    from egressd.netd.engine.server import WorkerServer
-
-    measure = None
-    if args.trial:
-        from egressd.netd.engine.delay import Measurer
-
-        measure = Measurer().measure
-    server = WorkerServer(measure)
-    privileges.finish_drop()
-
-    asyncio.run(server.serve(listener))
+    run(WorkerOptions(Path(path), int(uid), int(gid), int(files), is_trial))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -15,9 +15,9 @@ from typing import Final
 import msgspec
 import structlog
 
+from egressd.model.delays import Delay
 from egressd.model.errors import EgressdError
 from egressd.model.instances import Instance
-from egressd.model.messages import Delay
 from egressd.model.plan import Plan
 from egressd.model.wording import NONE, Sentence
 from egressd.netd.health.group_checks import probes_of

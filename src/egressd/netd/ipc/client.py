@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from egressd.model.bounds import TEXT_MAX
+from egressd.model.delays import Delay
 from egressd.model.errors import EgressdError, Failed
 from egressd.model.findings import MachineFinding
 from egressd.model.instances import KernelPath, NodePath
@@ -26,7 +27,6 @@ from egressd.model.messages import (
     ConnectionsClosed,
     ConnectionsListed,
     Counters,
-    Delay,
     Delays,
     DeviceNews,
     Done,

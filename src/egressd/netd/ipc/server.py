@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from egressd.model.delays import Delay
 from egressd.model.errors import Failed, Invalid
 from egressd.model.findings import MachineFinding
 from egressd.model.forms import Number
@@ -29,7 +30,6 @@ from egressd.model.messages import (
     CheckSystem,
     CloseConnections,
     Counters,
-    Delay,
     Delays,
     DeviceNews,
     Done,

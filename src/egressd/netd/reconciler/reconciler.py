@@ -16,18 +16,10 @@ from typing import Final
 import msgspec
 import structlog
 
+from egressd.model.delays import Delay
 from egressd.model.errors import Failed
 from egressd.model.instances import Instance
-from egressd.model.messages import (
-    Delay,
-    Event,
-    LineNews,
-    Located,
-    News,
-    RuleCount,
-    Status,
-    StatusNews,
-)
+from egressd.model.messages import Event, LineNews, Located, News, RuleCount, Status, StatusNews
 from egressd.model.plan import Change, GlobalPolicy, Patch, Plan, difference
 from egressd.model.wording import Sentence
 from egressd.netd.dataplane.instances import RunningInstances

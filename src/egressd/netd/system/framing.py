@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
-from egressd.model.messages import FRAME_MAX
 from egressd.model.wording import decoded, encoded
 
 T = TypeVar("T")
+
+FRAME_MAX: Final = 64 * 1024 * 1024
+"""Bytes in a frame that netd or a worker sends."""
 
 _HEADER = struct.Struct(">I")
 _encode = msgspec.msgpack.Encoder(enc_hook=encoded).encode
