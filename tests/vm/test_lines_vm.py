@@ -23,7 +23,7 @@ CHOSEN = [
     pytest.param(name, marks=pytest.mark.skip(LEFT_OUT[name])) if name in LEFT_OUT else name
     for name in (scenario.__name__ for scenario in ALL if IS_LONG or scenario not in LONG)
 ]
-pytestmark = verdicts.MARKS
+pytestmark = verdicts.marks()
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,10 @@ from tests.vm import verdicts
 from tests.vm.inside.oddities import LONG
 from tests.vm.verdicts import Boot
 
-TIMEOUT_S = 3600.0
+TIMEOUT_S = 7200.0
 
 pytestmark = [
-    *verdicts.MARKS,
-    pytest.mark.timeout(TIMEOUT_S + 60),
+    *verdicts.marks(TIMEOUT_S),
     pytest.mark.skipif(os.environ.get("EGRESSD_LINES") != "long", reason="it takes half an hour"),
 ]
 

@@ -17,8 +17,7 @@ SECONDS = 2000
 TIMEOUT_S = 7200.0
 
 pytestmark = [
-    pytest.mark.timeout(TIMEOUT_S + 60),  # before the others': the first one counts
-    *verdicts.MARKS,
+    *verdicts.marks(TIMEOUT_S),
     pytest.mark.skipif(
         os.environ.get("EGRESSD_LINES") != "long", reason="it takes most of an hour"
     ),

@@ -16,13 +16,15 @@ from tests.vm.inside.suite import Verdict
 
 TIMEOUT_S: Final = 3000.0
 
-# An emulated machine's clock counts its instructions, so nothing in it notices how busy this one
-# is. One with KVM would.
-MARKS: Final = [
-    pytest.mark.vm,
-    pytest.mark.timeout(TIMEOUT_S + 60),
-    *([] if boot.is_emulated() else [pytest.mark.alone]),
-]
+
+def marks(timeout_s: float = TIMEOUT_S) -> list[pytest.MarkDecorator]:
+    """Return the marks of the tests of a module whose machine may run for so many seconds.
+
+    An emulated machine's clock counts its instructions, so nothing in it notices how busy this one
+    is. One with KVM would.
+    """
+    alone = [] if boot.is_emulated() else [pytest.mark.alone]
+    return [pytest.mark.vm, pytest.mark.timeout(timeout_s + 60), *alone]
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
 """The far end of a PPP session that is odd on demand (RFC 1661, 1332, 1334, 1994).
 
 It opens LCP, has the caller prove who it is, and hands out an address. Instead of forwarding
-packets it answers those that are meant for `Web`, as that would. It has no clock: what it asked
-for it asks for again when the caller does.
+packets it answers those that are meant for `Web`, as that would. It keeps no time of its own: what
+it asked for it asks for again when the caller does.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import struct
@@ -28,6 +29,8 @@ _PROOFS: Final = {"pap": struct.pack("!H", PAP), "chap": struct.pack("!HB", CHAP
                   "eap": struct.pack("!H", EAP)}  # fmt: skip
 _INSISTS: Final = 4
 """Number of requests for a kind of proof that the caller does not want to give."""
+_PAUSE_S: Final = 0.02
+"""Seconds until it refuses again what it refuses for ever."""
 
 
 @dataclass
@@ -127,6 +130,10 @@ class PppPeer:
         head = struct.pack("!BBHBBH", 0xFF, 3, protocol, code, number, len(data) + 4)
         self._send_frame(head + data)
 
+    def _refuse(self, protocol: int, wanted: bytes, number: int) -> None:
+        """Ask for something else, a moment later: an emulated machine would do nothing besides."""
+        asyncio.get_running_loop().call_later(_PAUSE_S, self._send, protocol, NAK, wanted, number)
+
     # --- LCP. -------------------------------------------------------------------------------
 
     def _request_lcp(self) -> None:
@@ -139,7 +146,7 @@ class PppPeer:
                 if (LCP, "ours") not in self._agreed:
                     self._request_lcp()  # ours may have come before anybody was there to take it
                 if self._habits.stalls == "lcp":
-                    self._send(LCP, NAK, _encoded({_MRU: os.urandom(2)}), number)
+                    self._refuse(LCP, _encoded({_MRU: os.urandom(2)}), number)
                 elif self._take_request(LCP, number, data, {_MRU, _ACCM, _MAGIC}):
                     self._agree(LCP, "theirs")
             case 2:
@@ -208,7 +215,7 @@ class PppPeer:
             return
         options = dict(_options(data))
         if self._habits.stalls == "ipcp":
-            self._send(IPCP, NAK, _encoded({_ADDRESS: os.urandom(4)}), number)
+            self._refuse(IPCP, _encoded({_ADDRESS: os.urandom(4)}), number)
             return
         right = {_ADDRESS: _packed(self._address_of(self.name))}
         wrong = {kind: right[kind] for kind in options if right.get(kind, b"") != options[kind]
