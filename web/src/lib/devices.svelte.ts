@@ -1,7 +1,7 @@
 /** The devices of the LANs, loaded while a page shows them. */
 
 import { faultText } from "./feedback.svelte.ts";
-import { call, request } from "./http.ts";
+import { call } from "./http.ts";
 import { live } from "./live.svelte.ts";
 import { OPS } from "./paths.ts";
 import type { Device, DeviceList, Said } from "./types.ts";
@@ -51,21 +51,12 @@ class Devices {
     }
   }
 
-  /** Return a device as it is now, and the tag of that version. */
-  async read(mac: string): Promise<{ device: Device; tag: string }> {
-    const answer = await request("GET", `${this.path}/${mac}`);
-    return { device: (await answer.json()) as Device, tag: answer.headers.get("etag") ?? "" };
-  }
-
-  /** Change settings, unless another has changed the version with that tag. */
-  async save(mac: string, typed: Partial<DeviceSettings>, tag: string): Promise<Said> {
-    const body = JSON.stringify(typed);
-    const init = { body, type: "application/json", ifMatch: tag };
-    return (await request("PATCH", `${this.path}/${mac}`, init)).json() as Promise<Said>;
+  pathOf(mac: string): string {
+    return `${this.path}/${mac}`;
   }
 
   forget(mac: string): Promise<Said> {
-    return call("DELETE", `${this.path}/${mac}`);
+    return call("DELETE", this.pathOf(mac));
   }
 
   /** Discard everything: another operator may log in. */
