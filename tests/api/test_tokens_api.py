@@ -128,6 +128,17 @@ async def test_a_name_belongs_to_one_token(device: Device) -> None:
     assert response.json() == {"error": "name must not be another's: there is a token a already"}
 
 
+async def test_a_name_holds_nothing_that_is_not_seen(device: Device) -> None:
+    """The record of changes names the token, and would show it as another one."""
+    for name in ("graf\u202eana", "grafana\u200b"):
+        body = {"name": name, "scopes": ["write"]}
+        response = await device.client.post(URL, json=body, headers=PROBLEM)
+        (error,) = response.json()["errors"]
+        assert (response.status_code, error["pointer"]) == (400, "/name")
+        assert error["code"] == "name-unseen-character"
+    assert (await device.client.get(URL)).json() == {"data": []}
+
+
 async def test_there_is_a_bound_on_tokens(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("egressd.service.tokens.TOKENS_MAX", 2)
     assert TOKENS_MAX > 2

@@ -19,6 +19,7 @@ import msgspec
 
 from egressd.model.errors import AlreadyThere, Failed, Invalid, Missing, OverQuota
 from egressd.model.faults import fault
+from egressd.model.names import new_name_problem
 from egressd.model.tokens import TOKENS_MAX, Need, ScopedToken
 from egressd.model.wording import Sentence, say
 
@@ -96,6 +97,8 @@ class Tokens:
         now = int(self.clock())
         if expires_at and expires_at <= now:
             raise Invalid(fault("expires_at", "time-to-come"))
+        if problem := new_name_problem(name):
+            raise Invalid(problem)  # it is the author of changes in their record
         if any(token.name == name for token in self._by_id.values()):
             raise AlreadyThere(fault("name", "name-taken", thing="token", name=name))
         if len(self._by_id) >= TOKENS_MAX:
