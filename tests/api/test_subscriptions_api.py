@@ -149,6 +149,18 @@ async def test_bad_fields_are_refused_by_name(
     assert not device.bench.ledger.state.subscriptions
 
 
+async def test_a_fault_within_an_object_names_its_place(device: Device) -> None:
+    """Past fault: it said that a header field must be a JSON object."""
+    for fields, pointer, code in (
+        ({"headers": {"X": "\u00e9"}}, "/headers/X", "ascii-text"),
+        ({"headers": {"X": 5}}, "/headers/X", "ascii-text"),
+        ({"headers": {"X Y": "a"}}, "/headers/X Y", "header-name-form"),
+        ({"rename": {"a" * 501: "b"}}, f"/rename/{'a' * 64}", "string"),
+        ({"rename": {"a": 5}}, "/rename/a", "string"),
+    ):
+        assert await faults(device, **fields) == [(pointer, code)]
+
+
 async def test_names_are_unique(device: Device) -> None:
     await made(device)
     assert await faults(device) == [("/name", "name-taken")]

@@ -1492,6 +1492,8 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         {"name": "A", "most": 5},
         "x must have texts of up to 5 ASCII characters (A)",
     ),
+    "header-name-form": ({"most": 5}, "x must be a name of at most 5 letters, digits and hyphens"),
+    "ascii-text": ({"most": 5}, "x must be a string of at most 5 printable ASCII characters"),
     "ascii-only": ({}, "x must be of ASCII characters"),
     "renames-many": ({"most": 5}, "x must be an object of at most 5 patterns"),
     "rename-unsuitable": (

@@ -19,6 +19,10 @@ _SHOWN_NAME = 64
 """Characters of an unknown field's name that are shown."""
 
 
+_KEY = "[key]"
+"""The step that pydantic adds behind a name in an object, where the name itself does not fit."""
+
+
 class Problems:
     """Converts pydantic's errors to faults, with the schemas of one OpenAPI document."""
 
@@ -47,7 +51,7 @@ class Problems:
     def _fault(self, operation: Schema, error: Mapping[str, Any]) -> Fault:
         place, *steps = error["loc"]
         schema, holder = self._schema_at(_root(operation, place), steps)
-        path = tuple(_shown(step) for step in steps)
+        path = tuple(_shown(step) for step in steps if step != _KEY)
         match error["type"]:
             case "extra_forbidden":
                 return Fault(path, "unknown-field", {"fields": (*holder.get("properties", {}),)})
@@ -63,9 +67,13 @@ class Problems:
         """Return the schema `steps` down, and the one that holds it."""
         holder = schema = self.resolved(schema)
         for step in steps:
+            if step == _KEY:
+                return {"type": "string", **holder["propertyNames"]}, holder
             holder = schema
             each = "items" if isinstance(step, int) else "additionalProperties"
             inner = schema.get(each) if isinstance(schema.get(each), Mapping) else None
+            for of_pattern in schema.get("patternProperties", {}).values():
+                inner = of_pattern
             schema = self.resolved(inner or schema.get("properties", {}).get(step, {}))
         return schema, holder
 

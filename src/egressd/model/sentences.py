@@ -1057,6 +1057,8 @@ SENTENCES: Final[Mapping[str, str]] = {
     "subscription-quota-low": "subscription {name} has used {percent} % of its quota",
     "subscription-expires": "subscription {name} ends at {at}",
     "node-gone": "node {name} has been gone from the list of its subscription since {at}",
+    "header-name-form": "{field} must be a name of at most {most} letters, digits and hyphens",
+    "ascii-text": "{field} must be a string of at most {most} printable ASCII characters",
     "headers-many": "{field} must be an object of at most {most} fields",
     "header-name": "{field} must have names of letters, digits and hyphens",
     "header-own": "{field} must not have the field {name}, which egressd sets",

@@ -15,6 +15,8 @@ NODES_MAX: Final = 5000
 """Nodes that are taken from one list."""
 HEADERS_MAX: Final = 16
 """Fields that a subscription adds to the head of its request."""
+HEADER_NAME_MAX: Final = 64
+"""Characters of such a field's name."""
 RENAMES_MAX: Final = 32
 """Patterns by which a subscription renames nodes."""
 INTERVAL_S: Final = (600, 30 * 86_400)

@@ -12,7 +12,13 @@ import msgspec
 from egressd.model.bounds import FIELD_TEXT_MAX
 from egressd.model.faults import Fault, fault
 from egressd.model.nouns import NODE_GONE, NodeGone, Subscription
-from egressd.model.subscriptions import AGENT_MAX, HEADERS_MAX, INTERVAL_S, RENAMES_MAX
+from egressd.model.subscriptions import (
+    AGENT_MAX,
+    HEADER_NAME_MAX,
+    HEADERS_MAX,
+    INTERVAL_S,
+    RENAMES_MAX,
+)
 from egressd.planner.name_filters import FILTER_MAX, places_fit
 from egressd.service import checks
 from egressd.service.alert_checks import blocking_problems
@@ -21,7 +27,7 @@ from egressd.service.servers import ServerSurroundings
 NAME_MAX: Final = 64
 PATTERN_MAX: Final = FILTER_MAX
 """Characters of a pattern over names."""
-_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
+_HEADER_NAME: Final = re.compile(rf"[A-Za-z0-9-]{{1,{HEADER_NAME_MAX}}}")
 _HEADER_TEXT: Final = re.compile(r"[ -~]*")
 _OWN_HEADERS: Final = frozenset(
     {

@@ -793,6 +793,8 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   "subscription-quota-low": "订阅 {name} 已用去配额的 {percent} %",
   "subscription-expires": "订阅 {name} 将于 {at} 到期",
   "node-gone": "节点 {name} 自 {at} 起不再出现在其订阅的列表中",
+  "header-name-form": "{field} 应为：不超过 {most} 个字母、数字和连字符的名称",
+  "ascii-text": "{field} 应为：不超过 {most} 个可见 ASCII 字符的文本",
   "headers-many": "{field} 必须是最多 {most} 个字段的对象",
   "header-name": "{field} 的名称只能由字母、数字和连字符组成",
   "header-own": "{field} 不得包含由 egressd 设置的字段 {name}",

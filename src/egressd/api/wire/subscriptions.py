@@ -18,6 +18,7 @@ from egressd.model.nouns import NodeGone, Subscription
 from egressd.model.subscriptions import (
     AGENT_MAX,
     DEFAULT_INTERVAL_S,
+    HEADER_NAME_MAX,
     HEADERS_MAX,
     INTERVAL_S,
     RENAMES_MAX,
@@ -63,8 +64,22 @@ Agent = Annotated[
 ]
 Headers = Annotated[
     dict[
-        Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9-]+$")],
-        Annotated[str, Field(max_length=FIELD_TEXT_MAX, pattern=_ASCII)],
+        Annotated[
+            str,
+            Field(
+                max_length=HEADER_NAME_MAX,
+                pattern=r"^[A-Za-z0-9-]+$",
+                json_schema_extra=form("header-name-form", most=HEADER_NAME_MAX),
+            ),
+        ],
+        Annotated[
+            str,
+            Field(
+                max_length=FIELD_TEXT_MAX,
+                pattern=_ASCII,
+                json_schema_extra=form("ascii-text", most=FIELD_TEXT_MAX),
+            ),
+        ],
     ],
     Field(
         max_length=HEADERS_MAX,
