@@ -28,7 +28,7 @@ async def test_channels_are_added_tested_changed_and_removed(shell: Shell) -> No
     shell.device.bench.netd.alert_problem = lambda _: as_sentence("refused")
     assert "refused" in shell.problem("alerts", "test", "1")
     assert "refused" in shell.say("alerts", "sent")
-    assert "must begin with one of" in shell.problem(
+    assert "must begin with a service" in shell.problem(
         "alerts", "add", "x", "syslog://x", "--via", "DIRECT"
     )
     assert "secret" not in shell.say("alerts", "list", "--json")
