@@ -4,13 +4,15 @@
 |---|---|
 | power | loses all its cables at once |
 | lan | loses its cable to the LAN |
+| wan | loses its cable to the second WAN, which a client's rule names |
 | stop | gets SIGTERM, as for an upgrade or a reboot |
 | keepalived | its keepalived is killed |
 | freeze | stops all its processes; its kernel goes on |
 
 Two clients send 50 datagrams a second each, by DIRECT and by a WAN of their own; each also holds a
 TCP connection on which it talks, and one on which it is silent. The gap is the longest time between
-two datagrams of a client on a WAN. The database is on neither box.
+two datagrams of a client on a WAN; a new TCP connection of each client is tried until both work.
+The database is on neither box.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ class Takeover(NamedTuple):
 
     gap_s: float
     new_s: float
-    """Seconds until a new TCP connection works."""
+    """Seconds until a new TCP connection of each client has worked."""
     lost: int
     """Connections that ended, of four."""
     wrong: int
@@ -99,8 +101,11 @@ def take_over(pair: PairedLab, event: Event) -> Takeover:
         time.sleep(_BEFORE_S)
         begun = time.monotonic()
         event(pair, active)
-        while lab.client(1).http(_WEB, timeout=0.2).error:
-            assert time.monotonic() - begun < _PATIENCE_S, "no client is served again"
+        for client in TARGETS:
+            while lab.client(client).http(_WEB, timeout=0.2).error:
+                assert time.monotonic() - begun < _PATIENCE_S, (
+                    f"client {client} is not served again"
+                )
         new_s = time.monotonic() - begun
         lost = sum(bool(connection.exchange("after", _PATIENCE_S).error) for connection in held)
         eventually(lambda: pair.holders().get(other(active), False))
