@@ -1,9 +1,10 @@
-"""A connection to PostgreSQL that breaks at a chosen message."""
+"""A connection to PostgreSQL that breaks at a chosen message, or is slow."""
 
 from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,14 +15,18 @@ _PIECE = 65536
 
 
 class LossyProxy:
-    """Passes everything on, until a client sends `cut_at`: then the message is passed on, and its
-    answer is not: the client's connection is closed instead. Once.
+    """Passes everything on, `delay_s` later, until a client sends `cut_at`: then the message is
+    passed on, and its answer is not: the client's connection is closed instead. Once.
     """
 
     def __init__(self, server: Server, folder: Path) -> None:
         self._server = server
         self.folder = folder
         self.cut_at = b""
+        self.cut_after = b""
+        """The message that a connection must have had before; empty for none."""
+        self.delay_s = 0.0
+        """Seconds that a message takes each way."""
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -55,18 +60,21 @@ class LossyProxy:
                 self._run(self._answer, server, client)
 
     def _ask(self, client: socket.socket, server: socket.socket) -> None:
+        is_due = False
         with suppress(OSError):
             while piece := client.recv(_PIECE):
-                if self.cut_at and self.cut_at in piece:
+                is_due = is_due or self.cut_after in piece
+                if is_due and self.cut_at and self.cut_at in piece:
                     self.cut_at = b""
                     client.shutdown(socket.SHUT_WR)
+                time.sleep(self.delay_s)
                 server.sendall(piece)
             server.shutdown(socket.SHUT_WR)
 
-    @staticmethod
-    def _answer(server: socket.socket, client: socket.socket) -> None:
+    def _answer(self, server: socket.socket, client: socket.socket) -> None:
         with suppress(OSError):
             while piece := server.recv(_PIECE):
+                time.sleep(self.delay_s)
                 client.sendall(piece)
             client.shutdown(socket.SHUT_WR)
 

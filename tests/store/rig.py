@@ -271,10 +271,5 @@ def newer_schema(server: Server) -> Iterator[None]:
 @contextmanager
 def standby_away(site: Site) -> Iterator[None]:
     """Have each durable COMMIT of the server wait for a standby that is not there."""
-    site.server.query("ALTER SYSTEM SET synchronous_standby_names = 'absent'")
-    site.server.query("SELECT pg_reload_conf()")
-    try:
+    with site.server.configured("synchronous_standby_names", "absent"):
         yield
-    finally:
-        site.server.query("ALTER SYSTEM RESET synchronous_standby_names")
-        site.server.query("SELECT pg_reload_conf()")

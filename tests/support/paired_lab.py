@@ -160,6 +160,16 @@ class PairedLab:
             if flow.protocol != "arp" and ":" not in flow.source and flow.source not in own
         ]
 
+    def refuse(self, box: int, *, is_refused: bool = True) -> None:
+        """Have the database let a box log in no more, and end its connections; or let it in again.
+        The database runs.
+        """
+        role = ROLES[box]
+        self.database.query(f"ALTER ROLE {role} {'NOLOGIN' if is_refused else 'LOGIN'}")
+        if is_refused:
+            ending = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename"
+            self.database.query(f"{ending} = '{role}'")
+
     def signal(self, box: int, number: signal.Signals, *parts: str) -> None:
         """Send a signal to the processes of a box whose command lines have one of `parts`; without
         any, to all that are egressd's and its daemons'.

@@ -72,6 +72,19 @@ class Server:
         """End it, and the connections to it."""
         self._end(signal.SIGINT)
 
+    @contextmanager
+    def configured(self, name: str, value: str) -> Iterator[None]:
+        """Have a setting of the running server be `value` for the block."""
+        self._set(f"SET {name} = '{value}'")
+        try:
+            yield
+        finally:
+            self._set(f"RESET {name}")
+
+    def _set(self, change: str) -> None:
+        for statement in (f"ALTER SYSTEM {change}", "SELECT pg_reload_conf()"):
+            self.query(statement)
+
     def query(
         self, statement: str, role: str = OWNER, database: str = "postgres"
     ) -> list[list[str]]:

@@ -83,12 +83,15 @@ class Topology:
 
     def power(self, box: int, *, is_on: bool) -> None:
         """Cut all cables of a box, as a power loss does, or plug them in again."""
-        state = "up" if is_on else "down"
         self.plug_lan(box, is_in=is_on)
         for wan in wan_plans(self.spec, box):
             self._plug(wan, is_in=is_on)
+        self.plug_sync(is_in=is_on)
+
+    def plug_sync(self, *, is_in: bool) -> None:
+        """Plug the cable between two boxes in, or pull it out."""
         for each in map(router_role, self._boxes):
-            self.ip(each, [f"link set sync0 {state}"])
+            self.ip(each, [f"link set sync0 {'up' if is_in else 'down'}"])
 
     def plug_lan(self, box: int, *, is_in: bool) -> None:
         """Plug a box's cable to the LAN in, or pull it out."""
