@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import ssl
 import time
@@ -98,6 +99,27 @@ def test_flows_outlive_the_loss_of_a_box(pair: PairedLab) -> None:
         assert download.progress().seen == clients[1]
         assert pair.strangers(1, one) == []
         assert pair.strangers(2, two) == []
+
+
+def test_a_flow_that_is_translated_for_another_wan_leaves_by_none(pair: PairedLab) -> None:
+    """Past fault: the last check knew only of addresses that their own WAN has no more."""
+    put(pair, 1, "Interface:wan1")
+    client, router = pair.lab.client(1), pair.lab.routers[pair.active() - 1]
+    eventually(lambda: seen(pair, 1) == shared(pair, 1))
+    entry = ("-p", "udp", "-s", client.address, "-d", SERVER, "--sport", "5555", "--dport", "7")
+    assert client.udp_echo("first", source_port=5555).seen == shared(pair, 1)
+    listed = router.run("conntrack", "-L", *entry).stdout
+    (mark,) = re.findall(r"mark=(\d+)", listed)
+    with pair.lab.internet.capture("isp1") as capture:
+        capture.prove()
+        capture.clear()
+        for wan in (1, 2):  # the first one shows that such an entry is used
+            router.run("conntrack", "-D", *entry)
+            made = ("--src-nat", shared(pair, wan), "--mark", mark, "--timeout", "60")
+            router.run("conntrack", "-I", *entry, *made)
+            answer = client.udp_echo(f"by {wan}", source_port=5555, timeout=1)
+            assert answer.seen == (shared(pair, 1) if wan == 1 else "")
+        assert pair.strangers(1, capture) == []
 
 
 def flows(pair: PairedLab, box: int) -> str:

@@ -331,8 +331,8 @@ def test_a_configured_source_is_used_while_its_wan_has_it(has_it: bool) -> None:
     )
     elements = nft.elements(PLAN, topology, {})
     assert elements["snat_sources"] == ({'"wan1"': "203.0.113.9"} if has_it else {})
-    assert elements["fixed_sources"] == {'"wan1" . 203.0.113.9': ""}
-    rule = "oifname . ip saddr @fixed_sources fib saddr . oif type != local drop"
+    assert elements["wan_sources"] == {**elements["own"], "203.0.113.9": ""}
+    rule = "oifname @outside ip saddr @wan_sources fib saddr . oif type != local drop"
     assert rule in nft.load(elements)
     without = nft.elements(PLAN, ONE_LAN, {})
     assert rule not in nft.load(without)

@@ -107,9 +107,10 @@ SETS: Final = {
         "type ifname", "WANs and VPN lines; nothing is forwarded between two of them"
     ),
     "own": SetSpec("type ipv4_addr", "IPv4 addresses of this machine on WANs and other egresses"),
-    "fixed_sources": SetSpec(
-        "type ifname . ipv4_addr",
-        "WAN and the source configured for it; not sent while the WAN does not have the address",
+    "wan_sources": SetSpec(
+        "type ipv4_addr",
+        "where WANs have configured sources: those and the WANs' addresses; each leaves by the"
+        " interface that has it",
     ),
     # Interfaces with clients behind them by which flows of this mark leave, too (in one-arm use).
     "ways_in": SetSpec(

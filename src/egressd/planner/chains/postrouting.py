@@ -29,8 +29,10 @@ CHAINS: Final[dict[str, Chain]] = {
         # A client's own address never shows outside.
         "ip saddr @lannet ip daddr != @lannet ip daddr != @localnet fib saddr type != local drop",
         f"meta mark {ROUTED} ip saddr @localnet fib saddr type != local drop",
-        # Flows that got a configured address, which the interface has no more.
-        "oifname . ip saddr @fixed_sources fib saddr . oif type != local drop",
+        # Flows that got a configured address, which the interface has no more; an entry of another
+        # box of a pair that was translated for another WAN; and packets of this machine from such
+        # an address, before netd knows that it is here.
+        "oifname @outside ip saddr @wan_sources fib saddr . oif type != local drop",
         f"ct status dnat ct direction original meta mark {ROUTED} meta l4proto {{ tcp, udp }}"
         " th dport 53 goto to_resolver_instead",
     ),
