@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from egressd.app import config
 from egressd.cli import update, update_source
 from egressd.model.errors import EgressdError, Failed, Invalid
 
@@ -91,6 +92,29 @@ def test_a_checkout_is_not_updated() -> None:
     assert done.exit_code != 0
     said = done.output or str(done.exception)
     assert "script/install" in said or "started by root" in said
+
+
+def test_the_wait_for_health_tells_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A member of a site whose schema is older has no lease until the operator acts."""
+    statuses = iter(["restoring", "restoring", "running"])
+
+    class Asked:
+        @staticmethod
+        def here(_: object) -> type[Asked]:
+            return Asked
+
+        @staticmethod
+        def get(path: str) -> dict[str, object]:
+            if path == "/ops/health":
+                return {"status": next(statuses)}
+            return {"problems": ["run egressd cluster migrate"]}
+
+    monkeypatch.setattr(update, "Remote", Asked)
+    monkeypatch.setattr(update, "_LOOK_S", 0.0)
+    update._await_health(config.Config())
+    assert capsys.readouterr().err == "not healthy yet: run egressd cluster migrate\n"
 
 
 def test_two_updates_do_not_run_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

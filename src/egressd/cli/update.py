@@ -184,9 +184,12 @@ def _install(wanted: Wanted, **environment: str) -> None:
 
 
 def _await_health(settings: Config) -> None:
-    """Wait until the status is known and good. Raises Failed."""
+    """Wait until the status is known and good, and print once what is reported meanwhile: a member
+    of a site may need `egressd cluster migrate` first. Raises Failed.
+    """
     deadline = time.monotonic() + _HEALTHY_S
     reason = "it does not answer"
+    printed: set[str] = set()
     while time.monotonic() < deadline:
         try:
             answer = Remote.here(settings).get("/ops/health")
@@ -195,6 +198,11 @@ def _await_health(settings: Config) -> None:
             reason = f"its status is {answer['status']}"
         except EgressdError as error:
             reason = str(error)
+        with suppress(EgressdError):
+            problems = Remote.here(settings).get("/ops/overview")["problems"]
+            for problem in (each for each in problems if each not in printed):
+                printed.add(problem)
+                click.echo(f"not healthy yet: {problem}", err=True)
         time.sleep(_LOOK_S)
     raise Failed("become healthy", f"{reason} ({_HEALTHY_S:.0f} s after the installation)")
 
