@@ -40,7 +40,7 @@ priority would not do: without the peer, the box would be active with it."""
 _SILENT_S: Final = 6
 """Seconds of netd's silence after which the box cannot be active: a lease lasts for 4."""
 
-_ADDRESS: Final = re.compile(r"    (?P<address>[0-9./]+) dev (?P<name>\S+)")
+_ADDRESS: Final = re.compile(r"    (?P<address>[0-9./]+) dev (?P<name>\S+)(?: no_track)?")
 """The pattern of a line with a shared address."""
 
 _ROLES: Final[dict[str, PairRole]] = {"MASTER": "active", "BACKUP": "standby", "FAULT": "fault"}
@@ -48,8 +48,11 @@ _ROLES: Final[dict[str, PairRole]] = {"MASTER": "active", "BACKUP": "standby", "
 
 def configuration(pair: Pair, folder: Path) -> str:
     """Return keepalived's configuration, with its other files in `folder`."""
+    # Without `no_track` the loss of an address's link is a fault of the box, whatever the link's
+    # weight is: then neither box is active while each has another link down.
     addresses = "".join(
-        f"    {address.with_prefixlen} dev {name}\n" for name, address in pair.shared.items()
+        f"    {address.with_prefixlen} dev {name} no_track\n"
+        for name, address in pair.shared.items()
     )
     links = "".join(
         f"    {name} weight {_LINK_DOWN}\n" for name in pair.shared if name != pair.lan.interface
