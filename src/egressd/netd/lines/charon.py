@@ -2,7 +2,9 @@
 
 A line's association (a CHILD_SA) covers one local UDP port towards its server, and has its name
 from that port (`ipsec.association_name`). Lines from one address to one server with one secret are
-a group: their associations belong to one IKE_SA (`ipsec.group_name`).
+a group: their associations belong to one IKE_SA (`ipsec.group_name`). What charon reports of an
+IKE_SA it does not report of one line, so until one line of a group is up, they negotiate one after
+the other.
 
 charon is started with the first such line and outlives netd. Without it, its associations would
 last until they expire and not be renewed, so the lines are lost when it ends. A charon that does
@@ -13,7 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import socket
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -70,6 +74,17 @@ class _Found(NamedTuple):
     child: Values
 
 
+class _Turn:
+    """The order of a group's lines, none of which is up yet."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.failure: Failure | None = None
+        """The last one's."""
+        self.failed_at = -math.inf
+        """The loop's time."""
+
+
 class _Association:
     """An association, and the messages about it during the negotiation."""
 
@@ -91,6 +106,11 @@ class _Association:
         self._talk = IkeTalk(self.dial)
         self.settled: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
         """The failure of the attempt; None once the association is up."""
+
+    @property
+    def is_up(self) -> bool:
+        """True once it is established, until its loss."""
+        return self.settled.done() and self.settled.result() is None
 
     def hear(self, message: str) -> None:
         """Take a log message of charon about its IKE_SA."""
@@ -117,6 +137,8 @@ class Charon:
         self._associations: dict[str, _Association] = {}
         self._manners = Manners()
         self._starting = asyncio.Lock()
+        self._turns: defaultdict[int, _Turn] = defaultdict(_Turn)
+        """By group."""
         self._secrets = SharedSecrets()
         self._checks: set[asyncio.Task[None]] = set()
 
@@ -163,10 +185,7 @@ class Charon:
             self._associations[name] = association
             await _terminate(connection, {"child": name})
             await self._leave_dead(connection, association)
-            async with self._secrets.lent(dial.server, dial.line.secret):
-                failure = await self._negotiate(connection, association)
-                if failure is not None:
-                    await self._put_back_secret(connection, association)
+            failure = await self._in_turn(connection, association)
             if failure is None:
                 encryption = await self._encryption(connection, association)
         except (OSError, CharonRefusal) as error:
@@ -188,6 +207,35 @@ class Charon:
     def _members(self, group: int) -> list[_Association]:
         return [each for each in self._associations.values() if each.group == group]
 
+    def _is_first(self, association: _Association) -> bool:
+        """Return True if no other line of its group is up."""
+        members = self._members(association.group)
+        return not any(each.is_up for each in members if each is not association)
+
+    async def _in_turn(self, connection: Connection, association: _Association) -> Failure | None:
+        """Negotiate with the server, alone as long as no other line of the group is up. A failure
+        of another line that came while this one waited is this one's, too.
+        """
+        came = asyncio.get_running_loop().time()
+        turn = self._turns[association.group]
+        async with turn.lock:
+            if self._is_first(association):
+                if turn.failure is None or turn.failed_at < came:
+                    turn.failure = await self._with_secret(connection, association)
+                    turn.failed_at = asyncio.get_running_loop().time()
+                return turn.failure
+        return await self._with_secret(connection, association)
+
+    async def _with_secret(
+        self, connection: Connection, association: _Association
+    ) -> Failure | None:
+        dial = association.dial
+        async with self._secrets.lent(dial.server, dial.line.secret):
+            failure = await self._negotiate(connection, association)
+            if failure is not None:
+                await self._put_back_secret(connection, association)
+            return failure
+
     async def _leave_dead(self, connection: Connection, association: _Association) -> None:
         """End the IKE_SA of the group if its server has restarted: requests by it would have no
         answer, for 10.7 s. The other lines are redialled, too.
@@ -208,7 +256,7 @@ class Charon:
                 while (manner := self._manners.of(dial)) not in tried:
                     tried.add(manner)
                     failure = await self._ask(connection, association, manner)
-                    if failure is None and self._may_be_better(association):
+                    if failure is None and self._manners.is_guess(dial):
                         failure = await self._ask_for_first(connection, association)
                     if failure is None:
                         self._manners.established(dial, association.manner)
@@ -220,17 +268,13 @@ class Charon:
             return Failure(Cause.UNREACHABLE, say("ipsec-too-slow", server=str(dial.server)))
         return failure
 
-    def _may_be_better(self, association: _Association) -> bool:
-        """Return True if the server may have been down when it received the first offers. Another
-        attempt would cost the other lines of the group their IKE_SA, so the line must be alone.
-        """
-        is_alone = len(self._members(association.group)) == 1
-        return is_alone and self._manners.is_guess(association.dial)
-
     async def _ask_for_first(
         self, connection: Connection, association: _Association
     ) -> Failure | None:
-        """Send the first offers to a server that is up now, or else the offers it has accepted."""
+        """Send the first offers to a server that is up now and may have been down when it received
+        them, or else the offers it has accepted. No other line of the group is up: it would lose
+        its IKE_SA.
+        """
         taken, failure = association.manner, None
         for manner in (msgspec.structs.replace(taken, ike=0, esp=0), taken):
             association.begin(manner)  # or the next step would count as its loss
