@@ -8,11 +8,10 @@ import os
 import re
 import signal
 import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +20,7 @@ from egressd.netd.engine import launch
 from egressd.netd.engine.document import Document
 from egressd.netd.engine.pool import Pool
 from egressd.netd.engine.slot import SERVICES, Running
+from egressd.netd.system import processes
 from egressd.netd.system.patience import WaitLimits
 from egressd.planner.registry import ENGINE_PORTS
 from tests.support.engine import (
@@ -569,36 +569,21 @@ async def test_ports_still_mapped_to_a_lost_instance_are_not_reused(run_dir: Pat
 # --- Slow machines. -----------------------------------------------------------------------------
 
 
-@contextmanager
-def slowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Stop each worker that starts for 95 of 100 ms, from its first moment on."""
-    pids: list[int] = []
-    ended = threading.Event()
-    spawn = launch.spawn
+class SlowStarts:
+    """Workers that compute and do nothing else until `release`."""
 
-    def spawn_slowed(path: Path, account: launch.Account, *, trial: bool) -> int:
-        pids.append(spawn(path, account, trial=trial))
-        return pids[-1]
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._released = folder / "released"
+        spawn = processes.spawn
 
-    def slow_down() -> None:
-        while not ended.wait(0.005):
-            send(signal.SIGSTOP)
-            ended.wait(0.095)
-            send(signal.SIGCONT)
+        def spawn_busy(argv: Sequence[str], *others: Any) -> int:
+            busy = 'while [ ! -e "$0" ]; do :; done; exec "$@"'
+            return spawn(["/bin/sh", "-c", busy, str(self._released), *argv], *others)
 
-    def send(number: signal.Signals) -> None:
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
+        monkeypatch.setattr(processes, "spawn", spawn_busy)
 
-    monkeypatch.setattr(launch, "spawn", spawn_slowed)
-    thread = threading.Thread(target=slow_down)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    def release(self) -> None:
+        self._released.touch()
 
 
 async def test_a_worker_that_starts_slowly_is_waited_for(
@@ -607,12 +592,11 @@ async def test_a_worker_that_starts_slowly_is_waited_for(
     """Past fault: a worker had 15 s to start, whether it made progress or hung."""
     patience = WaitLimits(silence_s=0.5, work_s=30.0)
     monkeypatch.setattr("egressd.netd.engine.process._START", patience)
-    began = time.monotonic()
-    with slowed(monkeypatch):
-        async with opened(run_dir) as pool:
-            assert time.monotonic() - began > patience.silence_s
-            assert pool.problems() == ()
-            assert await accepts((await pool.start(target("node:1"))).port)
+    slow = SlowStarts(run_dir, monkeypatch)
+    asyncio.get_running_loop().call_later(4 * patience.silence_s, slow.release)
+    async with opened(run_dir) as pool:
+        assert pool.problems() == ()
+        assert await accepts((await pool.start(target("node:1"))).port)
 
 
 async def test_a_worker_without_progress_is_given_up(
@@ -643,13 +627,14 @@ async def test_a_start_waits_for_a_worker_that_is_being_started(
     monkeypatch.setattr("egressd.netd.engine.slot._FIRST_S", 0.01)
     monkeypatch.setattr("egressd.netd.engine.workers._WAIT_S", 0.01)
     pool = Pool(run_dir, ACCOUNT, 1, on_lost=unheard, on_trouble=unheard, mapped=tuple)
-    with slowed(monkeypatch):
-        opening = asyncio.create_task(pool.open())
-        await eventually((run_dir / "worker-1.log").exists)
-        started = await pool.start(target("node:1"))
-        assert await accepts(started.port)
-        await opening
-        await pool.close()
+    slow = SlowStarts(run_dir, monkeypatch)
+    opening = asyncio.create_task(pool.open())
+    await eventually((run_dir / "worker-1.log").exists)
+    asyncio.get_running_loop().call_later(0.5, slow.release)
+    started = await pool.start(target("node:1"))
+    assert await accepts(started.port)
+    await opening
+    await pool.close()
 
 
 async def test_an_instance_that_a_slow_worker_starts_is_waited_for(
