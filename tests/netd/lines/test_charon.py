@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from egressd.netd.lines.charon import Charon
+from egressd.netd.lines.charon import Charon, Secured
 from egressd.netd.lines.failure import Failure
 from egressd.planner.lines import ipsec
 from egressd.planner.lines.dial import Dial
@@ -26,13 +26,14 @@ from tests.netd.lines.rig import SERVER, exists, line, sh
 from tests.support.netns import eventually
 
 STAND_IN = f"""#!{sys.executable}
-import json, socket, struct
+import json, os, select, socket, struct
 from vici.protocol import Message, Packet
 
 secret = b""
 conn = {{}}
 up = []
 asked = 0
+answers = []
 listener = socket.socket(socket.AF_UNIX)
 listener.bind("vici")
 listener.listen()
@@ -41,7 +42,17 @@ connection, _ = listener.accept()
 def send(kind, body=b""):
     connection.sendall(struct.pack("!IB", 1 + len(body), kind) + body)
 
-while header := connection.recv(4, socket.MSG_WAITALL):
+def is_far():
+    return os.path.exists("is-far")
+
+def is_asked():
+    return select.select([connection], [], [], 0.05)[0]
+
+while True:
+    while answers and not (is_far() and is_asked()):
+        send(*answers.pop(0))
+    if not (header := connection.recv(4, socket.MSG_WAITALL)):
+        break
     data = connection.recv(struct.unpack("!I", header)[0], socket.MSG_WAITALL)
     packet, command = Packet.parse(data), data[2 : 2 + data[1]].decode()
     if packet.response_type != Packet.CMD_REQUEST:
@@ -75,9 +86,10 @@ while header := connection.recv(4, socket.MSG_WAITALL):
             shown.write(json.dumps(told) + "\\n")
     if "child" in values and "ike" in values and secret != b"wrong":
         name = values["child"].decode()
-        if secret == b"picky" and b"aes128-sha512-modp3072" not in conn["proposals"]:
+        is_picky = secret == b"picky" or is_far()
+        if is_picky and b"aes128-sha512-modp3072" not in conn["proposals"]:
             no = {{"ikesa-name": values["ike"], "msg": "received NO_PROPOSAL_CHOSEN error notify"}}
-            send(Packet.EVENT, b"\x03log" + Message.serialize(no))
+            answers.append((Packet.EVENT, b"\x03log" + Message.serialize(no)))
             continue
         asked += 1
         is_long = len(conn["proposals"]) > 20
@@ -87,7 +99,7 @@ while header := connection.recv(4, socket.MSG_WAITALL):
             continue
         up.append(name)
         told = {{"up": "yes", name: {{"child-sas": {{name: {{"name": name}}}}}}}}
-        send(Packet.EVENT, b"\x0cchild-updown" + Message.serialize(told))
+        answers.append((Packet.EVENT, b"\x0cchild-updown" + Message.serialize(told)))
 """
 
 
@@ -100,8 +112,9 @@ def conns(run_dir: Path) -> list[dict[str, Any]]:
 def stand_in(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a stand-in in place of charon. It keeps the secret that it received last and accepts any
     but "wrong"; with "picky" the server takes one proposal only, which is a rare one, with "late"
-    it is silent when it is asked first, and with "deaf" whenever it is asked at length. Nothing
-    comes by any association.
+    it is silent when it is asked first, and with "deaf" whenever it is asked at length. Once there
+    is a file `is-far`, it is as with "picky", and answers when there are no more commands for a
+    while. Nothing comes by any association.
     """
     script = run_dir / "stand-in"
     script.write_text(STAND_IN)
@@ -235,6 +248,30 @@ async def test_a_silent_server_is_asked_once_for_lines_that_come_together(
 
 
 @pytest.mark.lab
+@pytest.mark.usefixtures("inside")
+async def test_p3_a_line_that_is_removed_ends_its_own_attempt_alone(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past fault: the line that waited behind it was cancelled, too, and never dialled again."""
+    stand_in(run_dir, monkeypatch)
+    monkeypatch.setattr("egressd.netd.lines.charon._ESTABLISH_S", 1.0)
+
+    sh("ip link set lo up")
+    charon = Charon(run_dir / "charon")
+    await charon.open()
+    first, second = (
+        asyncio.create_task(charon.establish(dial_from(port, "wrong"), lambda: None))
+        for port in LINE_PORTS[:2]
+    )
+    await eventually(lambda: any((run_dir / "charon").rglob("conns")))
+    first.cancel()
+    with pytest.raises(Failure):
+        await second
+    assert first.cancelled()
+    await charon.close()
+
+
+@pytest.mark.lab
 @pytest.mark.parametrize(("silence_s", "is_left"), [(5.0, True), (3.0, False)])
 @pytest.mark.usefixtures("inside")
 async def test_lines_leave_an_ike_association_that_the_server_has_forgotten(
@@ -257,6 +294,50 @@ async def test_lines_leave_an_ike_association_that_the_server_has_forgotten(
     await charon.end(ports[0])
     await charon.establish(dial_from(ports[0], "right"), lambda: None)
     await eventually(lambda: sorted(lost) == (list(ports[1:]) if is_left else []))
+    await charon.close()
+
+
+@pytest.mark.lab
+@pytest.mark.usefixtures("inside")
+async def test_lines_that_leave_their_association_find_out_once_what_the_server_takes(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past fault: for the first of them the others counted as up, although they had to leave, too.
+    It negotiated beside them.
+    """
+    stand_in(run_dir, monkeypatch)
+
+    sh("ip link set lo up")
+    charon = Charon(run_dir / "charon")
+    await charon.open()
+    redialling: list[asyncio.Task[Secured]] = []
+
+    async def establish(port: int) -> Secured:
+        return await charon.establish(dial_from(port, "right"), lambda: redial(port))
+
+    def redial(port: int) -> None:
+        async def again() -> Secured:
+            await charon.end(port)
+            return await establish(port)
+
+        redialling.append(asyncio.create_task(again()))
+
+    for port in LINE_PORTS[:3]:
+        await establish(port)
+        charon.carries(port)
+    for port in LINE_PORTS[:3]:
+        charon.feel(port, 5.0)
+    (told,) = (run_dir / "charon").rglob("conns")
+    told.with_name("is-far").touch()
+    redial(LINE_PORTS[0])
+    await eventually(lambda: len(redialling) == 3)
+    found = await asyncio.gather(*redialling)
+    last = found[0].manner.ike
+    assert [secured.manner.ike for secured in found] == [last] * 3
+    offers = [list(offer) for offer in IKE_OFFERS]
+    asked = [offers.index(each["proposals"]) for each in conns(run_dir)]
+    assert asked == sorted(asked), "no line goes back to what was refused"
+    assert {*asked} == {*range(last + 1)}
     await charon.close()
 
 
@@ -304,6 +385,34 @@ async def test_lines_that_share_an_ike_association_share_a_connection(
     await charon.end(dials[0].local_port)
     last = conns(run_dir)[-1]
     assert (last["group"], last["children"]) == ("group-0", names[1:2])
+    await charon.close()
+
+
+@pytest.mark.lab
+@pytest.mark.usefixtures("inside")
+async def test_a_connection_keeps_the_manner_of_its_lines_that_are_up(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past fault: when a line was ended, it got that of one that had not been dialled yet."""
+    stand_in(run_dir, monkeypatch)
+
+    sh("ip link set lo up")
+    charon = Charon(run_dir / "charon")
+    await charon.open()
+    dials = [dial_from(port, "picky") for port in LINE_PORTS[:3]]
+    for dial in dials[:2]:
+        await charon.establish(dial, lambda: None)
+    other = asyncio.create_task(charon.establish(dial_from(LINE_PORTS[3], "wrong"), lambda: None))
+    await eventually(lambda: conns(run_dir)[-1]["group"] == "group-1")
+    waiting = asyncio.create_task(charon.establish(dials[2], lambda: None))
+    await asyncio.sleep(0)  # it has begun
+    await charon.end(dials[0].local_port)
+    last = conns(run_dir)[-1]
+    assert last["children"] == [f"line-{dial.local_port}" for dial in dials[1:]]
+    assert last["proposals"] == list(IKE_OFFERS[4])
+    for task in (other, waiting):
+        task.cancel()
+    await asyncio.wait({other, waiting})
     await charon.close()
 
 

@@ -17,11 +17,11 @@ import asyncio
 import errno
 import math
 import socket
-from collections import defaultdict
 from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
@@ -103,14 +103,11 @@ class _Association:
         """True once the line was online by this association."""
         self.silence_s = 0.0
         """Seconds for which an answer by it has been due and has not come."""
+        self.is_up = False
+        """True once it is established, until its loss is known."""
         self._talk = IkeTalk(self.dial)
         self.settled: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
         """The failure of the attempt; None once the association is up."""
-
-    @property
-    def is_up(self) -> bool:
-        """True once it is established, until its loss."""
-        return self.settled.done() and self.settled.result() is None
 
     def hear(self, message: str) -> None:
         """Take a log message of charon about its IKE_SA."""
@@ -118,12 +115,18 @@ class _Association:
             self.settle(failure)
 
     def settle(self, failure: Failure | None) -> None:
-        if not self.settled.done():
+        if not self.settled.done():  # as it is, too, if the attempt was cancelled
+            self.is_up = failure is None
             self.settled.set_result(failure)
 
-    def lose(self, reason: Sentence) -> None:
-        if self.settled.done():
+    def note_loss(self) -> None:
+        """Report its end, once. An attempt reports its failure instead."""
+        if self.is_up:
+            self.is_up = False
             self.on_loss()
+
+    def lose(self, reason: Sentence) -> None:
+        self.note_loss()
         self.settle(Failure(Cause.FAILED, reason))
 
 
@@ -137,8 +140,8 @@ class Charon:
         self._associations: dict[str, _Association] = {}
         self._manners = Manners()
         self._starting = asyncio.Lock()
-        self._turns: defaultdict[int, _Turn] = defaultdict(_Turn)
-        """By group."""
+        self._turns: WeakValueDictionary[int, _Turn] = WeakValueDictionary()
+        """By group; of those that a line takes or waits for."""
         self._secrets = SharedSecrets()
         self._checks: set[asyncio.Task[None]] = set()
 
@@ -217,7 +220,7 @@ class Charon:
         of another line that came while this one waited is this one's, too.
         """
         came = asyncio.get_running_loop().time()
-        turn = self._turns[association.group]
+        turn = self._turns.setdefault(association.group, _Turn())
         async with turn.lock:
             if self._is_first(association):
                 if turn.failure is None or turn.failed_at < came:
@@ -242,6 +245,8 @@ class Charon:
         """
         others = [each for each in self._members(association.group) if each is not association]
         if others and all(other.silence_s >= _SILENT_S for other in others):
+            for other in others:
+                other.note_loss()
             await _terminate(connection, _of_group(association.group))
 
     async def _negotiate(self, connection: Connection, association: _Association) -> Failure | None:
@@ -410,10 +415,15 @@ class Charon:
         with suppress(OSError, CharonRefusal):
             await _terminate(self._connection, {"child": name})
             if ended is not None:
-                others = self._members(ended.group)
-                manner = others[-1].manner if others else ended.manner
-                await self._tell(self._connection, ended.group, manner)
+                await self._tell(self._connection, ended.group, self._manner_of(ended))
                 await self._sweep(self._connection, ended.group)
+
+    def _manner_of(self, ended: _Association) -> Manner:
+        """Return the manner of the lines that are up of the group of a line that was ended, or else
+        the one that is tried at present.
+        """
+        up = (each.manner for each in self._members(ended.group) if each.is_up)
+        return next(up, self._manners.of(ended.dial))
 
     async def _sweep(self, connection: Connection, group: int | None = None) -> None:
         """End each IKE_SA, of a group or of all, that no line uses or negotiates."""
@@ -477,8 +487,8 @@ class Charon:
                     is_up = await self._find(self._connection, name) is not None
             association = self._associations.get(name)
             # During an attempt, an association that ends is left from an earlier one.
-            if association is not None and association.settled.done() and not is_up:
-                association.on_loss()
+            if association is not None and not is_up:
+                association.note_loss()
 
         task = asyncio.ensure_future(check())
         self._checks.add(task)
