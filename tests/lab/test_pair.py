@@ -160,6 +160,40 @@ def test_a_box_with_a_wan_down_hands_over(pair: PairedLab) -> None:
         lab.topology.plug_wan(second, 1, is_in=True)
 
 
+def test_a_wan_without_an_address_blocks_its_own_clients_alone(pair: PairedLab) -> None:
+    """It has one on neither box: its DHCP server is silent, or the modem is off and systemd-networkd
+    has taken the addresses. Past fault: neither box was active.
+    """
+    lab = pair.lab
+    put(pair, 1, "Interface:wan1")
+    put(pair, 2, "Interface:wan2")
+    for client in (1, 2):
+        eventually(lambda client=client: seen(pair, client) == shared(pair, client))  # type: ignore[misc]
+    first = pair.active()
+    second = other(first)
+    try:
+        lose_address(pair, first)
+        eventually(lambda: pair.active() == second, 30)
+        eventually(lambda: pair.roles() == {first: "standby", second: "active"}, 30)
+        lose_address(pair, second)
+        eventually(lambda: not seen(pair, 1))
+        eventually(lambda: is_reported(pair, second, "wan1 has no address of this box's own"))
+        assert pair.active() == second
+        assert seen(pair, 2) == shared(pair, 2)
+    finally:
+        for box in pair.boxes:
+            lab.topology.raise_wan(wan_plans(lab.spec, box)[0])
+    eventually(lambda: seen(pair, 1) == shared(pair, 1), 30)
+
+
+def lose_address(pair: PairedLab, box: int) -> None:
+    """Take its own address on the first WAN, and the routes by it, from a box."""
+    plan = wan_plans(pair.lab.spec, box)[0]
+    router = pair.lab.routers[box - 1]
+    router.run("ip", "address", "delete", f"{plan.address}/{plan.prefix}", "dev", plan.interface)
+    router.run("ip", "route", "flush", "dev", plan.interface)
+
+
 def test_clients_of_nodes_notice_that_their_connections_are_gone(pair: PairedLab) -> None:
     lab = pair.lab
     put(pair, 1, "socks5")

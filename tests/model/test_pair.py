@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv4Interface
 
 import pytest
 
-from egressd.model.pair import Pair, faults, faults_here, holds_shared
+from egressd.model.pair import Pair, faults, faults_here, holds_shared, unaddressed
 from tests.support.pairs import PAIR
 
 PRESENT = {
@@ -72,8 +72,6 @@ def test_a_contradiction_is_named(pair: Pair, fault: str) -> None:
             ["192.168.77.1/32"],
             "the peer 192.168.77.2 is not in the network of 192.168.77.1 on sync0",
         ),
-        ("wan0", ["100.64.0.10/32"], "wan0 needs an address of this box's own beside 100.64.0.10"),
-        ("wan0", [], "wan0 needs an address of this box's own beside 100.64.0.10"),
     ],
 )
 def test_a_fault_of_this_box_is_named(name: str, addresses: list[str] | None, fault: str) -> None:
@@ -82,6 +80,13 @@ def test_a_fault_of_this_box_is_named(name: str, addresses: list[str] | None, fa
     if addresses is not None:
         present[name] = [IPv4Interface(address) for address in addresses]
     assert list(faults_here(PAIR, present)) == [fault]
+
+
+@pytest.mark.parametrize("addresses", [["100.64.0.10/32"], []])
+def test_a_wan_without_an_address_is_no_fault(addresses: list[str]) -> None:
+    present = {**PRESENT, "wan0": [IPv4Interface(address) for address in addresses]}
+    assert [*faults_here(PAIR, present)] == unaddressed(PAIR, PRESENT) == []
+    assert unaddressed(PAIR, present) == ["wan0"]
 
 
 def test_the_peer_of_the_lan_is_in_its_network() -> None:

@@ -762,6 +762,10 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         {"fault": "fault"},
         "[pair] does not fit this box, which is not active therefore: fault",
     ),
+    "pair-unaddressed": (
+        {"name": "name"},
+        "name has no address of this box's own: in the pair it counts as a link that is down",
+    ),
     "pair-daemon-ends": (
         {"name": "name", "how": "how"},
         "name has ended, and is started again: how",

@@ -91,5 +91,16 @@ def faults_here(pair: Pair, present: Mapping[str, Collection[IPv4Interface]]) ->
     for name, address in pair.shared.items():
         if name not in present:
             yield f"this box has no interface {name} for the shared address {address.ip}"
-        elif not any(each.ip != address.ip for each in present[name]):
-            yield f"{name} needs an address of this box's own beside {address.ip}"
+
+
+def unaddressed(pair: Pair, present: Mapping[str, Collection[IPv4Interface]]) -> list[str]:
+    """Return the interfaces with a shared address on which a box with the addresses `present` has
+    none of its own: the provider gives none at present, or the link is down (systemd-networkd takes
+    an interface's addresses away with its carrier, see systemd.network(5), IgnoreCarrierLoss=).
+    """
+    return [
+        name
+        for name, address in pair.shared.items()
+        if name != pair.lan.interface and name in present
+        if all(each.ip == address.ip for each in present[name])
+    ]

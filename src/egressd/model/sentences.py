@@ -565,6 +565,9 @@ SENTENCES: Final[Mapping[str, str]] = {
         "its pair"
     ),
     "pair-unfit": "[pair] does not fit this box, which is not active therefore: {fault}",
+    "pair-unaddressed": (
+        "{name} has no address of this box's own: in the pair it counts as a link that is down"
+    ),
     "pair-daemon-ends": "{name} has ended, and is started again: {how}",
     "site-untold": (
         "the site {site} does not know yet that this box has left it, and counts it as a silent "

@@ -48,7 +48,12 @@ def test_a_line_of_the_pipe_is_a_role(line: str, role: str | None) -> None:
 
 def test_the_track_file_forbids_by_the_value_that_means_fault() -> None:
     assert vrrp.track(may_be_active=True) == "   0\n"
-    assert vrrp.track(may_be_active=False) == "-254\n"
+    assert vrrp.track(may_be_active=False, unaddressed=1) == "-254\n"
+
+
+def test_a_link_without_an_address_costs_as_much_as_one_that_is_down() -> None:
+    assert vrrp.track(may_be_active=True, unaddressed=2) == "  -2\n"
+    assert " weight -1\n" in vrrp.configuration(PAIR, FOLDER)
 
 
 def test_the_shared_addresses_are_known_from_the_file() -> None:

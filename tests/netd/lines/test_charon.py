@@ -299,7 +299,7 @@ async def test_lines_leave_an_ike_association_that_the_server_has_forgotten(
 
 @pytest.mark.lab
 @pytest.mark.usefixtures("inside")
-async def test_lines_that_leave_their_association_find_out_once_what_the_server_takes(
+async def test_lines_that_leave_an_association_find_out_once_what_is_taken(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Past fault: for the first of them the others counted as up, although they had to leave, too.

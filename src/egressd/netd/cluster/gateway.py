@@ -20,7 +20,7 @@ from typing import Final
 
 import structlog
 
-from egressd.model.pair import Pair, PairRole, faults_here, holds_shared
+from egressd.model.pair import Pair, PairRole, faults_here, holds_shared, unaddressed
 from egressd.model.wording import Sentence, say
 from egressd.netd.cluster import flows, sync_guard, takeover, vrrp
 from egressd.netd.kernel import addresses
@@ -141,6 +141,7 @@ class PairedGateway:
         self._nft = Nft()
         self._present = present
         self._faults: list[str] = []
+        self._unaddressed: list[str] = []
         self._may_be_active = may_be_active
         self._is_gated = is_gated
         self._on_role = on_role
@@ -172,7 +173,8 @@ class PairedGateway:
         """
         found = (self._keepalived.problem, self._conntrackd.problem)
         unfit = (say("pair-unfit", fault=fault) for fault in self._faults)
-        return (*(problem for problem in found if problem is not None), *unfit)
+        lacking = (say("pair-unaddressed", name=name) for name in self._unaddressed)
+        return (*(problem for problem in found if problem is not None), *unfit, *lacking)
 
     def pids(self) -> list[int]:
         """Return the daemons that run."""
@@ -237,7 +239,9 @@ class PairedGateway:
 
     async def _look(self) -> None:
         # First, whatever the other steps come to: without a lease the other box must take over.
-        self._faults = [*faults_here(self._pair, self._present())]
+        present = self._present()
+        self._faults = [*faults_here(self._pair, present)]
+        self._unaddressed = unaddressed(self._pair, present)
         may_be_active = self._may_be_active()
         if may_be_active is not None:
             self._allow(may_be_active=may_be_active and not self._faults)
@@ -293,7 +297,7 @@ class PairedGateway:
 
     def _allow(self, *, may_be_active: bool) -> None:
         """Write the file of `vrrp.track`, if it changes. Raises OSError."""
-        track = vrrp.track(may_be_active=may_be_active)
+        track = vrrp.track(may_be_active=may_be_active, unaddressed=len(self._unaddressed))
         if track != self._track and self._keepalived.pid is not None:
             # In place: keepalived watches the file itself (inotify(7)). Never empty, which would be
             # read as permission: both texts have one length.

@@ -32,7 +32,8 @@ INSTANCE: Final = "egressd"
 _PRIORITY: Final = 100
 """The same on both boxes."""
 _LINK_DOWN: Final = -1
-"""The part of the priority that each link costs that is down."""
+"""The part of the priority that each link costs that is down, and each on which the box has no
+address of its own."""
 _FORBIDDEN: Final = -254
 """The value of a track file that brings an instance into FAULT (keepalived.conf(5)). A lower
 priority would not do: without the peer, the box would be active with it."""
@@ -111,9 +112,11 @@ def addresses_in(text: str) -> dict[str, IPv4Interface]:
     return {each["name"]: IPv4Interface(each["address"]) for each in found if each is not None}
 
 
-def track(*, may_be_active: bool) -> str:
-    """Return the text of the track file, always of the same length."""
-    return f"{0 if may_be_active else _FORBIDDEN:4}\n"
+def track(*, may_be_active: bool, unaddressed: int = 0) -> str:
+    """Return the text of the track file, always of the same length. `unaddressed` is the number of
+    links without an address of this box's own.
+    """
+    return f"{unaddressed * _LINK_DOWN if may_be_active else _FORBIDDEN:4}\n"
 
 
 def check(folder: Path) -> str:
