@@ -161,8 +161,8 @@ def test_a_box_with_a_wan_down_hands_over(pair: PairedLab) -> None:
 
 
 def test_a_wan_without_an_address_blocks_its_own_clients_alone(pair: PairedLab) -> None:
-    """It has one on neither box: its DHCP server is silent, or the modem is off and systemd-networkd
-    has taken the addresses. Past fault: neither box was active.
+    """It has one on neither box: its DHCP server is silent, or its modem is off and
+    systemd-networkd has taken the addresses. Past fault: neither box was active.
     """
     lab = pair.lab
     put(pair, 1, "Interface:wan1")

@@ -339,6 +339,23 @@ def test_a_configured_source_is_used_while_its_wan_has_it(has_it: bool) -> None:
     assert nft.needs_load(without, elements)
 
 
+def test_an_address_that_two_egresses_have_leaves_by_both() -> None:
+    """Past fault: the kernel takes it for the first one's, so that the other one's clients were
+    blocked where a WAN has a configured source.
+    """
+    fixed, single, twin = map(IPv4Address, ("203.0.113.9", "203.0.113.2", "10.2.0.2"))
+    topology = msgspec.structs.replace(
+        ONE_LAN,
+        wans=("wan1", "wg0", "wg1"),
+        fixed_sources=(("wan1", fixed),),
+        outer_addresses=(("wan1", single), ("wg0", twin)),
+        twin_addresses=(twin,),
+    )
+    elements = nft.elements(PLAN, topology, {})
+    assert {*elements["own"]} == {str(single), str(twin)}
+    assert {*elements["wan_sources"]} == {str(single), str(fixed)}
+
+
 def test_flows_of_clients_without_a_rule_have_no_epoch() -> None:
     assert nft.elements(PLAN, ONE_LAN, {})["unmanaged_connmarks"] == {
         "0x20000001 . 0x20000001": "",

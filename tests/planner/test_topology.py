@@ -123,6 +123,13 @@ def test_routers_behind_lans_and_their_parents_are_ignored_but_the_named() -> No
     assert discover(facts(LOOPBACK, trunk, vlan), roles).unheard == ("eth0.7",)
 
 
+def test_an_address_of_two_interfaces_is_known_as_a_twin() -> None:
+    tunnels = [interface(name, "10.2.0.2/32", index=n) for n, name in enumerate(("wg0", "wg1"), 8)]
+    found = discover(facts(LAN, WAN1, *tunnels), InterfaceRoles(wan=("wan1", "wg0", "wg1")))
+    assert found.twin_addresses == (IPv4Address("10.2.0.2"),)
+    assert discover(TWO_WANS, InterfaceRoles()).twin_addresses == ()
+
+
 def test_a_configured_source_counts_while_its_interface_has_it() -> None:
     shared = IPv4Address("203.0.113.9")
     roles = InterfaceRoles(sources={"wan1": shared})

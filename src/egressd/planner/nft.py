@@ -121,6 +121,8 @@ def elements(
         if address.version == 4 and (name in topology.wans or name in plan.egresses)
     }
     fixed = {str(address): "" for _, address in topology.fixed_sources}
+    twins = {*map(str, topology.twin_addresses)}
+    single = {address: "" for address in own if address not in twins}
     result: Elements = {
         **_lan_elements(topology),
         **_local_elements(plan, topology, ruled_locals),
@@ -129,7 +131,7 @@ def elements(
             _quoted(name): "" for name in (*topology.seen_wans, *plan.lines, *outdated) if name
         },
         "own": own,
-        "wan_sources": {**own, **fixed} if fixed else {},
+        "wan_sources": {**single, **fixed} if fixed else {},
         "snat_sources": {_quoted(name): str(address) for name, address in topology.sources},
         "neighbours": dict.fromkeys(plan.neighbours.values(), ""),
         "greedy": {f"{each.client} . {each.protocol}": "" for each in greedy},

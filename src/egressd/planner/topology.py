@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
@@ -97,6 +98,9 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     """Pairs of an interface that is no LAN, or a WAN too, and an address of it: packets that this
     machine sends from the address leave by that interface. An address that a LAN has as well is the
     LAN's; of two interfaces with one address it is the first's."""
+    twin_addresses: tuple[IPv4Address | IPv6Address, ...] = ()
+    """Addresses that several interfaces have, as tunnels of two providers may. The kernel takes
+    each for the first one's (fib_frontend.c, __inet_dev_addr_type)."""
 
     @property
     def without_router6(self) -> tuple[str, ...]:
@@ -247,6 +251,7 @@ def discover(facts: Facts, roles: InterfaceRoles, before: Topology | None = None
         narrow=tuple(name for name, i in present.items() if i.mtu < widest and name not in lans),
         router_addresses=tuple(dict.fromkeys(own)),
         outer_addresses=outer_addresses,
+        twin_addresses=tuple(_twins(present.values())),
     )
 
 
@@ -407,6 +412,11 @@ def _outer_addresses(
             if address not in taken:
                 taken.add(address)
                 yield interface.name, address
+
+
+def _twins(interfaces: Iterable[Interface]) -> Iterator[IPv4Address | IPv6Address]:
+    count = Counter(address for each in interfaces for address in {*_own(each)})
+    return (address for address, number in count.items() if number > 1)
 
 
 def _renamed(

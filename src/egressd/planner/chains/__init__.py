@@ -109,8 +109,8 @@ SETS: Final = {
     "own": SetSpec("type ipv4_addr", "IPv4 addresses of this machine on WANs and other egresses"),
     "wan_sources": SetSpec(
         "type ipv4_addr",
-        "where WANs have configured sources: those and the WANs' addresses; each leaves by the"
-        " interface that has it",
+        "where WANs have configured sources: those, and addresses of one egress alone; each leaves"
+        " by the interface that has it",
     ),
     # Interfaces with clients behind them by which flows of this mark leave, too (in one-arm use).
     "ways_in": SetSpec(
