@@ -240,8 +240,8 @@ async def test_an_entry_that_was_moved_or_is_newer_is_refused(site: Site) -> Non
 
 
 def test_the_format_of_edits_is_the_oldest_that_has_them() -> None:
-    assert edit_log.format_of([]) == edit_log.format_of(rules(1)) == 1
-    assert edit_log.format_of([*rules(1), Edit("groups", 4, None)]) == 3
+    assert edit_log.format_of([]) == edit_log.format_of([Edit("lines", 1, None)]) == 1
+    assert edit_log.format_of([*rules(1), Edit("lines", 1, None)]) == 2
     assert edit_log.format_of(EVERYTHING) == edit_log.FORMAT
 
 

@@ -44,7 +44,14 @@ _AFTER: Final[dict[str, Any]] = {
 """`Edit.table` -> the type of `Edit.after`."""
 TABLES: Final = frozenset(_AFTER)
 """Every `Edit.table`."""
-_SINCE: Final = {"alert_channels": 2, "settings": 2, "groups": 3, "nodes": 4, "subscriptions": 4}
+_SINCE: Final = {
+    "rules": 2,
+    "alert_channels": 2,
+    "settings": 2,
+    "groups": 4,
+    "nodes": 4,
+    "subscriptions": 4,
+}
 """`Edit.table` -> the format since which its rows have the fields of now; 1 for the others. An
 egressd that reads an earlier one would drop a field, so a new field is a new format."""
 
