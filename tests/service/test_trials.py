@@ -15,6 +15,8 @@ from egressd.model.nouns import Settings
 from egressd.service import trials as trials_module
 
 if TYPE_CHECKING:
+    from egressd.model.desired import DesiredState
+    from egressd.model.trial import ChangeTrial
     from tests.support.drafts import Make
     from tests.support.use_cases import Bench, OpenBench
 
@@ -99,6 +101,25 @@ async def test_there_is_one_trial_at_a_time(bench: Bench) -> None:
     await bench.trials.begin(5, "token")
     with pytest.raises(Obstructed, match="on trial already, until 2025-11-20T23:03:40Z"):
         await bench.trials.begin(5, "token")
+
+
+async def test_a_trial_begins_after_a_change_that_comes_between(
+    bench: Bench, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past fault: it was taken back with what came after the trial had begun."""
+    begin = bench.store.begin_trial
+
+    async def late(begun: ChangeTrial, state: DesiredState) -> bool:
+        monkeypatch.undo()
+        await bench.rules.create(make.rule("10.0.0.5"))
+        return await begin(begun, state)
+
+    monkeypatch.setattr(bench.store, "begin_trial", late)
+    trial = await bench.trials.begin(5, "token")
+    assert trial.revision == bench.ledger.revision
+    assert (await bench.trials.state()).changes == 0
+    await bench.trials.revert()
+    assert len(bench.state.rules) == 1
 
 
 async def test_a_trial_goes_on_over_a_restart(

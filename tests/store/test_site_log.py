@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
 import psycopg
 import pytest
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed, VersionConflict
 from egressd.model.nouns import Settings
+from egressd.model.trial import ChangeTrial
 from egressd.store import edit_log
 from egressd.store.postgres.database import SiteDatabase
 from egressd.store.postgres.schema import migrate
@@ -276,6 +278,28 @@ async def test_a_member_writes_nothing_to_a_schema_for_newer_ones(site: Site) ->
         with pytest.raises(Failed, match="of a newer egressd: upgrade this one"):
             await reader.load()
     await write(database, rules(1, start=2), 2)
+    for each in (database, reader):
+        await each.close()
+
+
+async def test_a_trial_begins_at_the_newest_state_of_the_site_alone(site: Site) -> None:
+    """Past fault: a member that was behind, or older than the schema, stored the state that it
+    knew. The trial's end would have taken back what others had changed before it began.
+    """
+    database = await founded(site)
+    reader = await reader_of(site.second())
+    await write(database, rules(1), 1)
+    state = EMPTY.with_edits(rules(1), 1)
+    begun = ChangeTrial(began_at=0, minutes=1, who="", revision=0)
+    now = msgspec.structs.replace(begun, revision=1)
+    with pytest.raises(Failed, match="at revision 1, and this box at 0"):
+        await reader.begin_trial(begun, EMPTY)
+    with newer_schema(site.server):
+        with pytest.raises(VersionConflict, match="of a newer egressd: upgrade this one"):
+            await database.begin_trial(now, state)
+        assert await database.trial() is None
+    assert await database.begin_trial(now, state)
+    assert await reader.trial_state() == state
     for each in (database, reader):
         await each.close()
 

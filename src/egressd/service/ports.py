@@ -107,7 +107,9 @@ class TrialStore(Protocol):
         ...
 
     async def begin_trial(self, begun: ChangeTrial, state: DesiredState) -> bool:
-        """Store a trial. Return False, and store nothing, if there is one already."""
+        """Store a trial. Return False, and store nothing, if there is one already. Raises
+        WriteConflict if `state` is not the stored one.
+        """
         ...
 
     async def end_trial(self) -> bool:

@@ -17,7 +17,7 @@ import structlog
 from msgspec import Meta
 
 from egressd.model.desired import DesiredState
-from egressd.model.errors import EgressdError, Missing, Obstructed
+from egressd.model.errors import EgressdError, Missing, Obstructed, WriteConflict
 from egressd.model.faults import fault
 from egressd.model.times import utc_text
 from egressd.model.trial import ChangeTrial, taking_back
@@ -32,6 +32,8 @@ log = structlog.get_logger()
 
 AGAIN_S: Final = 10.0
 """Seconds between attempts to take changes back."""
+_TRIES: Final = 10
+"""Times that a trial is begun anew because the state has just changed."""
 LOOK_S: Final = 5.0
 """Seconds between looks at the trial of a site, which another member may begin or end."""
 
@@ -101,6 +103,13 @@ class ChangeTrials:
         """Take back what changes from now on, unless it is confirmed within `minutes`. Raises
         Obstructed, if there is a trial already, and Failed.
         """
+        for _ in range(_TRIES - 1):
+            with suppress(WriteConflict):
+                return await self._begin(minutes, who)
+            await self._ledger.follow(self._ledger.revision + 1)
+        return await self._begin(minutes, who)
+
+    async def _begin(self, minutes: int, who: str) -> ChangeTrial:
         state = self._ledger.state
         trial = ChangeTrial(
             began_at=int(self._now()), minutes=minutes, who=who, revision=state.revision

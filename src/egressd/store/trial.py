@@ -10,9 +10,10 @@ import msgspec
 from sqlalchemy import Connection, delete, insert, select
 
 from egressd.model.desired import DesiredState, Edit
+from egressd.model.errors import WriteConflict
 from egressd.model.trial import ChangeTrial
 from egressd.store import edit_log
-from egressd.store.schema import trial
+from egressd.store.schema import meta, trial
 
 PLACE: Final = "trial/0/state"
 """The place of the state that is kept, for its seal."""
@@ -25,10 +26,17 @@ def write_trial(
     connection: Connection, begun: ChangeTrial, state: DesiredState, seal: Convert | None = None
 ) -> bool:
     """Begin a trial, whose changes are taken back to `state`. Return False, and write nothing, if
-    there is one already.
+    there is one already. Raises WriteConflict if `state` is not the stored one.
     """
+    # Nothing is changed until the end of the transaction.
+    stored = connection.execute(select(meta.c.revision).with_for_update()).scalar_one()
     if connection.execute(select(trial.c.id)).first() is not None:
         return False
+    if stored != begun.revision:
+        raise WriteConflict(
+            "begin a trial",
+            f"the database is at revision {stored}, and this box at {begun.revision}: try again",
+        )
     whole = _whole(state)
     packed = zlib.compress(edit_log.pack(whole), 1)
     if seal is not None:
@@ -80,8 +88,9 @@ def _whole(state: DesiredState) -> list[Edit]:
 
 def rehearse(connection: Connection) -> None:
     """Run every statement once, so that SQLAlchemy has loaded everything that they need."""
-    state = DesiredState()
-    write_trial(connection, ChangeTrial(began_at=0, minutes=1, who="", revision=0), state)
+    revision = connection.execute(select(meta.c.revision)).scalar_one()
+    begun = ChangeTrial(began_at=0, minutes=1, who="", revision=revision)
+    write_trial(connection, begun, DesiredState())
     read_trial(connection)
     read_trial_state(connection)
     drop_trial(connection)

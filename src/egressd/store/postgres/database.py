@@ -242,9 +242,13 @@ class SiteDatabase(StateWriter):
 
     def _put_trial(self, connection: Connection, begun: ChangeTrial, state: DesiredState) -> bool:
         self._check_key(connection)
-        return trial.write_trial(
+        has_begun = trial.write_trial(
             connection, begun, state, lambda packed: self._seal.close_bytes(packed, trial.PLACE)
         )
+        # The state here has no field that only a newer egressd knows.
+        if connection.execute(text(f"SELECT {IS_NEWER}")).scalar_one():
+            raise VersionConflict(f"write to {self._place}", TOO_NEW)
+        return has_begun
 
     def _trial_state(self, connection: Connection) -> DesiredState | None:
         self._check_key(connection)
