@@ -157,6 +157,9 @@ async def test_a_fault_within_an_object_names_its_place(device: Device) -> None:
         ({"headers": {"X Y": "a"}}, "/headers/X Y", "header-name-form"),
         ({"rename": {"a" * 501: "b"}}, f"/rename/{'a' * 64}", "string"),
         ({"rename": {"a": 5}}, "/rename/a", "string"),
+        # As pydantic calls a name that does not fit.
+        ({"rename": {"[key]": 5}}, "/rename/[key]", "string"),
+        ({"[key]": 5}, "/[key]", "unknown-field"),
     ):
         assert await faults(device, **fields) == [(pointer, code)]
 

@@ -17,8 +17,6 @@ Schema = Mapping[str, Any]
 
 _SHOWN_NAME = 64
 """Characters of an unknown field's name that are shown."""
-
-
 _KEY = "[key]"
 """The step that pydantic adds behind a name in an object, where the name itself does not fit."""
 
@@ -50,8 +48,8 @@ class Problems:
 
     def _fault(self, operation: Schema, error: Mapping[str, Any]) -> Fault:
         place, *steps = error["loc"]
-        schema, holder = self._schema_at(_root(operation, place), steps)
-        path = tuple(_shown(step) for step in steps if step != _KEY)
+        schema, holder, depth = self._schema_at(_root(operation, place), steps)
+        path = tuple(_shown(step) for step in steps[:depth])
         match error["type"]:
             case "extra_forbidden":
                 return Fault(path, "unknown-field", {"fields": (*holder.get("properties", {}),)})
@@ -63,19 +61,20 @@ class Problems:
             case _:
                 return Fault(path, *self._form(schema))
 
-    def _schema_at(self, schema: Schema, steps: Sequence[Any]) -> tuple[Schema, Schema]:
-        """Return the schema `steps` down, and the one that holds it."""
+    def _schema_at(self, schema: Schema, steps: Sequence[Any]) -> tuple[Schema, Schema, int]:
+        """Return the schema `steps` down, the one that holds it, and the number of steps there."""
         holder = schema = self.resolved(schema)
-        for step in steps:
-            if step == _KEY:
-                return {"type": "string", **holder["propertyNames"]}, holder
+        for depth, step in enumerate(steps):
+            # A field may have that name, too.
+            if step == _KEY and "propertyNames" in holder:
+                return {"type": "string", **holder["propertyNames"]}, holder, depth
             holder = schema
             each = "items" if isinstance(step, int) else "additionalProperties"
             inner = schema.get(each) if isinstance(schema.get(each), Mapping) else None
             for of_pattern in schema.get("patternProperties", {}).values():
                 inner = of_pattern
             schema = self.resolved(inner or schema.get("properties", {}).get(step, {}))
-        return schema, holder
+        return schema, holder, len(steps)
 
     def resolved(self, schema: Schema) -> Schema:
         """Return `schema`, or the schema that it refers to."""
