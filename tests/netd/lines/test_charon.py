@@ -52,7 +52,8 @@ while True:
     while answers and not (is_far() and is_asked()):
         send(*answers.pop(0))
     if not (header := connection.recv(4, socket.MSG_WAITALL)):
-        break
+        connection, _ = listener.accept()
+        continue
     data = connection.recv(struct.unpack("!I", header)[0], socket.MSG_WAITALL)
     packet, command = Packet.parse(data), data[2 : 2 + data[1]].decode()
     if packet.response_type != Packet.CMD_REQUEST:
@@ -413,6 +414,39 @@ async def test_a_connection_keeps_the_manner_of_its_lines_that_are_up(
     for task in (other, waiting):
         task.cancel()
     await asyncio.wait({other, waiting})
+    await charon.close()
+
+
+@pytest.mark.lab
+@pytest.mark.usefixtures("inside")
+async def test_p3_a_line_that_is_dialled_leaves_the_group_of_one_that_is_adopted(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past fault: it got the same number, and its connection took the place of the other one's.
+    A line with the same secret and server got another number, and an IKE_SA of its own.
+    """
+    stand_in(run_dir, monkeypatch)
+
+    sh("ip link set lo up")
+    earlier = Charon(run_dir / "charon")
+    await earlier.open()
+    adopted, beside, other = (
+        dial_from(port, secret)
+        for port, secret in zip(LINE_PORTS, ("picky", "picky", "right"), strict=False)
+    )
+    secured = await earlier.establish(adopted, lambda: None)
+    earlier.release()
+    charon = Charon(run_dir / "charon")
+    await charon.open()
+    found = await asyncio.gather(
+        charon.resume(adopted, secured.group, secured.manner, lambda: None),
+        charon.establish(other, lambda: None),
+        charon.establish(beside, lambda: None),
+    )
+    assert [each and each.group for each in found] == [0, 1, 0]
+    last = next(each for each in reversed(conns(run_dir)) if each["group"] == "group-0")
+    assert last["children"] == [f"line-{dial.local_port}" for dial in (adopted, beside)]
+    assert last["proposals"] == list(IKE_OFFERS[secured.manner.ike])
     await charon.close()
 
 

@@ -345,16 +345,18 @@ class Charon:
         name = ipsec.association_name(dial.local_port)
         if self._connection is None:
             return None
-        try:
-            if not await self._find(self._connection, name):
-                return None
-            association = _Association(dial, group, on_loss, manner)
-            encryption = await self._encryption(self._connection, association)
-        except (OSError, CharonRefusal):
-            return None
-        self._associations[name] = association
-        association.settle(None)
+        # From now on, for lines that are dialled meanwhile: they must not take its group's number
+        # for another one, nor another one for its group.
+        association = self._associations[name] = _Association(dial, group, on_loss, manner)
         self._manners.established(dial, manner)
+        encryption = None
+        with suppress(OSError, CharonRefusal):
+            if await self._find(self._connection, name):
+                encryption = await self._encryption(self._connection, association)
+        if encryption is None:
+            self._associations.pop(name, None)
+            return None
+        association.settle(None)
         return Secured(group, manner, encryption)
 
     def carries(self, local_port: int) -> None:
