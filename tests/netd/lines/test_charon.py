@@ -419,7 +419,7 @@ async def test_a_connection_keeps_the_manner_of_its_lines_that_are_up(
 
 @pytest.mark.lab
 @pytest.mark.usefixtures("inside")
-async def test_p3_a_line_that_is_dialled_leaves_the_group_of_one_that_is_adopted(
+async def test_p3_a_dialled_line_leaves_an_adopted_one_its_group(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Past fault: it got the same number, and its connection took the place of the other one's.
