@@ -1,10 +1,9 @@
-"""A connection to PostgreSQL that breaks at a chosen message, or is slow."""
+"""A connection to PostgreSQL that breaks at a chosen message, and counts what is asked."""
 
 from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,8 +14,8 @@ _PIECE = 65536
 
 
 class LossyProxy:
-    """Passes everything on, `delay_s` later, until a client sends `cut_at`: then the message is
-    passed on, and its answer is not: the client's connection is closed instead. Once.
+    """Passes everything on until a client sends `cut_at`: then the message is passed on, and its
+    answer is not: the client's connection is closed instead. Once.
     """
 
     def __init__(self, server: Server, folder: Path) -> None:
@@ -25,8 +24,8 @@ class LossyProxy:
         self.cut_at = b""
         self.cut_after = b""
         """The message that a connection must have had before; empty for none."""
-        self.delay_s = 0.0
-        """Seconds that a message takes each way."""
+        self.questions = 0
+        """Number of messages that clients have sent, each of which they wait for the answer of."""
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -67,14 +66,13 @@ class LossyProxy:
                 if is_due and self.cut_at and self.cut_at in piece:
                     self.cut_at = b""
                     client.shutdown(socket.SHUT_WR)
-                time.sleep(self.delay_s)
+                self.questions += 1
                 server.sendall(piece)
             server.shutdown(socket.SHUT_WR)
 
     def _answer(self, server: socket.socket, client: socket.socket) -> None:
         with suppress(OSError):
             while piece := server.recv(_PIECE):
-                time.sleep(self.delay_s)
                 client.sendall(piece)
             client.shutdown(socket.SHUT_WR)
 

@@ -333,9 +333,9 @@ def test_a_token_that_has_expired_is_refused(rig: Rig) -> None:
     site = rig.at_site()
     with rig.invitation() as (token, inviting):
         role = JoinToken.read(token).role
-        rig.query("UPDATE invitation SET expires_at = now()")
         eventually(lambda: expires(rig, role))
         assert "has expired" in rig.box().refused("join", given=token)
+        rig.query("UPDATE invitation SET expires_at = now()")
         assert inviting.wait(WAIT_S) == 1
     assert rig.at_site() == site
     assert "token must be what" in rig.box().refused("join", given=token[:-9])
