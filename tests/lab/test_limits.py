@@ -132,7 +132,9 @@ def test_damage_by_another_program_is_repaired(site: Site, damage: str) -> None:
     eventually(lambda: site.state() == whole)
     arrived = site.udp_up_of(TARGETS, seconds=1.5)
     assert arrived.keys() == TARGETS.keys()
-    assert max(share(each, UP, seconds=1) for each in arrived.values()) <= LIMITED[-1]
+    # Unlimited it would be twice the limit. What a busy machine holds back for a moment counts much
+    # in one second.
+    assert max(share(each, UP, seconds=1) for each in arrived.values()) < 1_200
 
 
 def test_a_recreated_lan_is_limited_again(site: Site) -> None:
