@@ -479,6 +479,72 @@ async def test_a_node_that_gets_no_name_there_follows_its_next_one(device: Devic
     assert nodes(device) == {"a hongkong": before["hk"]}
 
 
+@pytest.mark.parametrize(
+    ("rename", "there"),
+    [
+        ({}, "DIRECT"),
+        ({}, "Group_hk"),
+        ({}, "Interface:hk"),
+        ({}, ","),
+        ({}, ""),
+        ({"new": ""}, "new"),
+        ({"new": "a,b"}, "new"),
+        ({"new": "x" * 65}, "new"),
+        ({"new": "DIRECT"}, "new"),
+        ({"new": "jp"}, "new"),
+    ],
+)
+async def test_an_unsuitable_name_there_loses_no_node(
+    device: Device, rename: dict[str, str], there: str
+) -> None:
+    """Past fault: a node with the same configuration counted as gone, and its clients were
+    blocked, once it had a name there that no node may have, or that a renaming made such a name
+    or another node's.
+    """
+    host = f"{'long.' * 12}test"  # server:port is too long for a name
+    number = await made(device, rename=rename)
+    serve(device, link("jp", host="198.51.100.8"), link("hk", host=host))
+    await refreshed(device, number)
+    before = nodes(device)
+    await device.bench.rules.create(rule("10.0.0.5", "hk"))
+    serve(device, link("jp", host="198.51.100.8"), link(there, host=host))
+    answer = await refreshed(device, number)
+    assert (answer["refreshed"]["gone"], answer["refreshed"]["total"]) == (0, 2)
+    assert {*nodes(device).values()} == {*before.values()}
+    (kept,) = (each for each in device.bench.nodes.list() if each.id == before["hk"])
+    assert [each.target_node for each in device.bench.rules.list()] == [kept.name]
+    # Another password with the name there: it is found by its server.
+    serve(device, link("jp", host="198.51.100.8"), link(there, "other", host))
+    assert fates(await refreshed(device, number))[kept.name] == "changed"
+    # It follows its next name there.
+    serve(device, link("jp", host="198.51.100.8"), link("hongkong", "other", host))
+    await refreshed(device, number)
+    assert nodes(device) == {"jp": before["jp"], "hongkong": before["hk"]}
+    await device.bench.agree()
+
+
+async def test_a_list_of_unsuitable_names_alone_changes_nothing(device: Device) -> None:
+    number = await made(device)
+    serve(device, link("hk"))
+    await refreshed(device, number)
+    before = device.bench.ledger.state
+    serve(device, link("DIRECT", host="198.51.100.8"), link("lnterface:x", host="198.51.100.9"))
+    answer = await refreshed(device, number)
+    assert (answer["is_refreshed"], answer["reason_coded"]["code"]) == (False, "subscription-empty")
+    assert device.bench.ledger.state is before
+
+
+async def test_nodes_that_a_renaming_gives_one_name_are_numbered(device: Device) -> None:
+    number = await made(device, rename={"-.*": ""})
+    serve(device, link("hk-a"), link("hk-b", host="198.51.100.8"))
+    await refreshed(device, number)
+    before = nodes(device)
+    assert {*before} == {"hk", "hk 2"}
+    serve(device, link("hk-b", host="198.51.100.8"), link("hk-a"))
+    assert {*fates(await refreshed(device, number)).values()} == {"same"}
+    assert nodes(device) == before
+
+
 async def test_another_order_of_a_renaming_is_stored(device: Device) -> None:
     """Past fault: nodes got their names by the new order, and the old one stayed."""
     number = await made(device, rename={"a": "b", "b": "c"}, via="DIRECT")

@@ -96,6 +96,12 @@ def test_the_length_of_a_name_is_that_of_its_normal_form() -> None:
     assert node.draft.name == "\uac01" * 64
 
 
+def test_a_name_of_commas_alone_is_none() -> None:
+    (node,) = parse_nodes("others", "{name: ',,', type: socks5, server: 8.8.8.8, port: 1080}")
+    assert isinstance(node, Accepted)
+    assert node.draft.name == "8.8.8.8:1080"
+
+
 def test_only_the_first_faults_of_a_row_are_reported() -> None:
     keys = ",".join(f"k{n}-path: 1" for n in range(3000))
     (row,) = parse_nodes("others", f"{{type: socks5, server: 8.8.8.8, port: 1080, {keys}}}")

@@ -1452,7 +1452,6 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
     "alert-no-channel": ({"id": 9}, "x must name channels that there are: 9 is none"),
     "subscription-not-included": ({}, "its name does not match include"),
     "subscription-excluded": ({}, "its name matches exclude"),
-    "subscription-name-twice": ({"name": "a"}, "another node of the list is named a"),
     "subscription-nodes-many": ({"most": 5}, "a list may have 5 nodes at most"),
     "subscriptions-many": ({"most": 5}, "there may be 5 subscriptions at most"),
     "subscription-no-text": ({}, "the answer is no text in UTF-8"),

@@ -18,9 +18,12 @@ _NUMBER_MAX: Final = 7
 
 
 class Names:
-    """The names of a text's nodes, each of them unique."""
+    """The names of a text's nodes, each of them unique. Unless they `are_checked`, a node may get
+    one that no node can have, such as ``DIRECT`` or an empty one.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, *, are_checked: bool = True) -> None:
+        self._are_checked = are_checked
         self._taken: set[str] = set()
         self._numbers: dict[str, int] = {}
         """Name -> the last number given to it."""
@@ -37,16 +40,16 @@ class Names:
         name = trimmed(seen_name(given))
         if name != given and name != unicodedata.normalize("NFC", given):
             notes.append(say("name-unseen-removed"))
-        if not name and not address:
-            raise Unreadable(f"name must be given: server:port has over {NODE_NAME_MAX} characters")
-        name = name or address
         if "," in name:
             name = name.replace(",", " ").strip()
             notes.append(say("name-comma-replaced"))
+        if not name and not address and self._are_checked:
+            raise Unreadable(f"name must be given: server:port has over {NODE_NAME_MAX} characters")
+        name = name or address
         if is_cut or len(name) > NODE_NAME_MAX:
             name = name[:NODE_NAME_MAX].rstrip()
             notes.append(say("name-cut", most=NODE_NAME_MAX))
-        if problem := node_name_problem(name):
+        if self._are_checked and (problem := node_name_problem(name)):
             raise Unreadable(problem)
         if name in self._taken:
             name = self._numbered(name)

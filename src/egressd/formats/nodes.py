@@ -20,7 +20,7 @@ def parse_nodes(
     text: str,
     *,
     group: str = "",
-    names: Iterator[str] | None = None,
+    names: Iterator[str] | Names | None = None,
 ) -> Iterator[Accepted[NodeDraft] | BadRow]:
     """Return the nodes of `text`, of one of `NODE_IMPORT_TYPES`, each checked on its own.
 
@@ -35,7 +35,7 @@ def parse_nodes(
 
 
 def _parsed(
-    import_type: str, text: str, group: str, names: Iterator[str] | None
+    import_type: str, text: str, group: str, names: Iterator[str] | Names | None
 ) -> Iterator[Accepted[NodeDraft] | BadRow]:
     naming = Names() if names is None else names
     for found in nodes_in(import_type, text):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from egressd.formats.node_names import Names
 from egressd.formats.nodes import parse_nodes
 from egressd.formats.recognition import recognise_nodes
 from egressd.formats.rows import Accepted
@@ -25,11 +26,12 @@ _BYTES_MAX: Final = 2**53 - 1
 
 
 def nodes_of(content: bytes) -> Iterator[Accepted[NodeDraft] | BadRow]:
-    """Return the nodes of a list, each named as there, and the rows that are none. Raises
-    ValueError for content that is no text, Invalid for too much of it.
+    """Return the nodes of a list, each named as there, and the rows that are none. A name may be
+    one that no node can have. Raises ValueError for content that is no text, Invalid for too much
+    of it.
     """
     text = content.decode("utf-8-sig")
-    return parse_nodes(recognise_nodes(text).type, text)
+    return parse_nodes(recognise_nodes(text).type, text, names=Names(are_checked=False))
 
 
 def quota_of(userinfo: str) -> AccountQuota:

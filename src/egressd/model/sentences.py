@@ -1042,7 +1042,6 @@ SENTENCES: Final[Mapping[str, str]] = {
     # Subscriptions.
     "subscription-not-included": "its name does not match include",
     "subscription-excluded": "its name matches exclude",
-    "subscription-name-twice": "another node of the list is named {name}",
     "subscription-nodes-many": "a list may have {most} nodes at most",
     "subscriptions-many": "there may be {most} subscriptions at most",
     "subscription-no-text": "the answer is no text in UTF-8",

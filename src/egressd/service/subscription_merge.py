@@ -74,51 +74,48 @@ def read_list(
     """Return the nodes of a list that the subscription takes. Raises Invalid for too many."""
     nodes: list[ListedNode] = []
     passed: list[ListedFate] = []
-    names: set[str] = set()
     for row in rows:
         if isinstance(row, BadRow):
             passed.append(ListedFate(name="", fate="passed", reason=row.sentence))
             continue
         draft = row.draft
-        name = name_filters.replaced(subscription.rename, draft.name).strip()
-        if reason := _why_not(draft, name, names, subscription, around):
+        if reason := _why_not(draft, subscription, around):
             passed.append(ListedFate(name=draft.name, fate="passed", reason=reason))
             continue
         if len(nodes) >= NODES_MAX:
             raise Invalid(fault("", "subscription-nodes-many", most=NODES_MAX))
-        names.add(name)
+        name = name_filters.replaced(subscription.rename, draft.name).strip()
         nodes.append(
             ListedNode(
-                name_there=draft.name, name=name, protocol=draft.protocol, config=draft.config_json
+                name_there=draft.name,
+                name=name[: NODE_NAME_MAX + 1],  # one character too many is as bad as thousands
+                protocol=draft.protocol,
+                config=draft.config_json,
             )
         )
     return ReadList(nodes=tuple(nodes), passed=tuple(passed))
 
 
 def _why_not(
-    draft: NodeDraft,
-    name: str,
-    names: set[str],
-    subscription: Subscription,
-    around: ServerSurroundings,
+    draft: NodeDraft, subscription: Subscription, around: ServerSurroundings
 ) -> Sentence | None:
-    """Return the reason why a node of a list is not taken; None if it is."""
+    """Return the reason why a node of a list is not taken; None if it is. Its name is none: it may
+    be a node that is here already, and keeps its name.
+    """
     include, exclude = subscription.include, subscription.exclude
     if include and not name_filters.is_found(include, draft.name):
         return say("subscription-not-included")
     if exclude and name_filters.is_found(exclude, draft.name):
         return say("subscription-excluded")
-    if problem := node_name_problem(name):
-        return problem.sentence
-    if name in names:
-        return say("subscription-name-twice", name=name)
     if problems := row_server_problems(draft, around, private=False):
         return together(each.sentence for each in problems)
     return None
 
 
 def merged(state: DesiredState, subscription: Subscription, found: ReadList, now: str) -> Merge:
-    """Return the change that makes the subscription's nodes those of the list. Raises Invalid."""
+    """Return the change that makes the subscription's nodes those of the list. Raises Invalid, also
+    for a list without any node that is taken.
+    """
     own = [node for node in state.nodes.values() if node.subscription == subscription.id]
     pairs, new, gone = _paired(own, found.nodes)
     fresh: list[ListedNode] = []
@@ -129,6 +126,8 @@ def merged(state: DesiredState, subscription: Subscription, found: ReadList, now
             passed.append(ListedFate(name=listed.name_there, fate="passed", reason=reason))
         else:
             fresh.append(listed)
+    if not pairs and not fresh:
+        raise Invalid(fault("", "subscription-empty", n=len(passed)))
     named = _named_nodes(state)
     keeps = subscription.gone == "keep"
     kept = [node for node in gone if keeps and node.name in named]

@@ -137,16 +137,11 @@ class ListRefresher:
         return page
 
     def _read(self, content: bytes, subscription: Subscription) -> ReadList:
-        """Return the nodes of a list. Raises _Unusable for one without any."""
+        """Return the nodes of a list. Raises _Unusable, and Invalid for too many."""
         try:
-            found = read_list(formats.nodes_of(content), subscription, self._around())
+            return read_list(formats.nodes_of(content), subscription, self._around())
         except UnicodeDecodeError as error:
             raise _Unusable(say("subscription-no-text")) from error
-        except Invalid as invalid:
-            raise _Unusable(invalid.sentence) from invalid
-        if not found.nodes:
-            raise _Unusable(say("subscription-empty", n=len(found.passed)))
-        return found
 
     async def _merge(
         self, fetched: Subscription, page: PageFetched, found: ReadList, *, dry_run: bool

@@ -781,7 +781,6 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   // Groups.
   "subscription-not-included": "其名称不匹配 include",
   "subscription-excluded": "其名称匹配 exclude",
-  "subscription-name-twice": "列表中另一个节点的名称为 {name}",
   "subscription-nodes-many": "一个列表最多 {most} 个节点",
   "subscriptions-many": "订阅最多 {most} 个",
   "subscription-no-text": "应答不是 UTF-8 文本",
