@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from egressd.model.messages import LineStatus, RuleCount, Status
+from egressd.model.times import utc_text
 
 if TYPE_CHECKING:
     from tests.cli.shell import Shell
@@ -25,6 +26,14 @@ async def test_history_prints_the_largest_and_one_over_time(shell: Shell) -> Non
     assert shell.say("history", "top") == "10.0.0.1\t70\t140\n"
     assert shell.say("history", "top", "--by", "target", "--hours", "700") == "DIRECT\t70\t140\n"
     assert shell.json("history", "top", "--limit", "1")["data"][0]["key"] == "10.0.0.1"
+    now, ago = utc_text(device.now + 1), utc_text(device.now - 7200)
+    assert shell.say("history", "top", "--from", ago, "--to", now) == "10.0.0.1\t70\t140\n"
+    assert shell.json("history", "top", "--to", ago)["data"] == []
+    found = shell.json("history", "traffic", "10.0.0.1", "--from", ago, "--to", now)
+    assert (found["from"], found["to"], len(found["data"])) == (ago, now, 1)
+    problem = shell.problem("history", "top", "--from", ago, "--hours", "2")
+    assert "from and hours must not both be given" in problem
+    assert "2026-11-20T22:58:40Z" in shell.problem("history", "top", "--from", "yesterday")
     (line,) = shell.say("history", "traffic", "10.0.0.1", "--step", "1h").splitlines()
     assert line.split("\t")[1:] == ["70", "140"]
     assert shell.json("history", "traffic", "DIRECT", "--by", "target")["step"] == "15m"
@@ -52,6 +61,8 @@ async def test_history_prints_delays_and_states(shell: Shell) -> None:
     (line,) = shell.say("history", "delays", "a/b", "--step", "1d").splitlines()
     assert line.split("\t")[1:] == ["25", "120", "0"]
     assert shell.json("history", "delays", "a/b")["name"] == "a/b"
+    before = utc_text(device.now - 86_400)
+    assert shell.json("history", "delays", "a/b", "--to", before)["data"] == []
     for kind, name, more in (
         ("node", "a/b", []),
         ("line", "l2tp_1", []),
@@ -61,4 +72,6 @@ async def test_history_prints_delays_and_states(shell: Shell) -> None:
         (line,) = shell.say("history", "states", kind, name).splitlines()
         assert line.split("\t")[2:] == ["up", *more]
     assert shell.json("history", "states", "line", "l2tp_1")["up_s"] == 120
+    since = utc_text(device.now - 60)
+    assert shell.json("history", "states", "line", "l2tp_1", "--from", since)["up_s"] == 60
     assert "there is no line gone" in shell.problem("history", "states", "line", "gone")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
@@ -22,14 +22,32 @@ _step = click.option(
 _by = click.option("--by", type=click.Choice([*BLOCKS]), default="client", show_default=True)
 
 
-def _hours(default: int, most: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    return click.option(
-        "--hours",
-        type=click.IntRange(1, most),
-        default=default,
-        show_default=True,
-        help="Hours to look back.",
-    )
+def _span(most: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return the options of a span of time, which has `most` hours at most."""
+
+    def with_options(command: Callable[..., None]) -> Callable[..., None]:
+        for option in (
+            click.option("--to", metavar="TIME", help="The end. Default: now."),
+            click.option(
+                "--from",
+                metavar="TIME",
+                help="The beginning, such as 2026-11-20T22:58:40Z, in place of --hours.",
+            ),
+            click.option(
+                "--hours",
+                type=click.IntRange(1, most),
+                help="Hours before the end. Default: 24.",
+            ),
+        ):
+            command = option(command)
+        return command
+
+    return with_options
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """Return the options that were given, as fields of a query."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 @click.group()
@@ -41,13 +59,13 @@ def history() -> None:
 
 @history.command()
 @_by
-@_hours(24, TOP_DAYS_MAX * 24)
+@_span(TOP_DAYS_MAX * 24)
 @click.option("--limit", type=click.IntRange(1, LARGEST_MAX), default=20, show_default=True)
 @json_option
 @over_api
-def top(remote: Remote, *, by: str, hours: int, limit: int, as_json: bool) -> None:
+def top(remote: Remote, *, by: str, limit: int, as_json: bool, **span: Any) -> None:
     """Print the clients, targets or interfaces with the most bytes."""
-    found = remote.get("/ops/history/top", by=by, limit=limit, hours=hours)
+    found = remote.get("/ops/history/top", by=by, limit=limit, **_given(**span))
     if as_json:
         show_json(found)
     else:
@@ -57,16 +75,15 @@ def top(remote: Remote, *, by: str, hours: int, limit: int, as_json: bool) -> No
 @history.command()
 @click.argument("key")
 @_by
-@_hours(24, HistoryStep.DAY.kept * 24)
+@_span(HistoryStep.DAY.kept * 24)
 @_step
 @json_option
 @over_api
 def traffic(
-    remote: Remote, *, key: str, by: str, hours: int, step: str | None, as_json: bool
+    remote: Remote, *, key: str, by: str, step: str | None, as_json: bool, **span: Any
 ) -> None:
     """Print the bytes of KEY (a rule's address, a target or an interface) over time."""
-    asked = {"key": key, "by": by, "hours": hours, **({} if step is None else {"step": step})}
-    found = remote.get("/ops/history/traffic", **asked)
+    found = remote.get("/ops/history/traffic", key=key, by=by, **_given(step=step, **span))
     if as_json:
         show_json(found)
     else:
@@ -75,14 +92,14 @@ def traffic(
 
 @history.command()
 @click.argument("node")
-@_hours(24, HistoryStep.DAY.kept * 24)
+@_span(HistoryStep.DAY.kept * 24)
 @_step
 @json_option
 @over_api
-def delays(remote: Remote, *, node: str, hours: int, step: str | None, as_json: bool) -> None:
+def delays(remote: Remote, *, node: str, step: str | None, as_json: bool, **span: Any) -> None:
     """Print the delay of NODE in milliseconds, and the seconds that it was up and down."""
-    asked = {"hours": hours, **({} if step is None else {"step": step})}
-    found = remote.get(f"/ops/history/nodes/{quote(node, safe='')}", **asked)
+    path = f"/ops/history/nodes/{quote(node, safe='')}"
+    found = remote.get(path, **_given(step=step, **span))
     if as_json:
         show_json(found)
         return
@@ -96,10 +113,10 @@ def delays(remote: Remote, *, node: str, hours: int, step: str | None, as_json: 
 @history.command()
 @click.argument("kind", type=click.Choice(["node", "line", "group"]))
 @click.argument("name")
-@_hours(24, HistoryStep.DAY.kept * 24)
+@_span(HistoryStep.DAY.kept * 24)
 @json_option
 @over_api
-def states(remote: Remote, *, kind: str, name: str, hours: int, as_json: bool) -> None:
+def states(remote: Remote, *, kind: str, name: str, as_json: bool, **span: Any) -> None:
     """Print since when and until when NAME was up, down or off, and the node that a group had
     elected. A line that is gone is named with its type: l2tp/NAME.
     """
@@ -109,7 +126,7 @@ def states(remote: Remote, *, kind: str, name: str, hours: int, as_json: bool) -
     path = "/".join(
         quote(part, safe="") for part in (name.split("/") if kind == "line" else [name])
     )
-    found = remote.get(f"/ops/history/{kind}s/{path}", hours=hours)
+    found = remote.get(f"/ops/history/{kind}s/{path}", **_given(**span))
     if as_json:
         show_json(found)
         return
