@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 URL = "http://device"
 PAGE = "https://seller.test/change?key=seed-4711"
+SOCKS = '{"server": "198.51.100.1", "port": 1080}'
 CODES = {"accept": "application/problem+json"}
 
 
@@ -150,6 +151,27 @@ async def test_pages_and_targets_that_lead_astray_are_refused(
     (error,) = (await patched(fresh_device, node, **fields))["errors"]
     assert (error["pointer"], error["code"]) == (pointer, code)
     assert fresh_device.bench.nodes.get(node).change_ip_url == PAGE
+
+
+async def test_a_new_node_may_have_a_page(fresh_device: Device) -> None:
+    device = fresh_device
+    draft = {"name": "n", "protocol": "socks5", "config_json": SOCKS, "group": "asia"}
+    page = {"change_ip_url": PAGE, "change_ip_via": "DIRECT"}
+    made = await device.client.post(f"{URL}/ops/nodes", json=draft | page, headers=CODES)
+    assert made.status_code == 201, made.text
+    assert made.json().items() >= (draft | page).items()
+    stored = device.bench.nodes.get(made.json()["id"])
+    assert (stored.change_ip_url, stored.change_ip_via) == (PAGE, "DIRECT")
+    faults = {"name": "DlRECT", "change_ip_url": "http://10.0.0.1/", "change_ip_via": "Group_x"}
+    refused = await device.client.post(f"{URL}/ops/nodes", json=draft | faults, headers=CODES)
+    assert {each["pointer"] for each in refused.json()["errors"]} == {f"/{name}" for name in faults}
+    itself = {"name": "m", "change_ip_url": PAGE, "change_ip_via": "m"}
+    refused = await device.client.post(f"{URL}/ops/nodes", json=draft | itself, headers=CODES)
+    assert [each["code"] for each in refused.json()["errors"]] == ["change-ip-via"]
+    assert (await device.call("POST", "/nodes", draft | page)).status_code == 400
+    assert [each.name for each in device.bench.nodes.list()] == ["n"]
+    changes = (await device.client.get(f"{URL}/ops/changes")).json()["data"]
+    assert "seed" not in json.dumps(changes)
 
 
 async def test_other_fields_can_change_when_the_target_is_gone(

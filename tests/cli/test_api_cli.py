@@ -230,6 +230,16 @@ def test_a_node_is_rotated_by_its_page(shell: Shell) -> None:
     assert shell.device.bench.nodes.list()[0].change_ip_url == ""
 
 
+def test_a_node_is_added_with_its_page(shell: Shell, tmp_path: Path) -> None:
+    page, file = "https://seller.test/change?key=k", tmp_path / "node.json"
+    file.write_text(SOCKS)
+    add = ("nodes", "add", "tokyo", "socks5", str(file), "--change-ip-url", "-")
+    said = shell.say(*add, "--change-ip-via", "DIRECT", "--group", "asia", stdin=f"{page}\n")
+    assert said == "node tokyo created\n"
+    (node,) = shell.device.bench.nodes.list()
+    assert (node.change_ip_url, node.change_ip_via, node.group) == (page, "DIRECT", "asia")
+
+
 def test_nodes_are_exported_as_links_and_imported_again(shell: Shell) -> None:
     shell.say("nodes", "add", "tokyo", "socks5", "-", "--group", "asia", stdin=SOCKS)
     shell.say("nodes", "edit", "tokyo", "--name", "osaka")

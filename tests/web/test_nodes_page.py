@@ -174,6 +174,30 @@ def test_the_form_of_a_node_has_its_sellers_page_and_rotates_it(tidy: Site) -> N
         assert stored() == ("", "")
 
 
+def test_a_new_node_may_have_its_sellers_page(tidy: Site) -> None:
+    seller = "https://seller.example/change?key=4711"
+    with tidy.visit("#/nodes") as page:
+        page.get_by_role("button", name="Add a node").click()
+        form = page.get_by_role("form", name="Add a node")
+        form.get_by_label("Name", exact=True).fill("phone")
+        form.get_by_label("server").fill("203.0.113.91")
+        form.get_by_label("port").fill("1080")
+        url, via = form.get_by_label("Page that changes its address"), form.get_by_label("Asked by")
+        url.fill("https://10.0.0.1/change")
+        expect(form.get_by_role("button", name="Rotate")).to_have_count(0)
+        form.get_by_role("button", name="Save").click()
+        expect(url).to_have_accessible_description(re.compile("10.0.0.1"))
+        url.fill(seller)
+        via.fill("Interface:wan2")
+        page.keyboard.press("Escape")
+        assert serious(page) == []
+        form.get_by_role("button", name="Save").click()
+        expect(form).to_have_count(0)
+    (made,) = [one for one in tidy.lab.api.get("/nodes")["data"] if one["name"] == "phone"]
+    stored = tidy.lab.api.ask("GET", f"/ops/nodes/{made['id']}").body
+    assert (stored["change_ip_url"], stored["change_ip_via"]) == (seller, "Interface:wan2")
+
+
 def test_a_new_key_pair_fills_the_form_of_a_node(tidy: Site) -> None:
     with tidy.visit("#/nodes") as page:
         page.get_by_role("button", name="Add a node").click()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
@@ -35,6 +36,19 @@ _LOOK_S = 1.0
 """Seconds between looks at a rotation."""
 
 names_argument = click.argument("names", nargs=-1, required=True, shell_complete=node_names)
+_change_ip_url = click.option(
+    "--change-ip-url",
+    metavar="URL",
+    help="A page by which it leaves by another address; - reads it from standard input, an empty "
+    "text removes it.",
+)
+_change_ip_via = click.option(
+    "--change-ip-via", metavar="TARGET", help="The target it is asked by; else the node itself."
+)
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 @click.group()
@@ -64,14 +78,22 @@ def list_nodes(remote: Remote, as_json: bool) -> None:
 @click.argument("protocol")
 @click.argument("config", type=TEXT_FILE)
 @click.option("--group", default="")
+@_change_ip_url
+@_change_ip_via
 @json_option
 @over_api
 def add(
-    remote: Remote, *, name: str, protocol: str, config: IO[str], group: str, as_json: bool
+    remote: Remote,
+    *,
+    config: IO[str],
+    change_ip_url: str | None,
+    as_json: bool,
+    **others: str | None,
 ) -> None:
     """Add the node NAME. CONFIG is a file (- for standard input) with its JSON."""
-    body = {"name": name, "protocol": protocol, "config_json": read_text(config), "group": group}
-    done(remote.send("POST", "/nodes", body), as_json)
+    url = None if change_ip_url is None else typed_or_read(change_ip_url)
+    fields = {"config_json": read_text(config), "change_ip_url": url, **others}
+    done(remote.send("POST", "/ops/nodes", _given(fields)), as_json)
 
 
 @nodes.command()
@@ -79,15 +101,8 @@ def add(
 @click.option("--name", "new_name", help="A new name; what refers to the node follows.")
 @click.option("--group")
 @click.option("--config-json", type=TEXT_FILE)
-@click.option(
-    "--change-ip-url",
-    metavar="URL",
-    help="A page by which it leaves by another address; - reads it from standard input, an empty "
-    "text removes it.",
-)
-@click.option(
-    "--change-ip-via", metavar="TARGET", help="The target it is asked by; else the node itself."
-)
+@_change_ip_url
+@_change_ip_via
 @json_option
 @over_api
 def edit(
@@ -105,8 +120,7 @@ def edit(
     url = None if change_ip_url is None else typed_or_read(change_ip_url)
     text = None if config_json is None else read_text(config_json)
     fields = {"name": new_name, "config_json": text, "change_ip_url": url, **others}
-    given = {field: value for field, value in fields.items() if value is not None}
-    done(remote.send("PATCH", f"/ops/nodes/{found['id']}", given), as_json)
+    done(remote.send("PATCH", f"/ops/nodes/{found['id']}", _given(fields)), as_json)
 
 
 @nodes.command()
@@ -146,8 +160,7 @@ def rotate(remote: Remote, *, name: str, as_json: bool) -> None:
 def set_nodes(remote: Remote, *, names: tuple[str, ...], as_json: bool, **fields: Any) -> None:
     """Change the group, egress or DNS of the nodes NAMES. An empty text clears a setting."""
     ids = [node["id"] for node in remote.named("/nodes", names, "node")]
-    given = {name: value for name, value in fields.items() if value is not None}
-    done(remote.send("PATCH", "/nodes/batch", {"ids": ids, **given}), as_json)
+    done(remote.send("PATCH", "/nodes/batch", {"ids": ids, **_given(fields)}), as_json)
 
 
 @nodes.command()

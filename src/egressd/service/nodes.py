@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -43,6 +43,8 @@ from egressd.service.renames import rename_node
 from egressd.service.servers import Around, ServerSurroundings
 from egressd.service.versions import demand, revised
 
+_NO_PAGE: Final = ChangeIp()
+
 DialledBy = Callable[[DesiredState, Node], NodePath | None]
 """A function of a state and a node: the path that dials the node; None if its relay is missing."""
 
@@ -69,7 +71,7 @@ class Nodes:
         """Return all nodes, the oldest first."""
         return sorted(self._ledger.state.nodes.values(), key=lambda node: node.id)
 
-    async def create(self, draft: NodeDraft) -> Outcome[Node]:
+    async def create(self, draft: NodeDraft, change_ip: ChangeIp = _NO_PAGE) -> Outcome[Node]:
         """Add a node that the engine accepts. Raises Invalid."""
         around = self._around()
 
@@ -78,9 +80,12 @@ class Nodes:
                 id=next(fresh_node_ids(state)),
                 created_at=self._clock(),
                 **msgspec.structs.asdict(draft),
+                **msgspec.structs.asdict(change_ip),
             )
             edit = Edit("nodes", node.id, node)
-            checks.refuse(draft_problems(state, [edit], draft, around))
+            problems = [*draft_problems(state, [edit], draft, around)]
+            problems += change_ip_problems(state, change_ip, draft.name, None, around)
+            checks.refuse(problems)
             return Proposal([edit], node)
 
         await self._try(build(self._ledger.state))

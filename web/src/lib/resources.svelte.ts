@@ -78,7 +78,7 @@ export class Resource<T extends Identified> {
 
   /** Create a row from the typed fields, or change the row that was `before`: see `Revisions`. */
   async save<F extends object>(before: (T & F) | null, typed: F): Promise<Said> {
-    if (before === null) return call("POST", this.path, typed);
+    if (before === null) return call("POST", this.#objects, typed);
     return this.#revisions.save<F>(`${this.#objects}/${before.id}`, before, typed);
   }
 

@@ -728,6 +728,17 @@ export interface components {
             role_since: string | null;
             version: string;
         };
+        NodeAdd: {
+            /** @default  */
+            change_ip_url: string;
+            /** @default  */
+            change_ip_via: string;
+            config_json: string;
+            /** @default  */
+            group: string;
+            name: string;
+            protocol: string;
+        };
         NodeBatchUpdate: {
             dialer_proxy?: string | null;
             group?: string | null;
@@ -1701,6 +1712,7 @@ export type ListedChange = components['schemas']['ListedChange'];
 export type ListedFate = components['schemas']['ListedFate'];
 export type MemberList = components['schemas']['MemberList'];
 export type MemberState = components['schemas']['MemberState'];
+export type NodeAdd = components['schemas']['NodeAdd'];
 export type NodeBatchUpdate = components['schemas']['NodeBatchUpdate'];
 export type NodeChange = components['schemas']['NodeChange'];
 export type NodeCreate = components['schemas']['NodeCreate'];

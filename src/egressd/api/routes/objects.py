@@ -24,11 +24,11 @@ from egressd.api.routes.rules import resource as v1_rules
 from egressd.api.wire.answers import Answer, SaidId, reply
 from egressd.api.wire.fields import IdInPath
 from egressd.api.wire.lines import LineCreate, LineRow, line_row
-from egressd.api.wire.nodes import NodeCreate
 from egressd.api.wire.objects import (
     IfMatch,
     LineChange,
     LineSaved,
+    NodeAdd,
     NodeChange,
     NodeObject,
     NodeSaved,
@@ -141,8 +141,8 @@ async def show_node(request: Request, node_id: IdInPath, services: ServicesDep) 
 
 
 @nodes.create(NodeSaved)
-async def add_node(body: NodeCreate, services: ServicesDep) -> Response:
-    outcome = await services.nodes.create(body.draft())
+async def add_node(body: NodeAdd, services: ServicesDep) -> Response:
+    outcome = await services.nodes.create(body.draft(), body.change_ip())
     response = _saved(NodeSaved, node_object(outcome.value), "created", "node", outcome)
     return _at(response, "/nodes", outcome.value.id)
 

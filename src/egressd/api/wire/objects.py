@@ -1,6 +1,7 @@
 """The objects of the configuration under ``/ops``: changes of some fields, and the results.
 
-A field that is not given stays. Rows and new objects have the schemas of ``/svc/api/v1``.
+A field that is not given stays. Rows and new objects have the schemas of ``/svc/api/v1``, nodes
+with some more fields.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ from egressd.api.wire.fields import (
     form,
 )
 from egressd.api.wire.lines import LineRow
-from egressd.api.wire.nodes import NodeRow, node_row
+from egressd.api.wire.nodes import NodeCreate, NodeRow, node_row
 from egressd.api.wire.proxy_services import ProxyServiceRow
 from egressd.api.wire.rules import Limit, Mac, RuleRow
 from egressd.api.wire.whitelist import WhitelistAnswer
 from egressd.model.bounds import DNS_SERVERS_MAX, URL_MAX
+from egressd.model.drafts import ChangeIp, NodeDraft
 from egressd.model.names import DnsProfile
 from egressd.model.nouns import Node
 
@@ -56,6 +58,36 @@ _NOT_GIVEN: Any = None
 def _without_defaults(schema: dict[str, Any]) -> None:
     for field in schema["properties"].values():
         del field["default"]
+
+
+ChangeIpUrl = Annotated[
+    str,
+    Field(
+        max_length=URL_MAX,
+        pattern=r"^(https?://[!-~]+)?$",
+        description="A page by which the node leaves by another address; empty for none.",
+        json_schema_extra=form("url", most=URL_MAX),
+    ),
+]
+ChangeIpVia = Annotated[
+    TargetOrEmpty,
+    Field(description="The target that the page is asked by; empty for the node itself."),
+]
+
+
+class NodeAdd(NodeCreate):
+    """A new node, with what only ``/ops`` has."""
+
+    change_ip_url: ChangeIpUrl = ""
+    change_ip_via: ChangeIpVia = ""
+
+    def draft(self) -> NodeDraft:
+        """For `service`."""
+        return NodeDraft(**self.model_dump(include={*NodeDraft.__struct_fields__}))
+
+    def change_ip(self) -> ChangeIp:
+        """For `service`."""
+        return ChangeIp(change_ip_url=self.change_ip_url, change_ip_via=self.change_ip_via)
 
 
 class FieldsChange(Body):
@@ -87,19 +119,8 @@ class NodeChange(FieldsChange):
     protocol: Protocol = _NOT_GIVEN
     config_json: ConfigJson = _NOT_GIVEN
     group: Group = _NOT_GIVEN
-    change_ip_url: Annotated[
-        str,
-        Field(
-            max_length=URL_MAX,
-            pattern=r"^(https?://[!-~]+)?$",
-            description="A page by which the node leaves by another address; empty for none.",
-            json_schema_extra=form("url", most=URL_MAX),
-        ),
-    ] = _NOT_GIVEN
-    change_ip_via: Annotated[
-        TargetOrEmpty,
-        Field(description="The target that the page is asked by; empty for the node itself."),
-    ] = _NOT_GIVEN
+    change_ip_url: ChangeIpUrl = _NOT_GIVEN
+    change_ip_via: ChangeIpVia = _NOT_GIVEN
 
 
 class LineChange(FieldsChange):
