@@ -38,6 +38,9 @@ CHAINS: Final[dict[str, Chain]] = {
         # What an instance hands back is this machine's own, which the kernel does not route.
         f'meta mark {ROUTED} iifname "lo" goto deny',
         f"meta mark {ROUTED} meta l4proto . th dport @wlports meta mark set meta mark map @sniff",
+        # The kernel forgets the flows of an interface that is taken down (nf_nat_masquerade.c).
+        # What is still sent in one would go on by another member (nf_conntrack_tcp_loose).
+        f"meta mark {ROUTED} ct state new tcp flags & (fin | syn | rst | ack) != syn goto cut",
         f"meta mark {ROUTED} goto routed",
         *_TO_INSTANCE,
     ),
