@@ -315,6 +315,23 @@ def test_the_link_to_a_targets_rules_filters_them(site: Site) -> None:
         expect(found.last).to_contain_text("10.77.6.3")
 
 
+def test_a_target_is_found_by_its_whole_name_or_the_bare_one(site: Site) -> None:
+    api = site.lab.api
+    config = json.dumps({"server": "203.0.113.8", "port": 1080})
+    node = {"protocol": "socks5", "config_json": config}
+    api.post("/nodes", {"name": "us-1", "group": "us", **node})
+    targets = ("Group_us", "us-1", "Interface:wan2", "DIRECT")
+    for place, target in enumerate(targets, start=1):
+        api.post("/rules", {"ip": f"10.77.8.{place}", "target_node": target, "comment": "us wan2"})
+    found = {"Group_us": 1, "us": 1, "us-1": 2, "Interface:wan2": 3, "wan2": 3, "DIRECT": 4}
+    with site.visit("#/rules") as page:
+        rows = page.get_by_role("row").filter(has_text="10.77.8.")
+        for typed, place in found.items():
+            page.get_by_label("Filter").fill(f"10.77.8. target:{typed}")
+            expect(rows).to_have_count(1)
+            expect(rows).to_contain_text(f"10.77.8.{place}")
+
+
 def test_the_table_is_operated_with_the_keyboard(site: Site) -> None:
     site.lab.api.post("/rules", {"ip": "10.77.3.1", "target_node": "DIRECT", "comment": "keys"})
     site.lab.api.post("/rules", {"ip": "10.77.3.2", "target_node": "DIRECT", "comment": "keys"})
