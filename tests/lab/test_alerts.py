@@ -20,6 +20,9 @@ from egressd_lab.observed import Seen
 from egressd_lab.packets import new_token
 from egressd_lab.spec import LAN_ADDRESS, LabSpec
 from tests.support.device import SERVER, add_nodes, eventually, send
+from tests.support.lists import NAME as LISTS_NAME
+from tests.support.lists import PORT as LISTS_PORT
+from tests.support.lists import list_server
 from tests.support.mail import MAIL, PORT, mail_server
 
 pytestmark = pytest.mark.lab
@@ -301,6 +304,30 @@ def test_a_failure_and_its_end_are_each_one_message(lab: Lab) -> None:
     assert "http answers again" in end["title"]
     assert {each.source for each in posts(lab, token)} == {lab.nodes["socks5"].address}
     assert len(posts(lab, token)) == 2
+
+
+def test_a_channel_that_never_answers_is_given_up_and_holds_up_no_other(lab: Lab) -> None:
+    token, other = new_token(), new_token()
+    with ExitStack() as mend:
+        server = mend.enter_context(list_server(lab))
+        server.answer(is_silent=True)
+        silent = channel(lab, "DIRECT", token, f"{LISTS_NAME}:{LISTS_PORT}")
+        living = channel(lab, "socks5", other)
+        policy = {"on": ["node.failing"], "for_s": 2, "quiet": "", "channels": [silent, living]}
+        send(lab, 1, "http")
+        assert lab.api.ask("PUT", "/ops/alerts/policy", policy).status == 200
+        node = lab.nodes["http"]
+        mend.callback(node.program.start)
+        node.program.stop(10)
+        lab.client(1).http(f"http://{SERVER}/", timeout=5)
+        eventually(lambda: len(sent(lab, living)) == 1, SOON_S)
+        eventually(lambda: len(sent(lab, silent)) == 1, SOON_S)
+        (taken,), (given_up,) = sent(lab, living), sent(lab, silent)
+        assert (taken["outcome"], given_up["outcome"]) == ("sent", "failed")
+        assert given_up["reason"]
+        assert server.callers(f"/{token}") == {lab.wan(1).address}
+        waiting = lab.api.ask("GET", f"{CHANNELS}/{silent}").body["waiting"]
+        assert waiting == 1, "it is tried again"
 
 
 def sent(lab: Lab, number: int) -> list[dict[str, Any]]:

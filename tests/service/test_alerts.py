@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import pytest
@@ -206,6 +207,38 @@ async def test_a_failed_message_is_tried_again_and_others_are_not_held_up(
     alerted.bench.netd.alert_problem = lambda _: NONE
     (body,) = await alerted.turn(1)
     assert "one" in body
+    assert alerted.alerts.waiting() == {}
+
+
+async def test_a_channel_that_never_answers_holds_up_and_loses_nothing(
+    alerted: Alerted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_up, send, tried = asyncio.Event(), alerted.bench.netd.send_alert, []
+
+    async def send_alert(paths: Any, url: str, title: str, body: str) -> Sentence:
+        if url != URL or given_up.is_set():
+            return await send(paths, url, title, body)
+        tried.append(body)
+        await given_up.wait()
+        return say("errand-no-answer", seconds=30)
+
+    monkeypatch.setattr(alerted.bench.netd, "send_alert", send_alert)
+    silent = await alerted.channel("a")
+    await alerted.channel("b", url="json://example.com/b")
+    await alerted.policy("exit.shared")
+    for text in ("one", "two", "three"):
+        alerted.alerts.take(Event(topic="exit", code="shared", text=text))
+        (body,) = await alerted.turn(GATHER_S)
+        assert text in body, "the other channel has it"
+    assert len(tried) == 1, "no second attempt before the first has ended"
+    assert alerted.alerts.waiting() == {silent: 3}
+    given_up.set()
+    assert await alerted.turn() == []
+    ended = alerted.alerts.sent()[0]
+    assert (ended.channel, ended.outcome) == (silent, "failed")
+    assert ended.reason == "no answer within 30 s"
+    (body,) = await alerted.turn(RETRY_S[0])
+    assert all(text in body for text in ("one", "two", "three"))
     assert alerted.alerts.waiting() == {}
 
 

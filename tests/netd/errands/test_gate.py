@@ -23,15 +23,21 @@ from egressd.netd.errands.order import ErrandOutcome, GateOrder, MessageErrand, 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 NOBODY: Final = 65534
+DRIP_S: Final = 0.2
+"""Seconds between two bytes of an answer that has no end."""
 OK: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class Proxy:
-    """A SOCKS5 server that answers for every host itself: with `answer`, or never if it is None."""
+    """A SOCKS5 server that answers for every host itself: with `answer`, or never if it is None.
 
-    def __init__(self, answer: bytes | None, *, refuses: bool = False) -> None:
+    If it `drips`, its answer goes on byte by byte, without an end.
+    """
+
+    def __init__(self, answer: bytes | None, *, refuses: bool = False, drips: bool = False) -> None:
         self.answer = answer
         self.refuses = refuses
+        self.drips = drips
         self.asked: list[tuple[str, int]] = []
         self.received = b""
         self.port = 0
@@ -53,8 +59,17 @@ class Proxy:
             if self.answer is not None and b"\r\n\r\n" in self.received:
                 writer.write(self.answer)
                 await writer.drain()
+                await self._drip(writer)
                 break
         writer.close()
+
+    async def _drip(self, writer: asyncio.StreamWriter) -> None:
+        try:
+            while self.drips and not writer.is_closing():
+                writer.write(b"x")
+                await asyncio.sleep(DRIP_S)
+        finally:
+            writer.close()
 
 
 @asynccontextmanager
@@ -134,6 +149,14 @@ async def test_a_service_that_never_answers_is_given_up(namespaces: None) -> Non
     outcome = await asyncio.wait_for(sent_by("json://hook.example.com/x", Proxy(None)), 50)
     assert not outcome.is_done
     assert outcome.reason
+
+
+async def test_a_service_whose_answer_has_no_end_is_given_up(namespaces: None) -> None:
+    """Each byte comes soon, so that no time-out for a single read ends it."""
+    proxy = Proxy(b"HTTP/1.1 200 OK\r\nX: ", drips=True)
+    outcome = await asyncio.wait_for(sent_by("json://hook.example.com/x", proxy), 50)
+    assert not outcome.is_done
+    assert outcome.reason.code == "errand-no-answer"
 
 
 async def test_the_reason_has_no_part_of_the_url(namespaces: None) -> None:

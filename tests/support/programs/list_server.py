@@ -47,6 +47,11 @@ class Handler(BaseHTTPRequestHandler):
         for _ in range(size // len(_CHUNK)):
             self.wfile.write(_CHUNK)
 
+    def do_POST(self) -> None:
+        """Take a message, and answer likewise."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.do_GET()
+
 
 if __name__ == "__main__":
     with ThreadingHTTPServer((sys.argv[1], int(sys.argv[2])), Handler) as server:
