@@ -15,7 +15,7 @@ from tests.vm.inside import netns
 from tests.vm.inside.network import WEB
 
 PORT = 7000
-EVERY_S = 0.2
+EVERY_S = 0.5
 
 
 class Web:
