@@ -86,7 +86,8 @@ class WanFlows(Members):
         super().__init__(lab, capture, ways_of(lab), links, udp_port=ECHO)
         self._far_ends = {address: far for far, address in links.items()}
         self._courses: dict[str, list[str]] = {}
-        """Token of a flood -> the exits of its datagrams, in this order."""
+        """Token of a flood between two states with living members -> the exits of its datagrams, in
+        this order."""
         self._held: list[Held] = []
         self._homes: dict[str, str] = {}
         """Token of a connection -> the only interface for its packets."""
@@ -103,13 +104,16 @@ class WanFlows(Members):
         alive = [way.exit for way in self.ways if way.target not in self._returns]
         now = self._current.exit if alive else ""
         for group, token in zip(GROUPS, ended, strict=bool(ended)):
-            course = self._courses[token]
-            must_leave = GROUPS[group] == "cut" or course[-1:] == [] or course[-1] not in alive
-            if now and must_leave and course[-1:] != [now]:
+            course = self._courses.get(token, [now])
+            must_leave = GROUPS[group] == "cut" or course[-1] not in alive
+            if not now:
+                # They may have gone on by a member whose link is up and whose next hop is silent.
+                self._courses.pop(token, None)
+            elif must_leave and course[-1] != now:
                 course.append(now)
-        self._courses |= {token: [now] if now else [] for token in self._tokens}
         self._use_held()
         if now:
+            self._courses |= {token: [now] for token in self._tokens}
             self._hold_more()
 
     def _use_held(self) -> None:
