@@ -172,6 +172,8 @@ def test_exactly_the_reported_fields_leave_the_engine_options_unchanged(
         assert other != made or is_told or says_nothing(protocol, config, path, told), (path, told)
 
 
+_STREAMS = {"socks5", "http", "ssh", "shadow-tls"}
+"""Protocols and plugins that carry no datagrams unless asked to."""
 PACKETS = {"packet-encoding", "packet-addr", "xudp"}
 """Fields that may say the same thing."""
 
@@ -188,7 +190,10 @@ def says_nothing(protocol: str, config: dict[str, Any], path: str, told: set[str
         case "sni" | "servername":
             return "sni" in config and "servername" in config
         case "udp":
-            return bool(value) is (protocol not in ("socks5", "http", "ssh"))
+            is_stream = (
+                protocol in ("socks5", "http", "ssh") or config.get("plugin") == "shadow-tls"
+            )
+            return bool(value) is not is_stream
         case "tls" if value is True:
             return bool(config.get("network") == "h2")
         case "alpn":
