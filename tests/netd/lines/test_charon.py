@@ -123,6 +123,15 @@ def stand_in(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ipsec, "DAEMON", str(script))
 
 
+async def opened(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Charon:
+    """Return an open `Charon` with a stand-in as its daemon."""
+    stand_in(run_dir, monkeypatch)
+    sh("ip link set lo up")
+    charon = Charon(run_dir / "charon")
+    await charon.open()
+    return charon
+
+
 def dial_from(port: int, secret: str) -> Dial:
     return Dial(
         line=line(secret=secret),
@@ -137,12 +146,8 @@ def dial_from(port: int, secret: str) -> Dial:
 async def test_p3_a_wrong_secret_of_a_line_is_not_kept_for_lines_to_its_server(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stand_in(run_dir, monkeypatch)
     monkeypatch.setattr("egressd.netd.lines.charon._ESTABLISH_S", 0.3)
-
-    sh("ip link set lo up")
-    charon = Charon(run_dir / "charon")
-    await charon.open()
+    charon = await opened(run_dir, monkeypatch)
     await charon.establish(dial_from(LINE_PORTS[0], "right"), lambda: None)
     with pytest.raises(Failure):
         await charon.establish(dial_from(LINE_PORTS[1], "wrong"), lambda: None)
@@ -156,11 +161,7 @@ async def test_p3_a_wrong_secret_of_a_line_is_not_kept_for_lines_to_its_server(
 async def test_a_server_that_takes_one_proposal_is_asked_for_it_at_once(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stand_in(run_dir, monkeypatch)
-
-    sh("ip link set lo up")
-    charon = Charon(run_dir / "charon")
-    await charon.open()
+    charon = await opened(run_dir, monkeypatch)
     dials = [dial_from(port, "picky") for port in LINE_PORTS[:2]]
     secured = await charon.establish(dials[0], lambda: None)
     assert "aes128-sha512-modp3072" in IKE_OFFERS[secured.manner.ike]
@@ -180,11 +181,7 @@ async def test_a_server_that_was_down_gets_the_first_offer_on_its_return(
     secret: str, tried: list[int], run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is silent about that offer keeps the other one."""
-    stand_in(run_dir, monkeypatch)
-
-    sh("ip link set lo up")
-    charon = Charon(run_dir / "charon")
-    await charon.open()
+    charon = await opened(run_dir, monkeypatch)
     dial = dial_from(LINE_PORTS[0], secret)
     with pytest.raises(Failure, match="no IPsec server answers"):
         await charon.establish(dial, lambda: None)
@@ -209,11 +206,7 @@ async def test_lines_of_a_group_find_out_once_what_their_server_takes(
     """Past fault: each heard what charon reported of another one's offer, and left its own for
     it. One connection of an IKE_SA took the place of another, which the server then ended.
     """
-    stand_in(run_dir, monkeypatch)
-
-    sh("ip link set lo up")
-    charon = Charon(run_dir / "charon")
-    await charon.open()
+    charon = await opened(run_dir, monkeypatch)
     if secret == "deaf":
         with pytest.raises(Failure, match="no IPsec server answers"):
             await charon.establish(dial_from(LINE_PORTS[3], secret), lambda: None)
@@ -230,12 +223,8 @@ async def test_lines_of_a_group_find_out_once_what_their_server_takes(
 async def test_a_silent_server_is_asked_once_for_lines_that_come_together(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stand_in(run_dir, monkeypatch)
     monkeypatch.setattr("egressd.netd.lines.charon._ESTABLISH_S", 0.3)
-
-    sh("ip link set lo up")
-    charon = Charon(run_dir / "charon")
-    await charon.open()
+    charon = await opened(run_dir, monkeypatch)
     dials = [dial_from(port, "wrong") for port in LINE_PORTS[:3]]
     coming = (charon.establish(dial, lambda: None) for dial in dials)
     found = await asyncio.gather(*coming, return_exceptions=True)
@@ -254,12 +243,8 @@ async def test_p3_a_line_that_is_removed_ends_its_own_attempt_alone(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Past fault: the line that waited behind it was cancelled, too, and never dialled again."""
-    stand_in(run_dir, monkeypatch)
     monkeypatch.setattr("egressd.netd.lines.charon._ESTABLISH_S", 1.0)
-
-    sh("ip link set lo up")
-    charon = Charon(run_dir / "charon")
-    await charon.open()
+    charon = await opened(run_dir, monkeypatch)
     first, second = (
         asyncio.create_task(charon.establish(dial_from(port, "wrong"), lambda: None))
         for port in LINE_PORTS[:2]
@@ -279,11 +264,7 @@ async def test_lines_leave_an_ike_association_that_the_server_has_forgotten(
     silence_s: float, is_left: bool, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unless the server answers one of them."""
-    stand_in(run_dir, monkeypatch)
-
-    sh("ip link set lo up")
-    charon = Charon(run_dir / "charon")
-    await charon.open()
+    charon = await opened(run_dir, monkeypatch)
     lost: list[int] = []
     ports = LINE_PORTS[:3]
     for port in ports:
@@ -306,11 +287,7 @@ async def test_lines_that_leave_an_association_find_out_once_what_is_taken(
     """Past fault: for the first of them the others counted as up, although they had to leave, too.
     It negotiated beside them.
     """
-    stand_in(run_dir, monkeypatch)
-
-    sh("ip link set lo up")
-    charon = Charon(run_dir / "charon")
-    await charon.open()
+    charon = await opened(run_dir, monkeypatch)
     redialling: list[asyncio.Task[Secured]] = []
 
     async def establish(port: int) -> Secured:
@@ -347,11 +324,7 @@ async def test_lines_that_leave_an_association_find_out_once_what_is_taken(
 async def test_a_line_without_an_answer_by_esp_uses_udp_next(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stand_in(run_dir, monkeypatch)
-
-    sh("ip link set lo up")
-    charon = Charon(run_dir / "charon")
-    await charon.open()
+    charon = await opened(run_dir, monkeypatch)
     dial = dial_from(LINE_PORTS[0], "right")
     for encap, told in (
         ("no", "may drop ESP"),
@@ -372,11 +345,7 @@ async def test_a_line_without_an_answer_by_esp_uses_udp_next(
 async def test_lines_that_share_an_ike_association_share_a_connection(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stand_in(run_dir, monkeypatch)
-
-    sh("ip link set lo up")
-    charon = Charon(run_dir / "charon")
-    await charon.open()
+    charon = await opened(run_dir, monkeypatch)
     dials = [dial_from(port, secret) for port, secret in zip(LINE_PORTS, "aab", strict=False)]
     for dial in dials:
         await charon.establish(dial, lambda: None)
@@ -395,11 +364,7 @@ async def test_a_connection_keeps_the_manner_of_its_lines_that_are_up(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Past fault: when a line was ended, it got that of one that had not been dialled yet."""
-    stand_in(run_dir, monkeypatch)
-
-    sh("ip link set lo up")
-    charon = Charon(run_dir / "charon")
-    await charon.open()
+    charon = await opened(run_dir, monkeypatch)
     dials = [dial_from(port, "picky") for port in LINE_PORTS[:3]]
     for dial in dials[:2]:
         await charon.establish(dial, lambda: None)
@@ -425,11 +390,7 @@ async def test_p3_a_dialled_line_leaves_an_adopted_one_its_group(
     """Past fault: it got the same number, and its connection took the place of the other one's.
     A line with the same secret and server got another number, and an IKE_SA of its own.
     """
-    stand_in(run_dir, monkeypatch)
-
-    sh("ip link set lo up")
-    earlier = Charon(run_dir / "charon")
-    await earlier.open()
+    earlier = await opened(run_dir, monkeypatch)
     adopted, beside, other = (
         dial_from(port, secret)
         for port, secret in zip(LINE_PORTS, ("picky", "picky", "right"), strict=False)
@@ -453,14 +414,10 @@ async def test_p3_a_dialled_line_leaves_an_adopted_one_its_group(
 @pytest.mark.lab
 @pytest.mark.usefixtures("inside")
 async def test_a_hanging_daemon_is_replaced(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(run_dir, monkeypatch)
     monkeypatch.setattr("egressd.netd.lines.vici._ANSWER_S", 1.0)
     dials = [dial_from(port, "s") for port in LINE_PORTS[:9]]
-
-    sh("ip link set lo up")
     loop = asyncio.get_running_loop()
-    charon = Charon(run_dir / "charon")
-    await charon.open()
+    charon = await opened(run_dir, monkeypatch)
     lost: list[int] = []
     for dial in dials[:8]:
         port = dial.local_port
