@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from importlib.util import cache_from_source
 from pathlib import Path
 from types import ModuleType
 from typing import IO
@@ -153,13 +155,44 @@ def test_an_incomplete_environment_is_made_again(setup: ModuleType, left: str) -
     assert (setup.VENV / "pyvenv.cfg").stat().st_mtime_ns == made
 
 
+def test_byte_code_is_made_where_it_is_missing_or_older(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(setup, "VENV", Path(sys.prefix))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
+    sources = [tmp_path / "package" / name for name in ("one.py", "two.py")]
+    sources[0].parent.mkdir()
+    for source in sources:
+        source.write_text("NUMBER = 1\n")
+        os.utime(source, (1, 1))
+    setup.compile_modules(tmp_path)
+    one, two = (Path(cache_from_source(source)) for source in sources)
+    first = [each.stat().st_mtime_ns for each in (one, two)]
+    sources[1].write_text("NUMBER = 22\n")
+    setup.compile_modules(tmp_path)
+    assert one.stat().st_mtime_ns == first[0]
+    assert two.stat().st_mtime_ns > first[1]
+
+
+def test_a_missing_byte_code_stops_nothing(
+    setup: ModuleType, programs: Say, capsys: pytest.CaptureFixture[str]
+) -> None:
+    programs(compileall=(1, "*** PermissionError: [Errno 13] Permission denied: 'one.pyc'"))
+    setup.compile_modules(ROOT / "src")
+    said = capsys.readouterr().err
+    assert said.startswith("setup: starts will be slow, without byte code: ")
+    assert "Permission denied" in said
+
+
 @pytest.mark.parametrize("option", [[], ["--device"], ["--dev"]])
 def test_a_checkout_gets_the_lab_once_and_a_device_does_not(
     setup: ModuleType, monkeypatch: pytest.MonkeyPatch, option: list[str]
 ) -> None:
     """A virtual environment of before, with all else in place, gets it without the network."""
     for step in ("check_machine", "install_packages", "packages_missing", "unpack_packages",
-                 "make_users", "install_python", "build_page", "install_web"):  # fmt: skip
+                 "make_users", "install_python", "compile_modules", "build_page",
+                 "install_web"):  # fmt: skip
         monkeypatch.setattr(setup, step, lambda *_: None)
     asked: list[tuple[str, ...]] = []
 
