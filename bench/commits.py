@@ -44,6 +44,8 @@ class Commits:
 
     def __init__(self, site: Site, checkout: Path, prepare: Callable[[Site], None]) -> None:
         """`prepare` configures the router, by its API. This checkout's egressd runs first."""
+        for each in {Path(__file__).parent.parent, checkout}:
+            compile_modules(each)
         self._site = site
         self._prepare = prepare
         self._commands = {AFTER: COMMAND[0], BEFORE: str(checkout / ".venv/bin/egressd")}
@@ -81,6 +83,14 @@ class Commits:
     def _kept(self, commit: str) -> Path:
         """Return the folder of a commit's data while the other one runs."""
         return self._device.data.with_name(f"data of {commit}")
+
+
+def compile_modules(checkout: Path) -> None:
+    """Make the byte code of a checkout's modules, which an installed egressd has. An older
+    script/setup leaves it to the first start, which PYTHONDONTWRITEBYTECODE keeps from making it.
+    """
+    argv = [str(checkout / ".venv/bin/python"), "-m", "compileall", "-q", str(checkout / "src")]
+    subprocess.run(argv, check=True)
 
 
 def known_part(program: str, config: Path) -> Path:
