@@ -440,6 +440,6 @@ async def test_the_page_names_every_endpoint_and_loads_nothing_else(
 
 
 def test_every_handler_is_a_function_of_its_module() -> None:
-    handlers = [endpoint.endpoint for router in ROUTERS for endpoint in router.endpoints]
+    handlers = [endpoint.handler for router in ROUTERS for endpoint in router.endpoints]
     assert len(handlers) > 50
     assert {handler.__qualname__ for handler in handlers} == {h.__name__ for h in handlers}

@@ -39,11 +39,10 @@ HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 LEFT_OUT = ["/ops/events", "/ops/restore", "/ops/openapi.json"]
 """Paths that are not tried: one never ends, one takes a file, and the last is the document."""
 OPERATIONS = [
-    f"{method} {endpoint.path}"
+    f"{endpoint.method} {endpoint.path}"
     for router in ROUTERS
     for endpoint in router.endpoints
     if endpoint.path not in LEFT_OUT
-    for method in endpoint.methods or ()
 ]
 
 

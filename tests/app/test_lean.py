@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,13 @@ from egressd.api.app import ROUTERS
 
 # Older versions of uvicorn load click with their settings, 0.30 for one.
 IS_CLICK_UVICORNS = "import click" in Path(uvicorn.config.__file__).read_text("utf-8")
+KNOWS_VERSION_1 = find_spec("fastapi._compat.v1") is not None
+"""True of a FastAPI that takes models of pydantic's version 1: up to 0.125."""
 UNUSED = {
     "api": (
         *("rich", "greenlet", "alembic", "cryptography", "uvicorn.main", "multiprocessing"),
         *(() if IS_CLICK_UVICORNS else ("click",)),
+        *(() if KNOWS_VERSION_1 else ("pydantic.v1",)),
     ),
     "netd": ("rich", "greenlet", "ssl", "sqlalchemy", "pydantic", "fastapi", "argparse"),
     "worker": ("ssl", "h11", "structlog", "argparse", "egressd.model.messages"),
@@ -63,6 +67,19 @@ def test_a_process_loads_no_module_without_use(process: str) -> None:
     loaded = output(code).split()
     assert "egressd.model.wording" in loaded
     assert not {*loaded} & {*UNUSED[process]}
+
+
+def test_an_endpoint_is_made_for_its_first_request() -> None:
+    code = CODES["api"] + (
+        "import json\n"
+        "from egressd.api.app import ROUTERS\n"
+        "endpoints = [endpoint for router in ROUTERS for endpoint in router.endpoints]\n"
+        "made = [each.path for each in endpoints if 'route' in vars(each)]\n"
+        "print(json.dumps([len(endpoints), made]))\n"
+    )
+    endpoints, made = json.loads(output(code))
+    assert endpoints > 100
+    assert made == []
 
 
 def test_fastapis_models_are_made_for_the_document() -> None:

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from egressd import __version__
 from egressd.api import document, faults
-from egressd.api.endpoints import EndpointTable
+from egressd.api.endpoints import EndpointTable, FoundRoute
 from egressd.api.events import Broadcast, EventSource, LatestEvents, Snapshots
 from egressd.api.gate import Access, Gate
 from egressd.api.metrics import DeviceMetrics
@@ -119,7 +119,7 @@ def create_app(
     app.state.services = services
     app.state.kept = {}
     endpoints = [endpoint for router in ROUTERS for endpoint in router.endpoints]
-    app.router.routes += endpoints
+    app.router.routes.append(FoundRoute())
     registry = CollectorRegistry()
     for collector in measured:
         registry.register(collector)

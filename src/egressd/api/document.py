@@ -90,7 +90,7 @@ def build(app: FastAPI, endpoints: Iterable[Endpoint]) -> dict[str, Any]:
         openapi_version="3.1.0",
         description=DESCRIPTION,
         license_info={"name": "MIT", "identifier": "MIT"},
-        routes=endpoints,
+        routes=[endpoint.route for endpoint in endpoints],
         tags=[{"name": name, "description": text} for name, text in TAGS],
         servers=[{"url": "/", "description": "This device"}],
     )
@@ -118,8 +118,7 @@ def build(app: FastAPI, endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     }
     document["security"] = [{"token": []}]
     for endpoint in endpoints:
-        for method in endpoint.methods or ():
-            _complete(document["paths"][endpoint.path][method.lower()], endpoint)
+        _complete(document["paths"][endpoint.path][endpoint.method.lower()], endpoint)
     exact: dict[str, Any] = _with_integers(document)
     return exact
 

@@ -7,15 +7,14 @@ that all resources have in the same form.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partialmethod
 from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
 
-from egressd.api.endpoints import API_PREFIX, LARGE_BODY, SMALL_BODY, Endpoint
+from egressd.api.endpoints import API_PREFIX, LARGE_BODY, SMALL_BODY, Endpoint, Handler
 from egressd.api.intake import JSON
 from egressd.api.negotiation import CSV, HTML
 from egressd.api.wire.answers import Deleted, Error, SaidId, Updated
@@ -23,7 +22,6 @@ from egressd.api.wire.outcomes import done
 from egressd.model.tokens import Need
 from egressd.model.wording import Sentence, Value, say
 
-Handler = Callable[..., Coroutine[Any, Any, Response]]
 Declare = Callable[[Handler], Handler]
 """A decorator that declares the endpoint of a handler, and returns the handler as it is."""
 Example = dict[str, Any]
@@ -150,11 +148,10 @@ class Router:
         statuses: Sequence[int] = (200,),
     ) -> Endpoint:
         endpoint = Endpoint(
+            method,
             self._prefix + path,
             handler,
-            methods=[method],
             summary=summary,
-            description=inspect.getdoc(handler),
             operation_id=handler.__name__,
             tags=[self._tag],
             response_model=None,
