@@ -1,16 +1,23 @@
-"""A connection to PostgreSQL that breaks at a chosen message, and counts what is asked."""
+"""A connection to PostgreSQL that is long, that breaks at a chosen message, and that counts how
+often a client waits.
+"""
 
 from __future__ import annotations
 
+import queue
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from tests.support.postgres import Server
 
 _PIECE = 65536
+_Pipe: TypeAlias = "queue.SimpleQueue[tuple[float, bytes]]"
+"""Messages on the way, with the moments (monotonic, in seconds) at which they arrive."""
 
 
 class LossyProxy:
@@ -24,8 +31,10 @@ class LossyProxy:
         self.cut_at = b""
         self.cut_after = b""
         """The message that a connection must have had before; empty for none."""
-        self.questions = 0
-        """Number of messages that clients have sent, each of which they wait for the answer of."""
+        self.delay_s = 0.0
+        """Seconds that each message takes each way."""
+        self.waits = 0
+        """Number of times that a client has gone on after an answer, or begun."""
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -43,7 +52,7 @@ class LossyProxy:
         for each in (self._listener, *self._open):
             each.close()
 
-    def _run(self, target: Callable[..., None], *args: socket.socket) -> None:
+    def _run(self, target: Callable[..., None], *args: object) -> None:
         thread = threading.Thread(target=target, args=args, daemon=True)
         self._threads.append(thread)
         thread.start()
@@ -55,10 +64,17 @@ class LossyProxy:
                 server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
                 self._open += [client, server]
                 server.connect(str(self._server.folder / ".s.PGSQL.5432"))
-                self._run(self._ask, client, server)
-                self._run(self._answer, server, client)
+                is_answered = threading.Event()
+                is_answered.set()
+                self._run(self._ask, client, self._late(server), is_answered)
+                self._run(self._answer, server, self._late(client), is_answered)
 
-    def _ask(self, client: socket.socket, server: socket.socket) -> None:
+    def _late(self, target: socket.socket) -> _Pipe:
+        pipe: _Pipe = queue.SimpleQueue()
+        self._run(_deliver, pipe, target)
+        return pipe
+
+    def _ask(self, client: socket.socket, server: _Pipe, is_answered: threading.Event) -> None:
         is_due = False
         with suppress(OSError):
             while piece := client.recv(_PIECE):
@@ -66,15 +82,30 @@ class LossyProxy:
                 if is_due and self.cut_at and self.cut_at in piece:
                     self.cut_at = b""
                     client.shutdown(socket.SHUT_WR)
-                self.questions += 1
-                server.sendall(piece)
-            server.shutdown(socket.SHUT_WR)
+                if is_answered.is_set():
+                    is_answered.clear()
+                    self.waits += 1
+                server.put((time.monotonic() + self.delay_s, piece))
+        server.put((0.0, b""))
 
-    def _answer(self, server: socket.socket, client: socket.socket) -> None:
+    def _answer(self, server: socket.socket, client: _Pipe, is_answered: threading.Event) -> None:
         with suppress(OSError):
             while piece := server.recv(_PIECE):
-                client.sendall(piece)
-            client.shutdown(socket.SHUT_WR)
+                is_answered.set()
+                client.put((time.monotonic() + self.delay_s, piece))
+        client.put((0.0, b""))
+
+
+def _deliver(pipe: _Pipe, target: socket.socket) -> None:
+    """Send what comes when it is due, and end the connection after it."""
+    with suppress(OSError):
+        while True:
+            due, piece = pipe.get()
+            time.sleep(max(0.0, due - time.monotonic()))
+            if not piece:
+                break
+            target.sendall(piece)
+        target.shutdown(socket.SHUT_WR)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from egressd.planner.change import plan_change
 from egressd.planner.compile import compile_plan
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.site_member import SiteMember
+from egressd.store.database import Database
 from egressd.store.postgres.site_link import SiteLink
 from egressd.store.postgres.site_store import DurableMark, SiteStore
 from tests.store.rig import Site
@@ -51,10 +52,13 @@ class Member:
         self.is_closed = False
 
     @classmethod
-    def of_site(cls, site: Site, folder: Path) -> Member:
-        """Return the member that `site` logs in as, with its replica in `folder`."""
+    def of_site(cls, site: Site, folder: Path, conninfo: str = "") -> Member:
+        """Return the member that `site` logs in as, with its replica in `folder`. It connects as
+        `site` does, or as `conninfo` says.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        return cls(site.store(folder), site.link(), folder)
+        store = SiteStore(site.database(conninfo), Database(folder))
+        return cls(store, site.link(conninfo), folder)
 
     def _compiled(self, state: DesiredState) -> Plan:
         return compile_plan(state, RESOLVERS, is_leased=self.site.is_leased)

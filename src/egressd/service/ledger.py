@@ -34,8 +34,8 @@ from egressd.service.whitelist_count import counted_as
 
 log = structlog.get_logger()
 
-_TRIES: Final = 10
-"""Times that a change is built anew because another writer was faster."""
+_CONTEND_S: Final = 10.0
+"""Seconds within which a change is built anew each time that another writer was faster."""
 _MANY: Final = 100
 """Edits from which on a change of the plan is made in a thread."""
 
@@ -231,11 +231,14 @@ class Ledger:
     async def _made(
         self, build: Callable[[DesiredState], Proposal[T]], is_large: bool
     ) -> Outcome[T]:
-        for _ in range(_TRIES - 1):
-            with suppress(WriteConflict):
+        deadline = time.monotonic() + _CONTEND_S
+        while True:
+            try:
                 return await self._attempt(build, is_large)
+            except WriteConflict:
+                if time.monotonic() > deadline:
+                    raise
             await self._follow(is_behind=True)
-        return await self._attempt(build, is_large)
 
     async def _attempt(
         self, build: Callable[[DesiredState], Proposal[T]], is_large: bool

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
+import msgspec
 import structlog
 
 from egressd.model.errors import EgressdError, Failed, Unconfirmed
@@ -259,7 +260,8 @@ class SiteMember:
         """Return the states of `members`. Without the database they are those of the last reading,
         and none beats.
         """
-        reading = SiteReading(me=self._me, head=self._head, members=self._members)
+        head = max(self._head, self._revision)
+        reading = SiteReading(me=self._me, head=head, members=self._members)
         now, is_away = self._clock(), bool(self._fault)
 
         def is_beating(seen: MemberSeen) -> bool:
@@ -267,7 +269,15 @@ class SiteMember:
                 return not is_away
             return not self._membership.is_silent(seen.id, now)
 
-        return [MemberState.of(seen, reading, is_beating=is_beating(seen)) for seen in self.members]
+        def up_to_date(seen: MemberSeen) -> MemberSeen:
+            # What this member has in force may not have arrived at the database.
+            applied = max(seen.applied, self._revision) if seen.id == self._me else seen.applied
+            return msgspec.structs.replace(seen, applied=applied)
+
+        return [
+            MemberState.of(up_to_date(seen), reading, is_beating=is_beating(seen))
+            for seen in self.members
+        ]
 
     @property
     def me(self) -> int:

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
-from sqlalchemy import Column, Connection, Table, bindparam, delete, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Executable,
+    Table,
+    Text,
+    bindparam,
+    delete,
+    exists,
+    insert,
+    select,
+    update,
+)
 
 from egressd.model import desired
 from egressd.model.desired import DesiredState, Edit, highest_ids
@@ -63,6 +76,25 @@ _DELETE = {
     name: delete(table).where(table.c.id == bindparam("key")) for name, (table, _) in _ROWS.items()
 }
 _INSERT = {name: insert(table) for name, (table, _) in _ROWS.items()}
+_ADVANCE: Final = update(schema.meta).where(schema.meta.c.revision == bindparam("before"))
+_RAISE: Final = (
+    update(schema.counters)
+    .where(schema.counters.c.name == bindparam("key"), schema.counters.c.value < bindparam("least"))
+    .values(value=bindparam("least"))
+)
+_COUNT: Final = insert(schema.counters).from_select(
+    ["name", "value"],
+    select(bindparam("key", type_=Text), bindparam("least", type_=BigInteger)).where(
+        ~exists().where(schema.counters.c.name == bindparam("key"))
+    ),
+)
+
+
+class Execute(Protocol):
+    """Executes a statement, now or later, with parameters or a list of them."""
+
+    def __call__(self, statement: Executable, values: Any = None, /) -> object:
+        """Execute it. What it returns may not be there yet, and is not looked at."""
 
 
 def table_of(name: str) -> str:
@@ -94,7 +126,7 @@ def found_state(
     ]
     edits += [Edit("whitelist", 0, state.whitelist), Edit("settings", 0, state.settings)]
     write_edits(connection, edits, state.revision, seal)
-    _raise_counters(connection, dict(state.last_ids))
+    _raise_counters(connection.execute, dict(state.last_ids))
 
 
 def generation(connection: Connection) -> str | None:
@@ -164,41 +196,48 @@ def _pairs(connection: Connection, key: Column[Any], value: Column[Any]) -> dict
 def write_edits(
     connection: Connection, edits: Sequence[Edit], revision: int, seal: Seal | None = None
 ) -> None:
-    """Write `edits` as `revision`, which must follow the stored one (else Failed).
+    """Write `edits` as `revision`, which must follow the stored one (else WriteConflict)."""
+    check_advanced(connection.execute(*advance(revision)).rowcount, revision)
+    put_edits(connection.execute, edits, seal)
 
-    All changed rows are deleted before any is inserted, so that rows may exchange names.
-    """
-    advanced = connection.execute(
-        update(schema.meta).where(schema.meta.c.revision == revision - 1),
-        {"revision": revision},
-    )
-    if advanced.rowcount != 1:
+
+def advance(revision: int) -> tuple[Executable, dict[str, int]]:
+    """Return the statement that has `revision` follow the stored one, and its parameters."""
+    return _ADVANCE, {"revision": revision, "before": revision - 1}
+
+
+def check_advanced(count: int, revision: int) -> None:
+    """Raise WriteConflict unless `advance` has changed `count` = 1 row."""
+    if count != 1:
         raise WriteConflict(
             "write to the database",
             f"it does not hold revision {revision - 1}: another program has written to it",
         )
+
+
+def put_edits(execute: Execute, edits: Sequence[Edit], seal: Seal | None = None) -> None:
+    """Write `edits`, without a look at what is stored: nothing waits for an answer.
+
+    All changed rows are deleted before any is inserted, so that rows may exchange names.
+    """
     last = {(edit.table, edit.key): edit.after for edit in edits}
     for name in _ROWS:
         rows = {key: after for (table, key), after in last.items() if table == name}
-        _replace(connection, name, rows, seal)
+        _replace(execute, name, rows, seal)
     if (after := last.get(("settings", 0))) is not None:
-        connection.execute(delete(schema.settings))
+        execute(delete(schema.settings))
         values = msgspec.to_builtins(after)
-        connection.execute(
-            insert(schema.settings), [{"name": n, "value": v} for n, v in values.items()]
-        )
+        execute(insert(schema.settings), [{"name": n, "value": v} for n, v in values.items()])
     numbers = {key: after for (table, key), after in last.items() if table == "numbers"}
     if numbers:
-        connection.execute(
-            insert(schema.numbers), [{"name": n, "number": v} for n, v in numbers.items()]
-        )
-    _raise_counters(connection, highest_ids(edits))
+        execute(insert(schema.numbers), [{"name": n, "number": v} for n, v in numbers.items()])
+    _raise_counters(execute, highest_ids(edits))
 
 
-def _replace(connection: Connection, name: str, rows: dict[Any, Any], seal: Seal | None) -> None:
+def _replace(execute: Execute, name: str, rows: dict[Any, Any], seal: Seal | None) -> None:
     if not rows:
         return
-    connection.execute(_DELETE[name], [{"key": key} for key in rows])
+    execute(_DELETE[name], [{"key": key} for key in rows])
     put = [
         {"id": key, **msgspec.structs.asdict(after)}
         for key, after in rows.items()
@@ -209,19 +248,11 @@ def _replace(connection: Connection, name: str, rows: dict[Any, Any], seal: Seal
             for column in SECRETS.get(name, ()):
                 row[column] = seal.close(row[column], place_of(name, column, row["id"]))
     if put:
-        connection.execute(_INSERT[name], put)
+        execute(_INSERT[name], put)
 
 
-def _raise_counters(connection: Connection, highest: dict[str, int]) -> None:
-    if not highest:
-        return
-    stored = _pairs(connection, schema.counters.c.name, schema.counters.c.value)
-    raised = {name: value for name, value in highest.items() if value > stored.get(name, 0)}
+def _raise_counters(execute: Execute, highest: dict[str, int]) -> None:
+    raised = [{"key": name, "least": value} for name, value in highest.items()]
     if raised:
-        connection.execute(
-            delete(schema.counters).where(schema.counters.c.name == bindparam("key")),
-            [{"key": name} for name in raised],
-        )
-        connection.execute(
-            insert(schema.counters), [{"name": n, "value": v} for n, v in raised.items()]
-        )
+        execute(_RAISE, raised)
+        execute(_COUNT, raised)

@@ -201,12 +201,7 @@ class StateWriter(ABC):
         self._rollback()  # left open by a caller that was cancelled
         try:
             with reported(f"write to {self._place}"):
-                self._transaction = connection.begin()
-                self._write(connection, edits, revision)
-                if logged is not None:
-                    self._note(connection, logged, revision)
-                    if logged.ends_trial:
-                        _end_trial(connection)
+                self._write(connection, edits, revision, logged)
         except (WriteConflict, VersionConflict):
             self._rollback()  # the connection is sound
             raise
@@ -232,11 +227,20 @@ class StateWriter(ABC):
     def _write_whole(self, connection: Connection, state: DesiredState, generation: str) -> None:
         rows.found_state(connection, state, generation, self._seal)
 
-    def _write(self, connection: Connection, edits: Sequence[Edit], revision: int) -> None:
+    def _write(
+        self,
+        connection: Connection,
+        edits: Sequence[Edit],
+        revision: int,
+        logged: LoggedChange | None,
+    ) -> None:
+        """Begin ``_transaction``, and write in it."""
+        self._transaction = connection.begin()
         rows.write_edits(connection, edits, revision, self._seal)
-
-    def _note(self, connection: Connection, logged: LoggedChange, revision: int) -> None:
-        undo_log.write_logged(connection, logged, revision)
+        if logged is not None:
+            undo_log.write_logged(connection.execute, logged, revision)
+            if logged.ends_trial:
+                trial.check_dropped(connection.execute(trial.DROP).rowcount)
 
     def _confirm(self, transaction: RootTransaction) -> None:
         try:
@@ -256,8 +260,3 @@ class StateWriter(ABC):
         with suppress(Failed):
             self._rollback()
         self._reconnect()
-
-
-def _end_trial(connection: Connection) -> None:
-    if not trial.drop_trial(connection):
-        raise Failed("take the changes on trial back", "they were confirmed, or taken back")

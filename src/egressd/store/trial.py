@@ -7,16 +7,19 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, Executable, delete, insert, select
 
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.errors import WriteConflict
+from egressd.model.errors import Failed, WriteConflict
 from egressd.model.trial import ChangeTrial
 from egressd.store import edit_log
 from egressd.store.schema import meta, trial
 
 PLACE: Final = "trial/0/state"
 """The place of the state that is kept, for its seal."""
+
+DROP: Final[Executable] = delete(trial)
+"""The statement that ends the trial."""
 
 Convert = Callable[[bytes], bytes]
 """Seals a state for the database, or opens it."""
@@ -77,7 +80,15 @@ def read_trial_state(connection: Connection, unseal: Convert | None = None) -> D
 
 def drop_trial(connection: Connection) -> bool:
     """End the trial. Return False if there is none."""
-    return connection.execute(delete(trial)).rowcount > 0
+    return connection.execute(DROP).rowcount > 0
+
+
+def check_dropped(count: int) -> None:
+    """Raise Failed unless `DROP` has deleted `count` = 1 row, beside the change that takes the
+    trial's changes back.
+    """
+    if count != 1:
+        raise Failed("take the changes on trial back", "they were confirmed, or taken back")
 
 
 def _whole(state: DesiredState) -> list[Edit]:

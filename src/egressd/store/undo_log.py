@@ -21,6 +21,7 @@ from egressd.model.undo import (
 )
 from egressd.model.wording import sentence_of
 from egressd.store.edit_log import row_of
+from egressd.store.rows import Execute
 from egressd.store.schema import undo_log
 
 FORMAT: Final = 1
@@ -48,11 +49,12 @@ _FORGET: Final = [
     )
     for kind in ("IS NULL", "IS NOT NULL")
 ]
-_TOTAL: Final = text("SELECT coalesce(sum(size), 0) FROM undo_log")
 _EMPTY: Final = text(
     "UPDATE undo_log SET inverse = NULL, size = 0 WHERE size > 0 AND revision IN ("
     "SELECT revision FROM ("
     " SELECT revision, sum(size) OVER (ORDER BY revision DESC) AS total FROM undo_log"
+    # Mostly there is room, which is found out faster.
+    " WHERE (SELECT sum(size) FROM undo_log) > :room"
     ") AS summed WHERE total > :room)"
 )
 
@@ -91,9 +93,9 @@ def place_of_inverse(revision: int) -> str:
 
 
 def write_logged(
-    connection: Connection, change: LoggedChange, revision: int, seal: Convert | None = None
+    execute: Execute, change: LoggedChange, revision: int, seal: Convert | None = None
 ) -> None:
-    """Add a change, and make room for it."""
+    """Add a change, and make room for it. Nothing waits for an answer."""
     inverse = pack(change.reversals)
     if seal is not None:
         inverse = seal(inverse)
@@ -112,14 +114,12 @@ def write_logged(
         "size": len(inverse) if fits else 0,
         "inverse": inverse if fits else None,
     }
-    connection.execute(_INSERT, row)
+    execute(_INSERT, row)
     if revision % _TRIM_EVERY == 0:
         for statement in _FORGET:
-            connection.execute(statement, {"kept": CHANGES_KEPT})
-    if (revision % _TRIM_EVERY == 0 or len(inverse) > _LARGE) and (
-        connection.execute(_TOTAL).scalar_one() > _ROOM
-    ):
-        connection.execute(_EMPTY, {"room": _ROOM})
+            execute(statement, {"kept": CHANGES_KEPT})
+    if revision % _TRIM_EVERY == 0 or len(inverse) > _LARGE:
+        execute(_EMPTY, {"room": _ROOM})
 
 
 def read_latest(connection: Connection, number: int) -> list[PastChange]:
@@ -170,8 +170,7 @@ def read_inverse(
 
 def rehearse(connection: Connection, change: LoggedChange) -> None:
     """Run every statement once, so that SQLAlchemy has loaded everything that they need."""
-    write_logged(connection, change, _TRIM_EVERY)
-    connection.execute(_EMPTY, {"room": _ROOM})
+    write_logged(connection.execute, change, _TRIM_EVERY)
     read_latest(connection, 1)
     read_about(connection, _TRIM_EVERY)
     read_inverse(connection, _TRIM_EVERY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -127,6 +128,23 @@ def driver_of(connection: Connection) -> psycopg.Connection[Any]:
     driver = connection.connection.driver_connection
     assert isinstance(driver, psycopg.Connection)
     return driver
+
+
+def has_ended(connection: Connection) -> bool:
+    """True if the server is known to have ended the connection, which has no open transaction: its
+    farewell has arrived. Nothing is asked.
+    """
+    if connection.closed or connection.invalidated:
+        return True
+    driver = driver_of(connection)
+    arrivals = select.poll()
+    try:
+        arrivals.register(driver.fileno(), select.POLLIN)
+        while arrivals.poll(0):
+            driver.pgconn.consume_input()  # raises at the end of the stream
+    except psycopg.Error:
+        return True
+    return False
 
 
 def check_server(connection: Connection, place: str) -> None:

@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 import psycopg
-from sqlalchemy import Connection, RootTransaction, Row, select, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import Connection, RootTransaction, select, text
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed, Unconfirmed, VersionConflict
@@ -30,9 +30,10 @@ from egressd.store.postgres.connection import (
     check_schema,
     check_server,
     driver_of,
-    engine_on,
+    has_ended,
     standing,
 )
+from egressd.store.postgres.pipeline import Pipeline, pipelined_engine_on
 from egressd.store.schema import meta
 from egressd.store.sealing import SiteSeal
 from egressd.store.state_writer import StateWriter
@@ -62,6 +63,7 @@ _LOG_AFTER: Final = text(
     "SELECT FROM change WHERE change.revision = :before AND change.batch = :batch_before)"
     f" AND NOT {IS_NEWER} AND NOT EXISTS ({_UNABLE})"
 )
+_HEAD: Final = select(meta.c.revision)
 _ENTRY: Final = text("SELECT batch FROM change WHERE revision = :revision")
 _STATUS: Final = text("SELECT pg_xact_status(CAST(:number AS xid8))")
 _STANDBYS: Final = text("SHOW synchronous_standby_names")
@@ -71,7 +73,7 @@ _KEY: Final = text(
     "SELECT key_id, key_envelope FROM member JOIN site ON site.id = member.site"
     " WHERE role_name = session_user"
 )
-_NOTIFY: Final = text("SELECT pg_notify(:channel, :payload), pg_current_xact_id()::text")
+_NOTIFY: Final = text("SELECT pg_notify(:channel, :payload), pg_current_xact_id()::text AS number")
 _READ_LOG: Final = text(
     "SELECT revision, batch, format, edits"
     " FROM change JOIN edit_batch ON edit_batch.id = change.batch"
@@ -106,7 +108,7 @@ class SiteDatabase(StateWriter):
         self._site = site
         self._seal: SiteSeal = seal
         self._renew = renew
-        self._engine = engine_on(conninfo)
+        self._engine = pipelined_engine_on(conninfo)
         self._commit_s = commit_s
         self._inquiry_s = inquiry_s
         self._number = 0
@@ -155,7 +157,9 @@ class SiteDatabase(StateWriter):
 
     def _take_key(self, connection: Connection) -> None:
         """Have the site's key of this moment, if the site has got another one."""
-        key_id, envelope = connection.execute(_KEY).one()
+        self._take(*connection.execute(_KEY).one())
+
+    def _take(self, key_id: str, envelope: str | None) -> None:
         if key_id == self._seal.key_id:
             return
         if self._renew is not None and envelope:
@@ -164,15 +168,21 @@ class SiteDatabase(StateWriter):
             raise Failed(f"use {self._place}", "this box has another key than the site's")
 
     def _reconnect(self) -> None:
+        self._drop()
+        with suppress(Failed):
+            self._open()
+
+    def _drop(self) -> None:
         old, self._open_connection = self._open_connection, None
         if old is not None:
             with suppress(SQLAlchemyError, psycopg.Error):
                 old.close()
-        with suppress(Failed):
-            self._open()
 
     @property
     def _connection(self) -> Connection:
+        open_one = self._open_connection
+        if open_one is not None and not open_one.in_transaction() and has_ended(open_one):
+            self._drop()  # the server was restarted meanwhile: the next change need not fail
         if self._open_connection is None:
             self._open()
         return super()._connection
@@ -181,7 +191,8 @@ class SiteDatabase(StateWriter):
         with reported(f"read {self._place}"), self._connection.begin():
             self._connection.execute(_SNAPSHOT)
             if self.point is not None:
-                self._check_history(self.point)
+                head = self._connection.execute(_HEAD).scalar_one()
+                self._check_history(self.point, self._batch_at(self.point.revision), head)
             check_schema(self._connection, self._place)  # it may have moved on
             self._take_key(self._connection)
             state = rows.read_state(self._connection, self._seal)
@@ -196,16 +207,12 @@ class SiteDatabase(StateWriter):
         found = self._connection.execute(_ENTRY, {"revision": revision}).scalar_one_or_none()
         return None if found is None else str(found)
 
-    def _check_history(self, point: StatePoint) -> str | None:
-        """Return the batch of the point's revision, or None if the log does not reach back so far.
-
-        Raises Failed if the database's history is not the point's.
+    def _check_history(self, point: StatePoint, batch: str | None, head: int) -> None:
+        """Raise Failed if the database's history is not the point's. `batch` is that of the
+        point's revision there, or None if the log does not reach back so far.
         """
-        batch = self._batch_at(point.revision)
-        head = self._connection.execute(select(meta.c.revision)).scalar_one()
         if head < point.revision or batch not in (None, point.batch):
             raise Failed(f"use {self._place}", OTHER_HISTORY)
-        return batch
 
     def _found(self, state: DesiredState, generation: str) -> None:
         super()._found(state, generation)
@@ -214,20 +221,47 @@ class SiteDatabase(StateWriter):
     def _write_whole(self, connection: Connection, state: DesiredState, generation: str) -> None:
         super()._write_whole(connection, state, generation)
         # For the batch's id: no state is before this one that it would lead from.
-        self._log((), state.revision)
+        connection.execute(_LOG, self._entry((), state.revision))
 
-    def _write(self, connection: Connection, edits: Sequence[Edit], revision: int) -> None:
-        super()._write(connection, edits, revision)
-        self._log(edits, revision, after=self.point)
+    def _write(
+        self,
+        connection: Connection,
+        edits: Sequence[Edit],
+        revision: int,
+        logged: LoggedChange | None,
+    ) -> None:
+        pipeline = Pipeline(connection)
+        self._transaction = pipeline.begin()
+        advanced = pipeline.send(*rows.advance(revision))
+        rows.put_edits(pipeline.send, edits, self._seal)
+        entry = self._entry(edits, revision)
+        if self.point is not None:
+            entry |= {"before": revision - 1, "batch_before": self.point.batch}
+        added = pipeline.send(_LOG if self.point is None else _LOG_AFTER, entry)
         notice = {"channel": channel_of(self._site_id), "payload": str(revision)}
-        _, number = connection.execute(_NOTIFY, notice).one()
-        self._number = int(number)
-
-    def _note(self, connection: Connection, logged: LoggedChange, revision: int) -> None:
-        place = undo_log.place_of_inverse(revision)
-        undo_log.write_logged(
-            connection, logged, revision, lambda inverse: self._seal.close_bytes(inverse, place)
-        )
+        notified = pipeline.send(_NOTIFY, notice)
+        dropped = None
+        if logged is not None:
+            place = undo_log.place_of_inverse(revision)
+            undo_log.write_logged(
+                pipeline.send,
+                logged,
+                revision,
+                lambda inverse: self._seal.close_bytes(inverse, place),
+            )
+            dropped = pipeline.send(trial.DROP) if logged.ends_trial else None
+        try:
+            pipeline.finish()
+        except DBAPIError:
+            if advanced.count == 0:  # what followed met the other's rows
+                rows.check_advanced(advanced.count, revision)
+            raise
+        rows.check_advanced(advanced.count, revision)
+        if added.count != 1:
+            self._refuse(entry)
+        if dropped is not None:
+            trial.check_dropped(dropped.count)
+        self._number = int(notified.rows[0].number)
 
     def _reader(self) -> Connection:
         return self._engine.connect()
@@ -263,23 +297,18 @@ class SiteDatabase(StateWriter):
             connection, revision, lambda sealed: self._seal.open_bytes(sealed, place)
         )
 
-    def _log(
-        self, edits: Sequence[Edit], revision: int, *, after: StatePoint | None = None
-    ) -> None:
-        """Add an entry to the log. If `after` is given, raises Failed unless the entry follows it,
-        and VersionConflict if the schema or a member is of an egressd that does not fit.
-        """
+    def _entry(self, edits: Sequence[Edit], revision: int) -> dict[str, Any]:
+        """Return the parameters of the log's new entry."""
         batch = uuid.uuid4()
         sealed = self._seal.close_bytes(edit_log.pack(edits), place_of_batch(batch))
-        values = {"batch": batch, "format": edit_log.format_of(edits), "edits": sealed}
-        values |= {"revision": revision, "member": self._member_id}
-        if after is None:
-            self._connection.execute(_LOG, values)
-        else:
-            values |= {"before": revision - 1, "batch_before": after.batch}
-            if self._connection.execute(_LOG_AFTER, values).rowcount != 1:
-                self._refuse(values)
         self._written = StatePoint(revision, str(batch))
+        return {
+            "batch": batch,
+            "format": edit_log.format_of(edits),
+            "edits": sealed,
+            "revision": revision,
+            "member": self._member_id,
+        }
 
     def _refuse(self, entry: Mapping[str, Any]) -> NoReturn:
         """Raise the reason for which the log does not take an entry."""
@@ -297,23 +326,31 @@ class SiteDatabase(StateWriter):
         point = self.point
         if point is None or point.revision != revision:
             return None
-        with reported(f"read {self._place}"), self._connection.begin():
-            self._connection.execute(_SNAPSHOT)
-            if self._check_history(point) is None:
+        pipeline = Pipeline(self._connection)
+        with reported(f"read {self._place}"), pipeline.begin():
+            pipeline.send(_SNAPSHOT)
+            here = pipeline.send(_ENTRY, {"revision": revision})
+            head = pipeline.send(_HEAD)
+            found = pipeline.send(_READ_LOG, {"revision": revision})
+            key = pipeline.send(_KEY)
+            pipeline.commit()
+            pipeline.finish()
+            batch = str(here.rows[0].batch) if here.rows else None
+            self._check_history(point, batch, head.rows[0].revision)
+            if batch is None:
                 return None
-            found = self._connection.execute(_READ_LOG, {"revision": revision}).all()
-            if found:
-                self._take_key(self._connection)
-            entries = [LogEntry(row.revision, self._edits_in(row)) for row in found]
+            if found.rows:
+                self._take(*key.rows[0])
+            entries = [LogEntry(row.revision, self._edits_in(row)) for row in found.rows]
         if [entry.revision for entry in entries] != [
             *range(revision + 1, revision + 1 + len(entries))
         ]:
             return None
         if entries:
-            self.point = StatePoint(entries[-1].revision, str(found[-1].batch))
+            self.point = StatePoint(entries[-1].revision, str(found.rows[-1].batch))
         return entries
 
-    def _edits_in(self, row: Row[Any]) -> list[Edit]:
+    def _edits_in(self, row: Any) -> list[Edit]:
         if row.format > edit_log.FORMAT:
             raise Failed(f"read {self._place}", "its log is of a newer egressd: upgrade this one")
         return edit_log.unpack(self._seal.open_bytes(row.edits, place_of_batch(row.batch)))

@@ -1,8 +1,8 @@
 """A member's beats, its acknowledgements, and the hints that it gets of the others.
 
 All is done on connections of its own, one of them for beats alone, so that a beat never waits for a
-change, or for those who wait for one. A beat that a crash
-of the server loses is lost with its whole table, which is unlogged.
+change, or for those who wait for one. A beat that a crash of the server loses is lost with its
+whole table, which is unlogged.
 """
 
 # ruff: noqa: S608 - the statements are made of parts that are all here
@@ -170,16 +170,19 @@ class SiteLink:
         self._n = 0
         self._beats = LinkSession(self._conninfo)
         """The session of the beats, which wait for nothing else."""
+        self._looks = LinkSession(self._conninfo)
+        """The session of `read`, for which a change waits that has just been acknowledged."""
         self._others = LinkSession(self._conninfo)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._beats.close()
+        await self._looks.close()
         await self._others.close()
 
     async def read(self, point: StatePoint | None = None) -> SiteReading:
         """Return what the database says of all members now, with `point` in force here."""
-        return await self._reading(self._others, _LOOK, _values(point))
+        return await self._reading(self._looks, _LOOK, _values(point))
 
     async def beat(
         self, point: StatePoint, role: str, blocked: tuple[str, ...] = ()
