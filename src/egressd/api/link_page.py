@@ -194,16 +194,15 @@ def _page(
     listed = "".join(
         f"<dt>{escape(texts[key])}</dt><dd>{escape(value)}</dd>" for key, value in rows if value
     )
-    refresh = (
-        f'<meta http-equiv="refresh" content="{_AGAIN_S};url={escape(again)}">' if again else ""
-    )
+    # As the element `meta` of this name does (HTML standard, "The Refresh header").
+    headers = {**_HEADERS, "refresh": f"{_AGAIN_S};url={again}"} if again else _HEADERS
     return HTMLResponse(
         f'<!doctype html><html lang="{language}"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"{refresh}<title>{escape(texts['title'])}</title><style>{_STYLE}</style></head>"
+        f"<title>{escape(texts['title'])}</title><style>{_STYLE}</style></head>"
         f"<body><main><h1>{escape(heading)}</h1>"
         f"{''.join(f'<p>{escape(text)}</p>' for text in about)}"
         f"{f'<dl>{listed}</dl>' if listed else ''}{form}</main></body></html>",
         status,
-        _HEADERS,
+        headers,
     )
