@@ -166,12 +166,22 @@ async def test_after_a_crash_of_the_server_a_member_joins_anew(site: Site) -> No
         await mine.join(point(database), "")
         await asyncio.to_thread(site.server.kill)
         await asyncio.to_thread(site.server.start)
-        with pytest.raises(Failed):
-            await mine.beat(point(database), "")
         assert not (await mine.beat(point(database), "")).is_beaten
         assert named(await others.read(), "a").n is None
         await mine.join(point(database), "")
         assert (await mine.beat(point(database), "")).is_beaten
+
+
+async def test_a_link_without_use_outlives_a_restart_of_the_server(site: Site) -> None:
+    async with pair(site) as (database, mine, _):
+        here = point(database)
+        await mine.announce(1)
+        assert (await mine.read()).is_in_log is False
+        for end in (site.server.stop, site.server.kill):
+            await asyncio.to_thread(end)
+            await asyncio.to_thread(site.server.start)
+            await mine.announce(2)
+            assert (await mine.read(here)).is_in_log
 
 
 async def test_a_member_notices_another_box_in_its_place(site: Site) -> None:

@@ -130,13 +130,10 @@ def driver_of(connection: Connection) -> psycopg.Connection[Any]:
     return driver
 
 
-def has_ended(connection: Connection) -> bool:
-    """True if the server is known to have ended the connection, which has no open transaction: its
-    farewell has arrived. Nothing is asked.
+def has_ended(driver: psycopg.BaseConnection[Any]) -> bool:
+    """True if the server is known to have ended a connection that is not in use: its farewell has
+    arrived. Nothing is asked.
     """
-    if connection.closed or connection.invalidated:
-        return True
-    driver = driver_of(connection)
     arrivals = select.poll()
     try:
         arrivals.register(driver.fileno(), select.POLLIN)

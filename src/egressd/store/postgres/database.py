@@ -87,6 +87,11 @@ def _shut(descriptor: int) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
+def _is_over(connection: Connection) -> bool:
+    """True if the connection, which is in no transaction, is known to have ended."""
+    return connection.closed or connection.invalidated or has_ended(driver_of(connection))
+
+
 class SiteDatabase(StateWriter):
     """The state of the site that the connection's role is a member of."""
 
@@ -176,12 +181,13 @@ class SiteDatabase(StateWriter):
         old, self._open_connection = self._open_connection, None
         if old is not None:
             with suppress(SQLAlchemyError, psycopg.Error):
+                old.invalidate()  # without a ROLLBACK first
                 old.close()
 
     @property
     def _connection(self) -> Connection:
-        open_one = self._open_connection
-        if open_one is not None and not open_one.in_transaction() and has_ended(open_one):
+        used = self._open_connection
+        if used is not None and not used.in_transaction() and _is_over(used):
             self._drop()  # the server was restarted meanwhile: the next change need not fail
         if self._open_connection is None:
             self._open()

@@ -27,6 +27,7 @@ from egressd.store.postgres.connection import (
     IS_NEWER,
     OTHER_HISTORY,
     channel_of,
+    has_ended,
     session_settings,
     whole_conninfo,
 )
@@ -134,7 +135,9 @@ class LinkSession:
         """Have the connection for the block alone. Raises Failed."""
         async with self._lock:
             try:
-                if self._open is None or self._open.closed:
+                if self._open is not None and has_ended(self._open):
+                    await self._drop()
+                if self._open is None:
                     self._open = await _connect(self._conninfo)
                 yield self._open
             except psycopg.Error as error:
