@@ -25,6 +25,8 @@ from egressd_lab.process import Program
 Document = dict[str, Any]
 
 TPROXY_PORT: Final = 7893
+TPROXY_TABLE: Final = 100
+"""The routing table that leads clients' packets to an engine of a peer."""
 REDIRECT_PORT: Final = 12345
 XRAY_API: Final = 10085
 _START_S: Final = 300.0
@@ -128,8 +130,9 @@ def run(lab: Lab, argv: Sequence[str], log: str, *, start: bool = True) -> Progr
 def tproxy(lab: Lab) -> None:
     """Redirect LAN clients' TCP and UDP to the engine's TPROXY port."""
     lab.router.run("nft", "-f", "-", stdin=_TPROXY_RULES)
-    lab.router.run("ip", "rule", "add", "fwmark", "1", "lookup", "100")
-    lab.router.run("ip", "route", "add", "local", "default", "dev", "lo", "table", "100")
+    table = str(TPROXY_TABLE)
+    lab.router.run("ip", "rule", "add", "fwmark", "1", "lookup", table)
+    lab.router.run("ip", "route", "add", "local", "default", "dev", "lo", "table", table)
     _forward(lab)
 
 

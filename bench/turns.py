@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Self
 
-from bench import forwarding, nodes
+from bench import forwarding, nodes, peers
 from bench.arguments import Arguments
 from bench.figures import Tables, keep
 from bench.sites import Measure, Site, compare, egressd_pids
@@ -85,7 +85,8 @@ def clear(site: Site) -> None:
     for family in ("-4", "-6"):
         router.run("ip", family, "rule", "flush")
         router.run("ip", family, "rule", "add", "pref", "32766", "lookup", "main")
-    router.run("ip", "route", "flush", "table", str(TABLE_TPROXY), check=False)
+    for table in (TABLE_TPROXY, peers.TPROXY_TABLE):
+        router.run("ip", "route", "flush", "table", str(table), check=False)
 
 
 def plain(site: Site) -> AbstractContextManager[None]:
