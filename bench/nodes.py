@@ -62,6 +62,7 @@ class Way:
             within = self._site.within(self._clients[0].host.role)
             figures["connections (1/s)"] = within.run(ends.connections, source, SERVER)
             figures["round trip (µs)"] = within.run(ends.round_trip, source, SERVER)
+            figures["known packet (ns)"] = within.run(ends.known_packet_cost, source, SERVER)
         return figures
 
 

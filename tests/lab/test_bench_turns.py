@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench import peers, turns
-from bench.sites import Site
+from bench import ends, peers, turns
+from bench.sites import SERVER, Site
 from egressd_lab.spec import LabSpec
 
 pytestmark = pytest.mark.lab
@@ -19,3 +19,9 @@ def test_a_peer_has_its_turn_again(namespaces: None) -> None:
             turns.clear(site)
         routes = site.lab.router.run("ip", "route", "show", "table", "all").stdout
         assert f"table {peers.TPROXY_TABLE}" not in routes
+
+
+def test_the_cost_of_a_known_packet_is_measured(namespaces: None) -> None:
+    with Site(LabSpec(nodes=())) as site, site.lab.plain_router():
+        source = site.lab.client(1).address
+        assert site.client(1, ends.known_packet_cost, source, SERVER, 1) > 0

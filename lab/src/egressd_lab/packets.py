@@ -76,8 +76,10 @@ def tcp(
     payload: bytes,
     *,
     flags: int = TCP_SYN,
+    sequence: int = 1,
+    acknowledged: int = 0,
 ) -> bytes:
-    """Return a segment of no connection.
+    """Return a segment, by default of no connection.
 
     A SYN may carry data (RFC 9293), so a token can travel without a handshake.
     """
@@ -85,9 +87,9 @@ def tcp(
     pseudo = struct.pack(
         "!4s4sBBH", socket.inet_aton(source), socket.inet_aton(destination), 0, TCP, size
     )
-    head = _TCP.pack(source_port, port, 1, 0, 0x50, flags, 65_535, 0, 0)
-    filled = checksum(pseudo + head + payload)
-    return _TCP.pack(source_port, port, 1, 0, 0x50, flags, 65_535, filled, 0) + payload
+    fixed = source_port, port, sequence, acknowledged, 0x50, flags, 65_535
+    filled = checksum(pseudo + _TCP.pack(*fixed, 0, 0) + payload)
+    return _TCP.pack(*fixed, filled, 0) + payload
 
 
 def icmp_echo(identifier: int, sequence: int, payload: bytes, *, kind: int = ICMP_ECHO) -> bytes:
