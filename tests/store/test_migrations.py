@@ -296,6 +296,29 @@ def test_no_program_file_is_read_after_preparing(tmp_path: Path) -> None:
     assert use_with_files_closed(tmp_path / "b", "prepared") == (0, "done", "")
 
 
+def test_no_statement_loads_a_module_after_preparing() -> None:
+    text = """
+import sys
+from egressd.store.connection import engine_in_memory
+from egressd.store.preparation import NewestSchema, prepare
+from tests.store.statements import run_all
+
+newest = {"prepared": prepare, "unprepared": NewestSchema}[sys.argv[1]]()
+loaded = {*sys.modules}
+with engine_in_memory().connect() as connection, connection.begin():
+    newest.make(connection)
+    run_all(connection)
+print(*{*sys.modules} - loaded)
+"""
+
+    def loaded(how: str) -> list[str]:
+        argv = [sys.executable, "-c", text, how]
+        return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
+
+    assert "sqlalchemy.dialects.sqlite.base" in loaded("unprepared")
+    assert loaded("prepared") == []
+
+
 def test_preparing_opens_no_database(tmp_path: Path) -> None:
     text = "from egressd.store.preparation import prepare; prepare()"
     run = subprocess.run(

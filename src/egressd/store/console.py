@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import Connection, delete, insert, select, update
 
 from egressd.model.console import ChangeRecord, Session
-from egressd.model.wording import NONE, sentence_of
+from egressd.model.wording import sentence_of
 from egressd.store.beside import ConnectionBeside
 from egressd.store.schema import changes, password, sessions
 
@@ -157,16 +157,3 @@ def _record(row: Mapping[Any, Any]) -> ChangeRecord:
         text=sentence_of(row["coded"] or row["text"]),
         revision=row["revision"],
     )
-
-
-def rehearse(connection: Connection) -> None:
-    """Run every statement once, so that SQLAlchemy has loaded everything that they need."""
-    session = Session(key="k", id="i", source="", agent="", created_at=0, seen_at=0)
-    write_password(connection, "", session)
-    write_seen(connection, {"k": 1})
-    read_sessions(connection)
-    drop_sessions(connection, ["k"])
-    read_password(connection)
-    record = ChangeRecord(at="", who="", source="", what="", text=NONE)
-    write_changes(connection, [record])
-    read_changes(connection, 1)

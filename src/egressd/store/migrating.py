@@ -16,7 +16,6 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
 from egressd.store.connection import engine_in_memory, engine_on
-from egressd.store.preparation import rehearse
 from egressd.store.schema_text import Schema, schema_of
 
 _SCRIPTS: Final = Path(__file__).parent / "migrations"
@@ -73,6 +72,5 @@ def prepare_migrations() -> Migrations:
     engine = engine_in_memory()
     with engine.connect() as connection, connection.begin():
         migrations.upgrade(connection)
-        rehearse(connection)
     engine.dispose()
     return migrations

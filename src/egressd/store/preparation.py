@@ -1,8 +1,7 @@
 """The program's own files that the store needs, read in one step.
 
-`prepare` reads the newest schema, and runs it and every statement once on a database in memory,
-because SQLAlchemy and its dialect load some of their modules on first use. So no first write waits
-for that, and none fails because a file is missing.
+`prepare` reads the newest schema, and has SQLAlchemy load its dialect, which it does with the first
+engine: so no first write fails because a file is missing. Statements load nothing more (a test).
 """
 
 from __future__ import annotations
@@ -14,13 +13,7 @@ from typing import Final, Protocol
 
 from sqlalchemy import Connection
 
-from egressd.model.desired import Edit
-from egressd.model.nouns import Line, Whitelist
-from egressd.model.undo import LoggedChange, Reversal
-from egressd.model.wording import NONE
-from egressd.store import console, scoped_tokens, trial, undo_log
 from egressd.store.connection import engine_in_memory
-from egressd.store.rows import found_database, read_state, write_edits
 from egressd.store.schema_text import Schema, schema_of
 
 NEWEST: Final = Path(__file__).with_name("newest.sql")
@@ -28,14 +21,6 @@ NEWEST: Final = Path(__file__).with_name("newest.sql")
 it."""
 _END: Final = ";\n"
 """The end of a statement in `NEWEST`."""
-_CHANGE: Final = LoggedChange(
-    at="",
-    who="",
-    source="",
-    what="",
-    text=NONE,
-    reversals=[Reversal("whitelist", 0, Whitelist(), {})],
-)
 
 
 class Revisions(Protocol):
@@ -114,34 +99,5 @@ def prepare() -> NewestSchema:
     disk.
     """
     revisions = NewestSchema()
-    engine = engine_in_memory()
-    with engine.connect() as connection, connection.begin():
-        revisions.make(connection)
-        rehearse(connection)
-    engine.dispose()
+    engine_in_memory().dispose()
     return revisions
-
-
-def rehearse(connection: Connection) -> None:
-    """Run every statement once on an empty database of the newest schema."""
-    found_database(connection)
-    line = Line(
-        id=1,
-        type="pptp",
-        name="pptp_1",
-        server="192.0.2.1",
-        port=1723,
-        username="",
-        password="",
-    )
-    edits = [
-        Edit("lines", 1, line),
-        Edit("whitelist", 0, Whitelist()),
-        Edit("numbers", "Group_a", 1),
-    ]
-    write_edits(connection, edits, read_state(connection).revision + 1)
-    read_state(connection)
-    console.rehearse(connection)
-    scoped_tokens.rehearse(connection)
-    undo_log.rehearse(connection, _CHANGE)
-    trial.rehearse(connection)

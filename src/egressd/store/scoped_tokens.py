@@ -58,13 +58,5 @@ def drop_tokens(connection: Connection, ids: Collection[str]) -> None:
         connection.execute(delete(tokens).where(tokens.c.id == id_))
 
 
-def rehearse(connection: Connection) -> None:
-    """Run every statement once, so that SQLAlchemy has loaded everything that they need."""
-    token = ScopedToken(id="i", name="", digest="", scopes=("read",), created_at=0, created_by="")
-    write_tokens(connection, [token])
-    read_tokens(connection)
-    drop_tokens(connection, ["i"])
-
-
 def _row(token: ScopedToken) -> dict[str, Any]:
     return msgspec.structs.asdict(token) | {"scopes": list(token.scopes)}

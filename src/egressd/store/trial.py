@@ -95,13 +95,3 @@ def _whole(state: DesiredState) -> list[Edit]:
     # `edits_to` knows every table, and leaves alone whether the device is stopped or open.
     edits = [edit for edit in DesiredState().edits_to(state) if edit.table != "last_ids"]
     return [*edits, Edit("settings", 0, state.settings)]
-
-
-def rehearse(connection: Connection) -> None:
-    """Run every statement once, so that SQLAlchemy has loaded everything that they need."""
-    revision = connection.execute(select(meta.c.revision)).scalar_one()
-    begun = ChangeTrial(began_at=0, minutes=1, who="", revision=revision)
-    write_trial(connection, begun, DesiredState())
-    read_trial(connection)
-    read_trial_state(connection)
-    drop_trial(connection)

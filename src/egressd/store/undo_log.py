@@ -166,11 +166,3 @@ def read_inverse(
     if found.format > FORMAT:
         raise ValueError("an inverse is of a newer egressd: upgrade this one")
     return unpack(found.inverse if unseal is None else unseal(bytes(found.inverse)))
-
-
-def rehearse(connection: Connection, change: LoggedChange) -> None:
-    """Run every statement once, so that SQLAlchemy has loaded everything that they need."""
-    write_logged(connection.execute, change, _TRIM_EVERY)
-    read_latest(connection, 1)
-    read_about(connection, _TRIM_EVERY)
-    read_inverse(connection, _TRIM_EVERY)
