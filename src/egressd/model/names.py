@@ -87,11 +87,6 @@ _REGIONAL_FLAG: Final = re.compile(
     "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f"
 )
 """A flag such as Scotland's: a black flag, and the region's code in tags (UTS #51, ED-14a)."""
-_CLEARLY_SEEN: Final = re.compile(
-    "[ -~\u3001-\u3096\u30a0-\u30ff\u4e00-\u9fff\uac00-\ud7a3"
-    "\U0001f1e6-\U0001f1ff\U0001f300-\U0001faff]*\\Z"
-)
-"""Names of common characters only: each is visible alone, and in NFC beside any other one."""
 _TAGS: Final = "\U000e0020-\U000e007f"
 _BLANK: Final = "\u2800\ufffc\U0001d159"
 """Symbols that show nothing: the empty Braille cell, the object replacement character, and the
@@ -119,11 +114,22 @@ def new_name_problem(name: str, field: str = "name") -> Fault | None:
     return None
 
 
+@cache
+def _common_characters() -> re.Pattern[str]:
+    """Return the pattern of a name in which each character is visible alone, and in NFC beside any
+    other one. To compile it takes 2 ms: few processes look at new names.
+    """
+    return re.compile(
+        "[ -~\u3001-\u3096\u30a0-\u30ff\u4e00-\u9fff\uac00-\ud7a3"
+        "\U0001f1e6-\U0001f1ff\U0001f300-\U0001faff]*\\Z"
+    )
+
+
 def seen_name(name: str) -> str:
     """Return a name as people see it: in NFC, without what cannot be seen, and with the usual space
     in place of others, of tabs and of line ends.
     """
-    if _CLEARLY_SEEN.match(name):
+    if _common_characters().match(name):
         return name
     parts = re.split(f"({_REGIONAL_FLAG.pattern})", unicodedata.normalize("NFC", name))
     return "".join(part if at % 2 else _seen_part(part) for at, part in enumerate(parts))
