@@ -69,6 +69,16 @@ def test_a_process_loads_no_module_without_use(process: str) -> None:
     assert not {*loaded} & {*UNUSED[process]}
 
 
+def test_the_api_looks_for_no_plugins() -> None:
+    code = (
+        "from importlib import metadata\n"
+        "def look(*_: object, **__: object) -> None:\n"
+        "    raise AssertionError('looked for plugins')\n"
+        "metadata.entry_points = metadata.distributions = look\n"
+    )
+    assert output(code + CODES["api"] + "print('loaded')") == "loaded\n"
+
+
 def test_an_endpoint_is_made_for_its_first_request() -> None:
     code = CODES["api"] + (
         "import json\n"
