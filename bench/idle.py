@@ -2,7 +2,8 @@
 
 10 nodes in use and 100 rules by default. The memory is the proportional set size of each process,
 20 s after the last change; engine processes are the workers and the one that tests nodes. A start
-ends when the API reports that egressd runs. The history is recorded: with ``--rest 75`` the
+ends when the API reports that egressd runs; its CPU time is that of the processes which run then,
+and depends less on what else the machine does. The history is recorded: with ``--rest 75`` the
 counters have been read for it twice. ``--active N`` adds N clients with a rule each, which send a
 datagram every ten seconds meanwhile. With ``--before CHECKOUT``, the egressd of another checkout,
 set up by its script/setup, takes turns with this one in the same lab.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +22,7 @@ from bench import ends, startup
 from bench.arguments import Arguments
 from bench.commits import AFTER, BEFORE, Commits
 from bench.figures import keep
+from bench.meter import used_s
 from bench.sites import SERVER, Site, compare
 from egressd.netd.kernel.memory import resident
 from egressd_lab.device import rule_body
@@ -47,6 +50,7 @@ def measure(site: Site, rest_s: float, active: int = 0) -> dict[str, float]:
     device.program.start()
     device.wait_healthy()
     found = {"start (s)": time.monotonic() - begun}
+    found["start, CPU time (s)"] = used_s(chain.from_iterable(_pids(site).values()))
     rule = lab.api.get("/rules")["data"][0]
     body = rule_body(rule) | {"comment": str(begun)}
     lab.api.put(f"/rules/{rule['id']}", body)
@@ -56,11 +60,17 @@ def measure(site: Site, rest_s: float, active: int = 0) -> dict[str, float]:
             sources = [lab.client(OWN_NAMESPACE + 1 + n).address for n in range(active)]
             site.client(OWN_NAMESPACE + 1, ends.one_each, sources, SERVER)
         time.sleep(min(left, _EVERY_S))
-    pids = {name: device.pids(part) for name, part in PARTS.items()}
-    pids["supervisor"] = [device.program.pid]
+    pids = _pids(site)
     memory = {f"{name} (MB)": resident(its) / 1e6 for name, its in pids.items()}
     found |= memory | {"all (MB)": sum(memory.values())}
     return found | {"engine processes": len(pids["engine"])}
+
+
+def _pids(site: Site) -> dict[str, list[int]]:
+    """Return egressd's processes by name."""
+    device = site.lab.device
+    pids = {name: device.pids(part) for name, part in PARTS.items()}
+    return pids | {"supervisor": [device.program.pid]}
 
 
 def main() -> None:
