@@ -53,6 +53,55 @@ def test_a_transaction_that_fails_changes_nothing(namespace: Namespace) -> None:
     namespace.run(body)
 
 
+def test_the_chains_are_those_of_the_own_table(namespace: Namespace) -> None:
+    def body() -> None:
+        nft = Nft()
+        assert nft.chains() is None
+        for other in ("egresse", "egressd_hold"):
+            nft.run(TABLE.replace("inet egressd", f"inet {other}"))
+        assert nft.chains() is None
+        nft.run(
+            TABLE
+            + "add rule inet egressd filter tcp dport { 22, 80 } drop\n"
+            + "add element inet egressd hosts { 192.0.2.1 : 0x10000001 }\n"
+        )
+        nft.run(TABLE.replace("inet egressd", "inet later"))
+        listed = subprocess.run(
+            ["nft", "--terse", "--stateless", "-y", "list", "table", "inet", "egressd"],
+            check=True, capture_output=True, text=True,
+        ).stdout  # fmt: skip
+        assert nft.chains() == listed
+        assert "{ 22, 80 }" in listed
+        assert "192.0.2.1" not in listed
+
+    namespace.run(body)
+
+
+def test_the_own_table_is_listed_if_others_cannot_be(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def body() -> None:
+        nft = Nft()
+        nft.run(TABLE)
+        before = nft.chains()
+        run = nft._looking.run
+        monkeypatch.setattr(
+            nft._looking,
+            "run",
+            lambda command, flags: (
+                ("Error: Invalid argument", "")
+                if "ruleset" in command
+                else run(command, flags=flags)
+            ),
+        )
+        with pytest.raises(Failed):
+            nft.listed("ruleset")
+        assert before
+        assert nft.chains() == before
+
+    namespace.run(body)
+
+
 class _Mallinfo2(ctypes.Structure):
     """struct mallinfo2 of the C library (mallinfo(3))."""
 

@@ -36,6 +36,7 @@ _PROTOCOLS = {"icmp": "1", "tcp": "6", "udp": "17"}
 
 _REASONS_SHOWN = 3  # sentences of libnftables in an error's text
 _REASON_MAX = 300
+_TABLE = re.compile(rf"^table inet {NFT_TABLE} \{{.*?\n.*?^\}}\n", re.DOTALL | re.MULTILINE)
 _ELEMENTS = re.compile(r"\belements = \{(.*?)\}", re.DOTALL)
 _RANGE = re.compile(r"([\d.]+)-([\d.]+)")
 _ERROR = re.compile(r"Error: (.*)")
@@ -259,7 +260,14 @@ class Nft:
         None if there is no such table. Equal text means equal rules: counters are left out and
         everything is numeric.
         """
-        return self._list(f"list table inet {NFT_TABLE}", _NFT_CTX_OUTPUT_TERSE)
+        # To list one table, nftables 1.0.6 reads the elements of its sets all the same (90 ms of
+        # CPU time with 10,000 rules); to list all tables without them it does not (6 ms).
+        try:
+            listed = self._list("list ruleset inet", _NFT_CTX_OUTPUT_TERSE) or ""
+        except Failed:  # perhaps because of another program's table
+            return self._list(f"list table inet {NFT_TABLE}", _NFT_CTX_OUTPUT_TERSE)
+        found = _TABLE.search(listed)
+        return None if found is None else found[0]
 
     def listed(self, what: str) -> str:
         """Return the output of ``nft list`` for an object ("chains", "table ip filter"), without
