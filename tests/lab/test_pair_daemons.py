@@ -58,7 +58,7 @@ class Box:
 
     def live(self, ahead_s: float) -> None:
         """Have netd touch its file so many seconds from now; in the past, it is silent since."""
-        moment = time.time() + ahead_s
+        moment = vrrp.uptime_s() + ahead_s
         os.utime(self.folder / vrrp.ALIVE, (moment, moment))
 
     def run(self, command: list[str]) -> None:

@@ -1,8 +1,7 @@
 """Random failures of a pair of boxes, under a flood and under changes at both: nothing may leak.
 
 ``python -m tests.support.pair_chaos [--minutes N] [--seed SEED] [--rate N]``, or ``script/chaos
---pair``. The
-exit status is 1 at the first breach:
+--pair``. The exit status is 1 at the first breach:
 
 - a packet of a client on another WAN than its rule's, from an address that is neither box's there
   (RST and ICMP errors included), or later than `_OLD_S` after the answer to the change that
@@ -23,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from datetime import timedelta
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -65,6 +65,8 @@ _HELD_S: Final = (0.2, 6.0)
 _CALM_S: Final = (0.0, 3.0)
 """Seconds between two failures. Some come before the last one is mended."""
 _CHANGE_S: Final = (0.05, 0.6)
+_JUMPS: Final = (timedelta(), timedelta(days=400), timedelta(days=-400))
+"""Offsets of a wall clock."""
 _ACTIVE_SHARE: Final = 0.6
 """The part of the failures that are the active box's for certain: only those lead to takeovers."""
 _ANSWER_S: Final = 120.0
@@ -252,7 +254,12 @@ class PairChaos:
                 for part in ("egressd.app netd", "egressd.app api")
             ),
         ]
+        made += [Failure("clock", of, partial(self._jump, of), nothing) for of in pair.clocks]
         return self._chance.choice(made)
+
+    def _jump(self, of: int) -> None:
+        """Set a clock; it stays so."""
+        self._pair.clocks[of].set(self._chance.choice(_JUMPS))
 
     def _refuse(self, box: int) -> None:
         self._pair.database.start()  # an earlier failure may have ended it
@@ -381,7 +388,7 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=_RATE, help="packets a second of a client")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
-    with paired_lab(clients=CLIENTS) as pair:
+    with paired_lab(clients=CLIENTS, has_clocks=True) as pair:
         chaos = PairChaos(pair, seconds=60 * given.minutes, seed=given.seed, rate=given.rate)
         try:
             chaos.run()

@@ -23,11 +23,14 @@ from egressd_lab.spec import (
     sync_address,
     wan_plans,
 )
+from egressd_lab.wallclock import WallClock
 from tests.support import postgres
 from tests.support.device import eventually
 
 ROLES: Final = {1: postgres.MEMBER, 2: "egressd_box2"}
 """Box -> the role that it logs in as."""
+DATABASE: Final = 0
+"""The key of the database's clock among those of the boxes."""
 PROGRAMS: Final = ("egressd", "keepalived", "conntrackd")
 """Parts of the command lines of a box's processes."""
 
@@ -44,15 +47,27 @@ def longest_gap(capture: Capture, token: str) -> float:
 
 
 class PairedLab:
-    """The lab, its two boxes, and their database."""
+    """The lab, its two boxes, and their database. With `has_clocks` each has a clock of its own."""
 
-    def __init__(self, lab: Lab, database: postgres.Server) -> None:
+    def __init__(self, lab: Lab, database: postgres.Server, *, has_clocks: bool = False) -> None:
         self.lab = lab
         self.database = database
-        self.boxes = {box: lab.install(box, self._settings(box)) for box in ROLES}
+        self.clocks = (
+            {of: WallClock(lab.folder / f"clock{of}") for of in (DATABASE, *ROLES)}
+            if has_clocks
+            else {}
+        )
+        """Box, or `DATABASE` -> its wall clock."""
+        self.boxes = {
+            box: lab.install(box, self._settings(box), self._environment(box)) for box in ROLES
+        }
 
     def start(self) -> None:
         """Make the site, and have both boxes in step, the first one active."""
+        if self.clocks:
+            self.database.stop()
+            self.database.environment = self._environment(DATABASE)
+            self.database.start()
         first, second = self.boxes.values()
         owner = self.database.conninfo(postgres.OWNER)
         first.run("cluster", "init", "--owner", owner, "--role", ROLES[1])
@@ -88,6 +103,10 @@ class PairedLab:
             device.wait_healthy()
         settled = ["active", "standby"]
         eventually(lambda: bool(self.active()) and sorted(self.roles().values()) == settled, 30)
+
+    def _environment(self, of: int) -> dict[str, str]:
+        # Times of files are as they are: netd gives one the machine's uptime.
+        return {**self.clocks[of].environment, "NO_FAKE_STAT": "1"} if self.clocks else {}
 
     def _settings(self, box: int) -> dict[str, dict[str, object]]:
         spec, peer = self.lab.spec, other(box)
@@ -190,16 +209,19 @@ class PairedLab:
 
 @contextmanager
 def paired_lab(
-    clients: int = OWN_NAMESPACE, prepare: Callable[[Device, Lab], None] | None = None
+    clients: int = OWN_NAMESPACE,
+    prepare: Callable[[Device, Lab], None] | None = None,
+    *,
+    has_clocks: bool = False,
 ) -> Iterator[PairedLab]:
     """Yield two boxes of which the first one is active. `prepare` is called with each one before it
-    starts.
+    starts. `has_clocks` is as in `PairedLab`.
     """
     with (
         postgres.server() as database,
         Lab(LabSpec(boxes=2, clients=clients, nodes=("socks5",))) as lab,
     ):
-        made = PairedLab(lab, database)
+        made = PairedLab(lab, database, has_clocks=has_clocks)
         if prepare is not None:
             for device in made.boxes.values():
                 prepare(device, lab)

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,6 +33,8 @@ class Server:
         self.folder = folder
         self._network = network
         """The path of the network namespace that it runs in; empty for this process's own."""
+        self.environment: Mapping[str, str] = {}
+        """Variables that it has in addition from its next start on."""
         self._account = pwd.getpwnam(USER)
         folder.chmod(0o755)  # a member has another user
         os.chown(folder, self._account.pw_uid, self._account.pw_gid)
@@ -52,12 +54,19 @@ class Server:
         if self._process is not None:
             return
         given = [f"unix_socket_directories={self.folder}", "listen_addresses=", *settings]
-        argv = ["postgres", "-D", self._data, *(word for each in given for word in ("-c", each))]
+        argv = [
+            str(PROGRAMS[-1] / "postgres"),
+            "-D",
+            self._data,
+            *(word for each in given for word in ("-c", each)),
+        ]
         entered = ("nsenter", f"--net={self._network}") if self._network else ()
+        # As the server's own user: libfaketime's files would be root's.
+        environment = ("env", *(f"{name}={value}" for name, value in self.environment.items()))
         ids = (f"--reuid={self._account.pw_uid}", f"--regid={self._account.pw_gid}")
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*entered, "setpriv", *ids, "--clear-groups", PROGRAMS[-1] / argv[0], *argv[1:]],
+                [*entered, "setpriv", *ids, "--clear-groups", *environment, *argv],
                 stdout=log,
                 stderr=log,
                 cwd="/",

@@ -27,6 +27,7 @@ from egressd.netd.kernel import addresses
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.system import daemon_group
 from egressd.netd.system.daemon_group import DaemonGroup, prepare
+from egressd.netd.system.files import write_private
 from egressd.netd.system.lenience import as_far_as_possible
 from egressd.netd.system.periodic import PeriodicTask
 from egressd.planner.topology import is_line
@@ -283,6 +284,10 @@ class PairedGateway:
     async def _begin(self) -> None:
         """Find the daemons of an earlier netd, and this box's role. Raises OSError."""
         if await self._keepalived.find():
+            # The netd that it was started by may have given its file another kind of time.
+            write_private(
+                self._keepalived.folder / vrrp.CHECK, self._vrrp_files[vrrp.CHECK].encode()
+            )
             self._close_pipe()
             self._open_pipe()
             # What keepalived has reported since is heard later.
@@ -313,7 +318,7 @@ class PairedGateway:
         for as long as it takes: then the time is one far ahead. Raises OSError.
         """
         if self._keepalived.pid is not None:
-            now = time.time() + (0 if self._is_gated() else _FAR_S)
+            now = vrrp.uptime_s() + (0 if self._is_gated() else _FAR_S)
             os.utime(self._keepalived.folder / vrrp.ALIVE, (now, now))
 
     # --- The pipe of roles. --------------------------------------------------------------

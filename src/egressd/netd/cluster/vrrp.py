@@ -23,7 +23,11 @@ TRACK: Final = "lease.track"
 CHECK: Final = "check"
 """The script by which keepalived notices that netd is gone or frozen. See `check`."""
 ALIVE: Final = "alive"
-"""The file that netd touches all the time."""
+"""The file that netd touches all the time. Its time of modification is the uptime then, in seconds:
+the wall clock may jump.
+"""
+UPTIME: Final = Path("/proc/uptime")
+"""The seconds since the machine's start, its sleep included (proc_uptime(5))."""
 FIFO: Final = "roles"
 """The pipe that keepalived writes each change of role to."""
 
@@ -123,7 +127,17 @@ def check(folder: Path) -> str:
     """Return the script that fails once netd has been silent for longer than a lease lasts: then
     the kernel lets no client through, and the track file still says that the box may be active.
     """
-    return f'[ -n "$(/usr/bin/find "{folder / ALIVE}" -newermt "{_SILENT_S} seconds ago")" ]\n'
+    return (
+        f"read -r now _ < {UPTIME}\n"
+        f'[ $((${{now%.*}} - $(/usr/bin/stat -c %Y "{folder / ALIVE}"))) -le {_SILENT_S} ]\n'
+    )
+
+
+def uptime_s() -> float:
+    """Return the uptime as the script of `check` reads it; a container may have one of its own.
+    Raises OSError.
+    """
+    return float(UPTIME.read_text("ascii").split()[0])
 
 
 def command(folder: Path) -> list[str]:
