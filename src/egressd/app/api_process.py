@@ -346,7 +346,8 @@ async def _halt(settings: config.Config, reason: str) -> None:
     netd = NetdClient(settings.netd_socket, on_connect=on_connect, on_event=lambda _: None)
     connection = asyncio.create_task(netd.run())
     with suppress(TimeoutError, Failed):
-        await asyncio.wait_for(connected.wait(), _HALT_WAIT_S)
+        async with asyncio.timeout(_HALT_WAIT_S):
+            await connected.wait()
         await netd.halt(reason)
     connection.cancel()
     with suppress(asyncio.CancelledError):

@@ -36,7 +36,8 @@ async def _ask(socket: Path) -> Mapping[str, LineStatus]:
     netd = NetdClient(socket, on_connect=on_connect, on_event=lambda _: None)
     running = asyncio.create_task(netd.run())
     try:
-        await asyncio.wait_for(connected.wait(), _CONNECT_S)
+        async with asyncio.timeout(_CONNECT_S):
+            await connected.wait()
         return netd.lines()
     except TimeoutError:
         raise Failed("ask about the lines", f"no process listens at {socket}") from None

@@ -138,7 +138,8 @@ class Devices:
                 except Failed as error:
                     log.debug("devices are not stored", error=str(error))
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._is_awaited.wait(), TURN_S)
+                    async with asyncio.timeout(TURN_S):
+                        await self._is_awaited.wait()
                 self._is_awaited.clear()
         finally:
             await self.close()

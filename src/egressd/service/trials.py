@@ -158,7 +158,8 @@ class ChangeTrials:
                 log.error("changes on trial are not taken back", error=str(error))
                 self._problem, wait = str(error), AGAIN_S
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), wait)
+                async with asyncio.timeout(wait):
+                    await self._changed.wait()
 
     async def _look(self) -> None:
         """Take the trial that goes on."""
