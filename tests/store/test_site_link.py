@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -14,9 +15,12 @@ from egressd.model.desired import DesiredState
 from egressd.model.errors import Failed
 from egressd.model.site import MemberSeen, SiteReading, StatePoint
 from egressd.store import edit_log
+from egressd.store.postgres.connection import whole_conninfo
 from egressd.store.postgres.database import SiteDatabase
 from egressd.store.postgres.schema import revoke_member
-from egressd.store.postgres.site_link import SiteLink
+from egressd.store.postgres.site_link import LinkSession, SiteLink
+from tests.store.lossy_proxy import lossy_proxy
+from tests.store.members import until
 from tests.store.rig import Site, rules, write
 from tests.support.postgres import OWNER
 
@@ -182,6 +186,55 @@ async def test_a_link_without_use_outlives_a_restart_of_the_server(site: Site) -
             await asyncio.to_thread(site.server.start)
             await mine.announce(2)
             assert (await mine.read(here)).is_in_log
+
+
+async def test_a_task_that_is_cancelled_ends_though_the_connection_breaks(
+    site: Site, tmp_path: Path
+) -> None:
+    """psycopg cancels the statement first, and waits for that."""
+    with lossy_proxy(site.server, tmp_path) as proxy:
+        session = LinkSession(whole_conninfo(f"host={tmp_path} user={site.role} dbname=postgres"))
+        task = asyncio.create_task(session.execute("SELECT pg_sleep(60)", {}))
+        asleep = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+        await until(lambda: bool(site.server.query(asleep)))
+        task.cancel()
+        proxy.close()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await session.close()
+
+
+class _Deaf:
+    """A connection of an older psycopg, which ends when its task is cancelled."""
+
+    def __init__(self) -> None:
+        self.is_asked = asyncio.Event()
+
+    async def execute(self, _statement: str, _values: object) -> None:
+        self.is_asked.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise psycopg.OperationalError("it has ended") from None
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_a_cancellation_that_psycopg_loses_ends_the_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connection = _Deaf()
+
+    async def connect(_conninfo: str) -> _Deaf:
+        return connection
+
+    monkeypatch.setattr("egressd.store.postgres.site_link._connect", connect)
+    task = asyncio.create_task(LinkSession("").execute("SELECT 1", {}))
+    await connection.is_asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 async def test_a_member_notices_another_box_in_its_place(site: Site) -> None:

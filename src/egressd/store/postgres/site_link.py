@@ -142,6 +142,7 @@ class LinkSession:
                 yield self._open
             except psycopg.Error as error:
                 await self._drop()
+                _end_if_cancelled()
                 raise Failed("use the site's database", str(error).strip()) from error
             except BaseException:
                 await self._drop()  # cancelled in the middle of an answer, for example
@@ -305,6 +306,7 @@ class SiteLink:
             finally:
                 await connection.close()
         except psycopg.Error as error:
+            _end_if_cancelled()
             raise Failed("listen to the site's database", str(error).strip()) from error
         raise Failed("listen to the site's database", "the connection has ended")
 
@@ -350,6 +352,15 @@ async def _connect(conninfo: str) -> psycopg.AsyncConnection[Any]:
         await connection.close()
         raise
     return connection
+
+
+def _end_if_cancelled() -> None:
+    """Raise CancelledError in a task that is cancelled: psycopg up to 3.3.6 raises the fault of a
+    connection that ends at that moment in its place.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _revision_in(payload: str) -> int:
