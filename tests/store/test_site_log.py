@@ -10,13 +10,23 @@ import psycopg
 import pytest
 
 from egressd.model.desired import DesiredState, Edit
-from egressd.model.errors import Failed, VersionConflict
+from egressd.model.errors import Failed, VersionConflict, WriteConflict
 from egressd.model.nouns import Settings
 from egressd.model.trial import ChangeTrial
 from egressd.store import edit_log
 from egressd.store.postgres.database import SiteDatabase
 from egressd.store.postgres.schema import migrate
-from tests.store.rig import EVERYTHING, SECRETS, OpenDatabase, Site, newer_schema, rules, write
+from tests.store.members import until
+from tests.store.rig import (
+    EVERYTHING,
+    NODE,
+    SECRETS,
+    OpenDatabase,
+    Site,
+    newer_schema,
+    rules,
+    write,
+)
 from tests.support.postgres import OWNER
 
 pytestmark = pytest.mark.slow
@@ -166,6 +176,53 @@ async def test_another_history_is_neither_followed_nor_written_to(site: Site) ->
     assert set((await other.load()).rules) == {1, 3, 5}
     for each in (database, other):
         await each.close()
+
+
+async def test_another_history_is_not_taken_for_damage(site: Site) -> None:
+    """Past fault: it has the name that is written, so it was said that the data is damaged."""
+    database = await founded(site)
+    await write(database, rules(1), 1)
+    site.save()
+    await write(database, rules(1, start=2), 2)
+    site.restore()
+    other = await reader_of(site)
+    await write(other, [Edit("nodes", NODE.id, NODE)], 2)
+    node = msgspec.structs.replace(NODE, id=NODE.id + 1)
+    with pytest.raises(Failed, match="its history is another one") as error:
+        await write(database, [Edit("nodes", node.id, node)], 3)
+    assert error.type is Failed
+    await write(other, rules(1, start=3), 3)
+    assert set((await other.load()).nodes) == {NODE.id}
+    for each in (database, other):
+        await each.close()
+
+
+async def test_a_change_that_is_late_waits_for_no_row(site: Site) -> None:
+    """Past fault: what followed its first statement was executed in vain, and in the way."""
+    database = await founded(site)
+    other = await reader_of(site)
+    await write(database, rules(1), 1)
+    assert await other.entries_after(0)
+    await other.begin(rules(1, start=2), 2)
+    late = asyncio.create_task(database.begin(rules(1), 2))
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    await until(lambda: bool(site.server.query(waiting)))
+    with psycopg.connect(site.server.conninfo(OWNER)) as holder:
+        holder.execute("SELECT FROM rules FOR UPDATE")
+        await other.commit()
+        async with asyncio.timeout(5):
+            with pytest.raises(WriteConflict):
+                await late
+    for each in (database, other):
+        await each.close()
+
+
+async def test_a_member_without_a_site_follows_nothing(site: Site) -> None:
+    database = await founded(site)
+    site.server.query(f"UPDATE member SET is_revoked = true WHERE role_name = '{site.role}'")
+    with pytest.raises(Failed):
+        await database.entries_after(0)
+    await database.close()
 
 
 async def test_a_state_is_read_as_it_was_at_one_moment(site: Site) -> None:

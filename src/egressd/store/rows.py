@@ -197,17 +197,13 @@ def write_edits(
     connection: Connection, edits: Sequence[Edit], revision: int, seal: Seal | None = None
 ) -> None:
     """Write `edits` as `revision`, which must follow the stored one (else WriteConflict)."""
-    check_advanced(connection.execute(*advance(revision)).rowcount, revision)
+    values = {"revision": revision, "before": revision - 1}
+    check_advanced(connection.execute(_ADVANCE, values).rowcount, revision)
     put_edits(connection.execute, edits, seal)
 
 
-def advance(revision: int) -> tuple[Executable, dict[str, int]]:
-    """Return the statement that has `revision` follow the stored one, and its parameters."""
-    return _ADVANCE, {"revision": revision, "before": revision - 1}
-
-
 def check_advanced(count: int, revision: int) -> None:
-    """Raise WriteConflict unless `advance` has changed `count` = 1 row."""
+    """Raise WriteConflict unless the stored revision is `revision` now, in `count` = 1 row."""
     if count != 1:
         raise WriteConflict(
             "write to the database",

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 import psycopg
-from sqlalchemy import Connection, RootTransaction, select, text
+from sqlalchemy import Connection, RootTransaction, TextClause, select, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from egressd.model.desired import DesiredState, Edit
@@ -53,14 +53,33 @@ _UNABLE: Final = (
     "SELECT name FROM member WHERE NOT is_revoked AND format_max BETWEEN 1 AND :format - 1"
 )
 """The names of the members that could not read the new entry of the log."""
-_LOG: Final = text(
-    "WITH batch AS ("
-    "  INSERT INTO edit_batch (id, format, edits) VALUES (:batch, :format, :edits) RETURNING id)"
-    " INSERT INTO change (revision, batch, member) SELECT :revision, id, :member FROM batch"
+_ADVANCE: Final = text(
+    # Without a row the division fails, and with it what follows in the pipeline, which would be
+    # executed in vain, and wait for rows that other writers have locked.
+    "WITH advanced AS ("
+    "  UPDATE meta SET revision = :revision WHERE revision = :before RETURNING revision)"
+    " SELECT 1 / count(*) FROM advanced"
 )
-_LOG_AFTER: Final = text(
-    f"{_LOG.text} WHERE EXISTS ("
-    "SELECT FROM change WHERE change.revision = :before AND change.batch = :batch_before)"
+
+
+def _log_if(condition: str) -> TextClause:
+    """Return the statement that adds an entry to the log, and fails like `_ADVANCE` without
+    `condition`.
+    """
+    return text(
+        "WITH batch AS ("  # noqa: S608 - the conditions are below
+        "  INSERT INTO edit_batch (id, format, edits) VALUES (:batch, :format, :edits)"
+        "  RETURNING id),"
+        " added AS ("
+        "  INSERT INTO change (revision, batch, member) SELECT :revision, id, :member FROM batch"
+        f" WHERE {condition} RETURNING revision)"
+        " SELECT 1 / count(*) FROM added"
+    )
+
+
+_LOG: Final = _log_if("true")
+_LOG_AFTER: Final = _log_if(
+    "EXISTS (SELECT FROM change WHERE change.revision = :before AND change.batch = :batch_before)"
     f" AND NOT {IS_NEWER} AND NOT EXISTS ({_UNABLE})"
 )
 _HEAD: Final = select(meta.c.revision)
@@ -238,12 +257,12 @@ class SiteDatabase(StateWriter):
     ) -> None:
         pipeline = Pipeline(connection)
         self._transaction = pipeline.begin()
-        advanced = pipeline.send(*rows.advance(revision))
-        rows.put_edits(pipeline.send, edits, self._seal)
+        advanced = pipeline.send(_ADVANCE, {"revision": revision, "before": revision - 1})
         entry = self._entry(edits, revision)
         if self.point is not None:
             entry |= {"before": revision - 1, "batch_before": self.point.batch}
-        added = pipeline.send(_LOG if self.point is None else _LOG_AFTER, entry)
+        pipeline.send(_LOG if self.point is None else _LOG_AFTER, entry)
+        rows.put_edits(pipeline.send, edits, self._seal)
         notice = {"channel": channel_of(self._site_id), "payload": str(revision)}
         notified = pipeline.send(_NOTIFY, notice)
         dropped = None
@@ -258,12 +277,11 @@ class SiteDatabase(StateWriter):
             dropped = pipeline.send(trial.DROP) if logged.ends_trial else None
         try:
             pipeline.finish()
-        except DBAPIError:
-            if advanced.count == 0:  # what followed met the other's rows
-                rows.check_advanced(advanced.count, revision)
-            raise
-        rows.check_advanced(advanced.count, revision)
-        if added.count != 1:
+        except DBAPIError as error:
+            if not isinstance(error.orig, psycopg.errors.DivisionByZero):
+                raise
+            self._rollback()
+            rows.check_advanced(advanced.count, revision)
             self._refuse(entry)
         if dropped is not None:
             trial.check_dropped(dropped.count)
@@ -319,9 +337,12 @@ class SiteDatabase(StateWriter):
     def _refuse(self, entry: Mapping[str, Any]) -> NoReturn:
         """Raise the reason for which the log does not take an entry."""
         action = f"write to {self._place}"
-        if self._connection.execute(text(f"SELECT {IS_NEWER}")).scalar_one():
+        with self._connection.begin():
+            is_newer = self._connection.execute(text(f"SELECT {IS_NEWER}")).scalar_one()
+            names = self._connection.execute(text(_UNABLE), entry).scalars().all()
+        if is_newer:
             raise VersionConflict(action, TOO_NEW)
-        if names := self._connection.execute(text(_UNABLE), entry).scalars().all():
+        if names:
             listed = ", ".join(sorted(names))
             raise VersionConflict(
                 action, f"{listed} has an older egressd, which cannot read this: upgrade it first"
@@ -341,6 +362,8 @@ class SiteDatabase(StateWriter):
             key = pipeline.send(_KEY)
             pipeline.commit()
             pipeline.finish()
+            if not head.rows or not key.rows:
+                raise Failed(f"read {self._place}", "this box's role belongs to no member")
             batch = str(here.rows[0].batch) if here.rows else None
             self._check_history(point, batch, head.rows[0].revision)
             if batch is None:
