@@ -260,6 +260,7 @@ class PairedGateway:
             self._close_pipe()
             self._track = ""
             await self._keepalived.start(vrrp.command(self._keepalived.folder), self._vrrp_files)
+            self._live()  # its file has the wall clock's time, which is far ahead of any uptime
             self._open_pipe()
         await self._follow_addresses()
         if self._conntrackd.is_due:
@@ -288,6 +289,7 @@ class PairedGateway:
             write_private(
                 self._keepalived.folder / vrrp.CHECK, self._vrrp_files[vrrp.CHECK].encode()
             )
+            self._live()
             self._close_pipe()
             self._open_pipe()
             # What keepalived has reported since is heard later.
