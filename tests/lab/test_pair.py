@@ -24,6 +24,7 @@ from egressd.netd.kernel.nft import Nft
 from egressd.service.membership import TTL_S
 from egressd_lab.client import Connection
 from egressd_lab.device import TLS_PORT, Device, rule_body
+from egressd_lab.host import Host
 from egressd_lab.packets import new_token
 from egressd_lab.spec import LAN_ADDRESS, lan_address, wan_plans
 from tests.support.browser import Browser
@@ -41,6 +42,8 @@ NOBODY = 3
 ANSWERED_S = 1.0
 """Seconds after which a change that cannot be stored is refused, at the latest."""
 CHANGES = 40
+WRITES = 5000 if os.environ.get("EGRESSD_SITE") == "long" else 20
+"""Changes that each box makes of one rule, while the other box does, and rules that each makes."""
 FLOWS = 6000
 FLOWS_RATE = 2000.0
 CPU_MAX = 0.2
@@ -399,6 +402,42 @@ def test_a_change_is_in_both_kernels_when_it_is_answered(pair: PairedLab) -> Non
         marks.add((target, found[0]))
     assert len(marks) == 2
     print(f"a change took {1000 * median(took):.1f} ms, at most {1000 * max(took):.0f}")
+
+
+def test_two_writers_at_once_leave_both_kernels_equal(pair: PairedLab) -> None:
+    put(pair, 1, "DIRECT")
+    (rule,) = pair.boxes[1].api.get("/rules")["data"]
+    before = revisions(pair)[0]
+
+    def write(box: int) -> None:
+        api = pair.boxes[box].api
+        for number in range(WRITES):
+            target = ("Interface:wan1", "Interface:wan2", "DIRECT", "REJECT")[(box + number) % 4]
+            change = {"target_node": target, "comment": f"{number} of {box}"}
+            api.put(f"/rules/{rule['id']}", {**rule_body(rule), **change})
+            own = {"ip": f"10.{180 + box}.{number >> 8}.{number & 255}", "target_node": target}
+            assert api.post("/rules", own)
+
+    with ThreadPoolExecutor(len(pair.boxes)) as threads:
+        for written in [threads.submit(write, box) for box in pair.boxes]:
+            written.result()
+    made = 2 * len(pair.boxes) * WRITES
+    eventually(lambda: revisions(pair) == [before + made] * len(pair.boxes))
+    one, two = (box.api.get("/rules")["data"] for box in pair.boxes.values())
+    assert len(one) == 1 + len(pair.boxes) * WRITES
+    assert one == two
+    hosts = [sorted(re.findall(r"[\d.]+ : 0x\w+", listed(router))) for router in pair.lab.routers]
+    assert len(hosts[0]) == len(one)
+    assert hosts[0] == hosts[1]
+
+
+def listed(router: Host) -> str:
+    return router.run("nft", "list", "map", "inet", "egressd", "hosts").stdout
+
+
+def revisions(pair: PairedLab) -> list[int]:
+    """Return the revision that each box has in force, as the first one knows it."""
+    return [each["revision"] for each in pair.api(1, "/ops/members")]
 
 
 def mark_of(pair: PairedLab, box: int, address: str) -> str | None:
