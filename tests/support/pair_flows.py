@@ -10,6 +10,8 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from egressd_lab.spec import WEB_SERVERS
@@ -23,6 +25,9 @@ _PORTS: Final = range(20_000, 30_000)
 _FIRST: Final = 10_000
 """The first port of the far end that flows go to."""
 _BATCH_S: Final = 0.01
+_TIMEOUT: Final = "net.netfilter.nf_conntrack_udp_timeout"
+_KEPT_S, _DEFAULT_S = 600, 30
+"""Seconds for which the kernels remember a flow without an answer; the second is the default."""
 _SHARE: Final = 0.99
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
@@ -46,7 +51,8 @@ def spread_flows(pair: PairedLab, flows: int, rate: float) -> Spread:
     client = pair.lab.client(CLIENT)
     before = {box: _used_s(pair, box) for box in pair.boxes}
     begun = time.monotonic()
-    with JoinedNamespace(client.host.namespace) as space:
+    # No flow is answered: the first ones would be forgotten while the last ones begin.
+    with _keeping(pair, _KEPT_S), JoinedNamespace(client.host.namespace) as space:
         space.run(_begin, client.address, WEB_SERVERS[0], flows, rate)
     ended = time.monotonic()
     there = _count(pair, active)
@@ -58,6 +64,18 @@ def spread_flows(pair: PairedLab, flows: int, rate: float) -> Spread:
         late_s=late_s,
         cpu={box: (_used_s(pair, box) - before[box]) / took_s for box in pair.boxes},
     )
+
+
+@contextmanager
+def _keeping(pair: PairedLab, seconds: int) -> Iterator[None]:
+    """Have both kernels remember flows without an answer that begin in the block for so long."""
+    for router in pair.lab.routers:
+        router.run("sysctl", "-qw", f"{_TIMEOUT}={seconds}")
+    try:
+        yield
+    finally:
+        for router in pair.lab.routers:
+            router.run("sysctl", "-qw", f"{_TIMEOUT}={_DEFAULT_S}")
 
 
 def _begin(source: str, server: str, flows: int, rate: float) -> None:
