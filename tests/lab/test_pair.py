@@ -62,27 +62,19 @@ def made(namespaces: None) -> Iterator[PairedLab]:
         yield pair
 
 
-def shared(pair: PairedLab, wan: int) -> str:
-    return wan_plans(pair.lab.spec)[wan - 1].shared
-
-
 def put(pair: PairedLab, client: int, target: str) -> None:
     """Give a client a rule."""
     address = pair.lab.client(client).address
     pair.boxes[1].api.post("/rules", {"ip": address, "target_node": target})
 
 
-def seen(pair: PairedLab, client: int) -> str:
-    return pair.lab.client(client).http(WEB, timeout=0.5).seen
-
-
 def test_flows_outlive_the_loss_of_a_box(pair: PairedLab) -> None:
     lab = pair.lab
     put(pair, 1, "DIRECT")
     put(pair, 2, "Interface:wan2")
-    clients = {1: shared(pair, 1), 2: shared(pair, 2)}
+    clients = {1: pair.shared(1), 2: pair.shared(2)}
     for client, address in clients.items():
-        eventually(lambda client=client, address=address: seen(pair, client) == address)  # type: ignore[misc]
+        eventually(lambda client=client, address=address: pair.seen(client) == address)  # type: ignore[misc]
     talking = {client: lab.client(client).connect(SERVER, 7) for client in clients}
     for client, connection in talking.items():
         assert connection.exchange("before").seen == clients[client]
@@ -92,11 +84,11 @@ def test_flows_outlive_the_loss_of_a_box(pair: PairedLab) -> None:
             capture.prove()
             capture.clear()
         lab.topology.power(pair.active(), is_on=False)
-        eventually(lambda: seen(pair, 1) == clients[1], 30)
+        eventually(lambda: pair.seen(1) == clients[1], 30)
         for client, connection in talking.items():
             assert connection.exchange("after", 20).seen == clients[client]
-        assert seen(pair, 2) == clients[2]
-        assert not seen(pair, NOBODY)
+        assert pair.seen(2) == clients[2]
+        assert not pair.seen(NOBODY)
         received = download.progress().received
         eventually(lambda: download.progress().received > received)
         assert download.progress().seen == clients[1]
@@ -108,9 +100,9 @@ def test_a_flow_that_is_translated_for_another_wan_leaves_by_none(pair: PairedLa
     """Past fault: the last check knew only of addresses that their own WAN has no more."""
     put(pair, 1, "Interface:wan1")
     client, router = pair.lab.client(1), pair.lab.routers[pair.active() - 1]
-    eventually(lambda: seen(pair, 1) == shared(pair, 1))
+    eventually(lambda: pair.seen(1) == pair.shared(1))
     entry = ("-p", "udp", "-s", client.address, "-d", SERVER, "--sport", "5555", "--dport", "7")
-    assert client.udp_echo("first", source_port=5555).seen == shared(pair, 1)
+    assert client.udp_echo("first", source_port=5555).seen == pair.shared(1)
     listed = router.run("conntrack", "-L", *entry).stdout
     (mark,) = re.findall(r"mark=(\d+)", listed)
     with pair.lab.internet.capture("isp1") as capture:
@@ -118,10 +110,10 @@ def test_a_flow_that_is_translated_for_another_wan_leaves_by_none(pair: PairedLa
         capture.clear()
         for wan in (1, 2):  # the first one shows that such an entry is used
             router.run("conntrack", "-D", *entry)
-            made = ("--src-nat", shared(pair, wan), "--mark", mark, "--timeout", "60")
+            made = ("--src-nat", pair.shared(wan), "--mark", mark, "--timeout", "60")
             router.run("conntrack", "-I", *entry, *made)
             answer = client.udp_echo(f"by {wan}", source_port=5555, timeout=1)
-            assert answer.seen == (shared(pair, 1) if wan == 1 else "")
+            assert answer.seen == (pair.shared(1) if wan == 1 else "")
         assert pair.strangers(1, capture) == []
 
 
@@ -136,16 +128,16 @@ def test_a_box_with_a_wan_down_hands_over(pair: PairedLab) -> None:
     lab = pair.lab
     put(pair, 1, "Interface:wan1")
     put(pair, 2, "Interface:wan2")
-    clients = {1: shared(pair, 1), 2: shared(pair, 2)}
+    clients = {1: pair.shared(1), 2: pair.shared(2)}
     for client, address in clients.items():
-        eventually(lambda client=client, address=address: seen(pair, client) == address)  # type: ignore[misc]
+        eventually(lambda client=client, address=address: pair.seen(client) == address)  # type: ignore[misc]
     other_wan = lab.client(2).connect(SERVER, 7)
     assert other_wan.exchange("before").seen == clients[2]
     first = pair.active()
     second = other(first)
     lab.topology.plug_wan(first, 1, is_in=False)
     try:
-        eventually(lambda: seen(pair, 1) == clients[1], 30)
+        eventually(lambda: pair.seen(1) == clients[1], 30)
         assert pair.active() == second
         assert other_wan.exchange("after", 20).seen == clients[2]
     finally:
@@ -155,8 +147,8 @@ def test_a_box_with_a_wan_down_hands_over(pair: PairedLab) -> None:
     lab.topology.plug_wan(first, 2, is_in=False)
     lab.topology.plug_wan(second, 1, is_in=False)
     try:
-        eventually(lambda: not seen(pair, 1))
-        eventually(lambda: seen(pair, 2) == clients[2])
+        eventually(lambda: not pair.seen(1))
+        eventually(lambda: pair.seen(2) == clients[2])
         assert pair.active() == second
     finally:
         lab.topology.plug_wan(first, 2, is_in=True)
@@ -171,7 +163,7 @@ def test_a_wan_without_an_address_blocks_its_own_clients_alone(pair: PairedLab) 
     put(pair, 1, "Interface:wan1")
     put(pair, 2, "Interface:wan2")
     for client in (1, 2):
-        eventually(lambda client=client: seen(pair, client) == shared(pair, client))  # type: ignore[misc]
+        eventually(lambda client=client: pair.seen(client) == pair.shared(client))  # type: ignore[misc]
     first = pair.active()
     second = other(first)
     try:
@@ -179,14 +171,14 @@ def test_a_wan_without_an_address_blocks_its_own_clients_alone(pair: PairedLab) 
         eventually(lambda: pair.active() == second, 30)
         eventually(lambda: pair.roles() == {first: "standby", second: "active"}, 30)
         lose_address(pair, second)
-        eventually(lambda: not seen(pair, 1))
-        eventually(lambda: is_reported(pair, second, "wan1 has no address of this box's own"))
+        eventually(lambda: not pair.seen(1))
+        eventually(lambda: pair.is_reported(second, "wan1 has no address of this box's own"))
         assert pair.active() == second
-        assert seen(pair, 2) == shared(pair, 2)
+        assert pair.seen(2) == pair.shared(2)
     finally:
         for box in pair.boxes:
             lab.topology.raise_wan(wan_plans(lab.spec, box)[0])
-    eventually(lambda: seen(pair, 1) == shared(pair, 1), 30)
+    eventually(lambda: pair.seen(1) == pair.shared(1), 30)
 
 
 def lose_address(pair: PairedLab, box: int) -> None:
@@ -201,46 +193,46 @@ def test_clients_of_nodes_notice_that_their_connections_are_gone(pair: PairedLab
     lab = pair.lab
     put(pair, 1, "socks5")
     node = lab.nodes["socks5"].address
-    eventually(lambda: seen(pair, 1) == node)
+    eventually(lambda: pair.seen(1) == node)
     silent = lab.client(1).connect(SERVER, 7)
     assert silent.exchange("before").seen == node
     active = pair.active()
     eventually(lambda: SERVER in flows(pair, other(active)))
     lab.topology.power(active, is_on=False)
     eventually(lambda: silent.state() != "open", 30)
-    eventually(lambda: seen(pair, 1) == node, 30)
+    eventually(lambda: pair.seen(1) == node, 30)
 
 
 def test_a_box_that_stops_hands_over(pair: PairedLab) -> None:
     """By its own end, and with the way back."""
     lab = pair.lab
     put(pair, 1, "DIRECT")
-    eventually(lambda: seen(pair, 1) == shared(pair, 1))
+    eventually(lambda: pair.seen(1) == pair.shared(1))
     connection = lab.client(1).connect(SERVER, 7)
-    assert connection.exchange("before").seen == shared(pair, 1)
+    assert connection.exchange("before").seen == pair.shared(1)
     first = pair.active()
     second = other(first)
     pair.boxes[first].stop()
-    assert connection.exchange("meanwhile").seen == shared(pair, 1)
+    assert connection.exchange("meanwhile").seen == pair.shared(1)
     eventually(lambda: pair.active() == second)
-    assert seen(pair, 1) == shared(pair, 1)
+    assert pair.seen(1) == pair.shared(1)
     pair.boxes[first].start()
     eventually(lambda: pair.roles(first) == {first: "standby", second: "active"}, 30)
     pair.boxes[second].stop()
     eventually(lambda: pair.active() == first)
-    assert connection.exchange("after").seen == shared(pair, 1)
+    assert connection.exchange("after").seen == pair.shared(1)
 
 
 def test_a_frozen_box_uses_no_old_rule(pair: PairedLab) -> None:
     lab = pair.lab
     put(pair, 1, "DIRECT")
-    eventually(lambda: seen(pair, 1) == shared(pair, 1))
+    eventually(lambda: pair.seen(1) == pair.shared(1))
     connection = lab.client(1).connect(SERVER, 7)
     connection.exchange("before")
     first = pair.active()
     second = other(first)
     with pair.frozen(first):
-        eventually(lambda: seen(pair, 1) == shared(pair, 1), 30)
+        eventually(lambda: pair.seen(1) == pair.shared(1), 30)
         api = pair.boxes[second].api
         (rule,) = api.get("/rules")["data"]
         api.put(f"/rules/{rule['id']}", {**rule_body(rule), "target_node": "REJECT"})
@@ -248,12 +240,12 @@ def test_a_frozen_box_uses_no_old_rule(pair: PairedLab) -> None:
             capture.prove()
             capture.clear()
             for _ in range(20):
-                assert not seen(pair, 1)
+                assert not pair.seen(1)
             assert connection.exchange("after", 1).error
             sources = {flow.source for flow in capture.flows(outgoing=False, protocol="tcp")}
-            assert shared(pair, 1) not in sources
+            assert pair.shared(1) not in sources
     eventually(lambda: pair.roles(second) == {first: "standby", second: "active"}, 30)
-    assert not seen(pair, 1)
+    assert not pair.seen(1)
 
 
 def test_another_netd_takes_the_daemons_over(pair: PairedLab) -> None:
@@ -276,8 +268,7 @@ def test_a_keepalived_that_dies_leaves_no_address(pair: PairedLab) -> None:
     pair.signal(first, signal.SIGKILL, "keepalived")
     eventually(lambda: pair.active() == second, 30)
     eventually(lambda: pair.roles() == {first: "standby", second: "active"}, 30)
-    problems = pair.boxes[first].api.ask("GET", "/ops/overview").body["problems"]
-    assert [problem for problem in problems if "keepalived has ended" in problem]
+    assert pair.is_reported(first, "keepalived has ended")
 
 
 def test_a_box_that_leaves_its_pair_has_no_shared_address(pair: PairedLab) -> None:
@@ -301,14 +292,14 @@ def test_a_box_that_leaves_its_pair_has_no_shared_address(pair: PairedLab) -> No
 def test_a_box_with_a_frozen_process_hands_over(pair: PairedLab, part: str) -> None:
     """Without the api its lease ends; without netd nothing says so in keepalived's track file."""
     put(pair, 1, "DIRECT")
-    eventually(lambda: seen(pair, 1) == shared(pair, 1))
+    eventually(lambda: pair.seen(1) == pair.shared(1))
     first = pair.active()
     second = other(first)
     (pid,) = pair.boxes[first].pids(part)
     os.kill(pid, signal.SIGSTOP)
     try:
         eventually(lambda: pair.active() == second, 30)
-        eventually(lambda: seen(pair, 1) == shared(pair, 1))
+        eventually(lambda: pair.seen(1) == pair.shared(1))
     finally:
         with suppress(ProcessLookupError):  # its watchdog may have ended it by now
             os.kill(pid, signal.SIGCONT)
@@ -318,7 +309,7 @@ def test_a_box_with_a_frozen_process_hands_over(pair: PairedLab, part: str) -> N
 def test_a_pair_serves_clients_without_its_database(pair: PairedLab) -> None:
     """Also after a takeover, when the other box is silent. Nothing can be changed meanwhile."""
     put(pair, 1, "DIRECT")
-    eventually(lambda: seen(pair, 1) == shared(pair, 1))
+    eventually(lambda: pair.seen(1) == pair.shared(1))
     connection = pair.lab.client(1).connect(SERVER, 7)
     first = pair.active()
     second = other(first)
@@ -326,38 +317,38 @@ def test_a_pair_serves_clients_without_its_database(pair: PairedLab) -> None:
     try:
         outlives_a_lease(pair, connection)
         for box in pair.boxes:
-            assert is_reported(pair, box, "neither box of the pair reaches the site's database")
+            assert pair.is_reported(box, "neither box of the pair reaches the site's database")
             refuses_within_s(pair.boxes[box], ANSWERED_S)
         pair.lab.topology.power(first, is_on=False)
-        eventually(lambda: seen(pair, 1) == shared(pair, 1), 30)
+        eventually(lambda: pair.seen(1) == pair.shared(1), 30)
         outlives_a_lease(pair, connection)
-        assert is_reported(pair, second, "nor the other box of the pair can be reached")
+        assert pair.is_reported(second, "nor the other box of the pair can be reached")
         pair.boxes[first].stop()
         pair.lab.topology.power(first, is_on=True)
         pair.boxes[first].start()
         # It has the same configuration, as the other box says.
-        eventually(lambda: is_reported(pair, first, "neither box of the pair"), 30)
+        eventually(lambda: pair.is_reported(first, "neither box of the pair"), 30)
     finally:
         pair.database.start()
     (rule,) = pair.boxes[second].api.get("/rules")["data"]
     eventually(lambda: is_accepted(pair, second, rule), TTL_S + 2)
     eventually(lambda: set(pair.roles(second).values()) == {"active", "standby"}, 30)
-    eventually(lambda: not seen(pair, 1))
+    eventually(lambda: not pair.seen(1))
 
 
 def test_a_pair_goes_on_with_a_database_that_is_read_only(pair: PairedLab) -> None:
     put(pair, 1, "DIRECT")
-    eventually(lambda: seen(pair, 1) == shared(pair, 1))
+    eventually(lambda: pair.seen(1) == pair.shared(1))
     connection = pair.lab.client(1).connect(SERVER, 7)
     rules = pair.boxes[1].api.get("/rules")["data"]
     with pair.database.configured("default_transaction_read_only", "on"):
-        eventually(lambda: is_reported(pair, 1, "neither box of the pair"), 30)
+        eventually(lambda: pair.is_reported(1, "neither box of the pair"), 30)
         outlives_a_lease(pair, connection)
         for box in pair.boxes.values():
             assert box.api.get("/rules")["data"] == rules
             refuses_within_s(box, ANSWERED_S)
     eventually(lambda: is_accepted(pair, 2, rules[0]), TTL_S + 2)
-    eventually(lambda: not seen(pair, 1))
+    eventually(lambda: not pair.seen(1))
 
 
 def refuses_within_s(box: Device, limit_s: float) -> None:
@@ -458,7 +449,7 @@ def mark_of(pair: PairedLab, box: int, address: str) -> str | None:
 
 def test_new_flows_are_in_the_kernel_of_the_standby_within_a_second(pair: PairedLab) -> None:
     put(pair, 1, "DIRECT")
-    eventually(lambda: seen(pair, 1) == shared(pair, 1))
+    eventually(lambda: pair.seen(1) == pair.shared(1))
     found = spread_flows(pair, FLOWS, FLOWS_RATE)
     print(found)
     assert found.active >= FLOWS
@@ -470,7 +461,7 @@ def test_new_flows_are_in_the_kernel_of_the_standby_within_a_second(pair: Paired
 def test_known_flows_with_a_shared_address_take_the_fast_path(pair: PairedLab, target: str) -> None:
     put(pair, 1, target)
     client = pair.lab.client(1)
-    eventually(lambda: seen(pair, 1) == shared(pair, 2 if "2" in target else 1))
+    eventually(lambda: pair.seen(1) == pair.shared(2 if "2" in target else 1))
     with JoinedNamespace(pair.lab.routers[pair.active() - 1].namespace) as router:
         before = router.run(passed_here, client.address).up_packets
         flood = client.flood(new_token(), rate=FAST_RATE)
@@ -484,13 +475,8 @@ def outlives_a_lease(pair: PairedLab, connection: Connection) -> None:
     """Check that a client is served until each lease from before has ended."""
     end = time.monotonic() + TTL_S + 1
     while time.monotonic() < end:
-        assert connection.exchange("on", 20).seen == shared(pair, 1)
-        assert seen(pair, 1) == shared(pair, 1)
-
-
-def is_reported(pair: PairedLab, box: int, text: str) -> bool:
-    problems = pair.boxes[box].api.ask("GET", "/ops/overview").body["problems"]
-    return any(text in problem for problem in problems)
+        assert connection.exchange("on", 20).seen == pair.shared(1)
+        assert pair.seen(1) == pair.shared(1)
 
 
 def is_accepted(pair: PairedLab, box: int, rule: dict[str, Any]) -> bool:

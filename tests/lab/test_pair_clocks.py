@@ -11,14 +11,12 @@ import pytest
 from egressd.service.membership import TTL_S
 from egressd_lab.device import rule_body
 from egressd_lab.packets import new_token
-from egressd_lab.spec import wan_plans
 from egressd_lab.wallclock import READ_AFTER_S
-from tests.support.device import SERVER, eventually
+from tests.support.device import eventually
 from tests.support.paired_lab import DATABASE, PairedLab, longest_gap, other, paired_lab
 
 pytestmark = pytest.mark.lab
 
-WEB = f"http://{SERVER}/"
 YEAR = timedelta(days=400)
 GAP_S = 1.0
 
@@ -29,21 +27,8 @@ def pair(namespaces: None) -> Iterator[PairedLab]:
     with paired_lab(clients=1, has_clocks=True) as pair:
         rule = {"ip": pair.lab.client(1).address, "target_node": "DIRECT"}
         pair.boxes[1].api.post("/rules", rule)
-        eventually(lambda: seen(pair) == shared(pair))
+        eventually(lambda: pair.seen(1) == pair.shared(1))
         yield pair
-
-
-def shared(pair: PairedLab) -> str:
-    return wan_plans(pair.lab.spec)[0].shared
-
-
-def seen(pair: PairedLab) -> str:
-    return pair.lab.client(1).http(WEB, timeout=0.5).seen
-
-
-def problems(pair: PairedLab) -> list[str]:
-    boxes = pair.boxes.values()
-    return [each for box in boxes for each in box.api.ask("GET", "/ops/overview").body["problems"]]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +48,7 @@ def test_no_lease_is_lost_when_clocks_jump(pair: PairedLab, clocks: dict[int, ti
             pair.clocks[of].set(offset)
         end = time.monotonic() + READ_AFTER_S + TTL_S + 1  # each lease from before is over then
         while time.monotonic() < end:
-            assert problems(pair) == []
+            assert [pair.problems(box) for box in pair.boxes] == [[], []]
             assert pair.active() == first
         flood.stop()
         assert longest_gap(capture, token) < GAP_S
@@ -86,7 +71,7 @@ def test_no_lease_lasts_longer_when_clocks_jump(pair: PairedLab) -> None:
         )
         assert time.monotonic() - began < 3 * TTL_S
         eventually(lambda: pair.holders().get(second, False), 30)
-        assert not seen(pair)
+        assert not pair.seen(1)
     eventually(lambda: pair.roles(second) == {first: "standby", second: "active"}, 30)
-    assert not seen(pair)
+    assert not pair.seen(1)
     assert answer

@@ -16,7 +16,6 @@ from tests.support.paired_lab import PairedLab, other, paired_lab
 
 pytestmark = pytest.mark.lab
 
-WEB = f"http://{SERVER}/"
 SEED = 38
 CHANGES = 24
 FOLLOWED_S = 30.0
@@ -48,10 +47,6 @@ def edit(pair: PairedLab, box: int, client: int, target: str) -> None:
     assert answer.status == 200, answer.body
 
 
-def seen(pair: PairedLab, client: int) -> str:
-    return pair.lab.client(client).http(WEB, timeout=0.5).seen
-
-
 def latest(pair: PairedLab, box: int) -> dict[str, Any]:
     """Return the last change of the configuration, as a box lists it."""
     changes = pair.boxes[box].api.ask("GET", "/ops/changes?limit=50").body["data"]
@@ -73,22 +68,22 @@ def test_a_change_of_one_box_is_undone_at_the_other(pair: PairedLab) -> None:
     standby = other(active)
     node = pair.lab.nodes["socks5"].address
     put(pair, active, 1, "socks5")
-    eventually(lambda: seen(pair, 1) == node, FOLLOWED_S)
+    eventually(lambda: pair.seen(1) == node, FOLLOWED_S)
     edit(pair, active, 1, "REJECT")
-    eventually(lambda: not seen(pair, 1), FOLLOWED_S)
+    eventually(lambda: not pair.seen(1), FOLLOWED_S)
     change = latest(pair, standby)
     assert (change["revision"], change["can_undo"]) == (latest(pair, active)["revision"], True)
     undo(pair, standby, change["revision"])
     # The standby's change is in force at the active box once it is answered.
-    assert seen(pair, 1) == node
+    assert pair.seen(1) == node
     assert latest(pair, active)["undoes"] == change["revision"]
     # The other way round, by the command line: a rule comes back with its id.
     rules = pair.boxes[active].api.get("/rules")["data"]
     pair.boxes[standby].api.delete(f"/rules/{rules[0]['id']}")
-    assert not seen(pair, 1)
+    assert not pair.seen(1)
     pair.boxes[active].run("undo", str(latest(pair, active)["revision"]), "--yes")
     assert pair.boxes[standby].api.get("/rules")["data"] == rules
-    assert seen(pair, 1) == node
+    assert pair.seen(1) == node
 
 
 def test_an_undo_of_what_the_other_box_has_changed_is_refused(pair: PairedLab) -> None:
@@ -115,7 +110,7 @@ def test_changes_of_both_boxes_are_undone_by_either(pair: PairedLab) -> None:
     for revision in range(made, first, -1):
         undo(pair, chance.choice((1, 2)), revision)
     assert lists(pair, 1) == lists(pair, 2) == before
-    eventually(lambda: seen(pair, 1) == pair.lab.nodes["socks5"].address, FOLLOWED_S)
+    eventually(lambda: pair.seen(1) == pair.lab.nodes["socks5"].address, FOLLOWED_S)
 
 
 def change(pair: PairedLab, chance: random.Random) -> None:
@@ -146,21 +141,21 @@ def test_a_trial_of_a_box_that_dies_goes_back_at_the_other(pair: PairedLab) -> N
     standby = other(active)
     node = pair.lab.nodes["socks5"].address
     put(pair, active, 1, "socks5")
-    eventually(lambda: seen(pair, 1) == node, FOLLOWED_S)
+    eventually(lambda: pair.seen(1) == node, FOLLOWED_S)
     rules = pair.boxes[active].api.get("/rules")["data"]
     assert pair.boxes[active].api.ask("POST", "/ops/trial", {"minutes": 1}).status == 200
     edit(pair, active, 1, "REJECT")
     put(pair, active, 2, "DIRECT")
-    assert not seen(pair, 1)
+    assert not pair.seen(1)
     assert pair.boxes[standby].api.ask("GET", "/ops/trial").body["changes"] == 2
     pair.lab.topology.power(active, is_on=False)
     with pair.frozen(active):
         eventually(lambda: pair.active() == standby, FOLLOWED_S)
         # The takeover alone takes nothing back.
-        eventually(lambda: seen(pair, 2) == wan_plans(pair.lab.spec)[0].shared, FOLLOWED_S)
-        assert not seen(pair, 1)
-        eventually(lambda: seen(pair, 1) == node, TRIAL_S)
-        assert not seen(pair, 2)
+        eventually(lambda: pair.seen(2) == wan_plans(pair.lab.spec)[0].shared, FOLLOWED_S)
+        assert not pair.seen(1)
+        eventually(lambda: pair.seen(1) == node, TRIAL_S)
+        assert not pair.seen(2)
         # What is in force is stored a moment later.
         eventually(lambda: pair.boxes[standby].api.get("/rules")["data"] == rules)
         assert not pair.boxes[standby].api.ask("GET", "/ops/trial").body["is_running"]
@@ -192,10 +187,10 @@ def test_the_active_box_alone_sends_alerts(pair: PairedLab) -> None:
     policy = {"on": ["node.failing"], "for_s": 0, "quiet": "", "channels": []}
     assert api.ask("PUT", "/ops/alerts/policy", policy).status == 200
     put(pair, active, 1, "socks5")
-    eventually(lambda: seen(pair, 1) == node.address, FOLLOWED_S)
+    eventually(lambda: pair.seen(1) == node.address, FOLLOWED_S)
     node.program.stop(10)
     try:
-        eventually(lambda: not seen(pair, 1) and len(sent(pair, active)) == 1, ALERTED_S)
+        eventually(lambda: not pair.seen(1) and len(sent(pair, active)) == 1, ALERTED_S)
     finally:
         node.program.start()
     eventually(lambda: len(sent(pair, active)) == 2, ALERTED_S)

@@ -40,15 +40,6 @@ def made(namespaces: None) -> Iterator[PairedLab]:
         yield pair
 
 
-def seen(pair: PairedLab, client: int) -> str:
-    return pair.lab.client(client).http(f"http://{SERVER}/", timeout=0.5).seen
-
-
-def is_reported(pair: PairedLab, box: int, text: str) -> bool:
-    problems = pair.boxes[box].api.ask("GET", "/ops/overview").body["problems"]
-    return any(text in problem for problem in problems)
-
-
 def rule(pair: PairedLab, box: int, client: int, target: str) -> None:
     """Give a client a rule, at one of the boxes."""
     address = pair.lab.client(client).address
@@ -67,7 +58,7 @@ def test_a_pair_is_upgraded_box_by_box_with_a_migration(pair: PairedLab) -> None
     release = NextRelease(lab.folder / "next")
     for client, target in TARGETS.items():
         rule(pair, older, client, target)
-        eventually(lambda client=client: seen(pair, client) == shared[client])  # type: ignore[misc]
+        eventually(lambda client=client: pair.seen(client) == shared[client])  # type: ignore[misc]
     tokens = {client: new_token() for client in (*TARGETS, UNRULED)}
     with ExitStack() as stack:
         captures = {
@@ -82,7 +73,7 @@ def test_a_pair_is_upgraded_box_by_box_with_a_migration(pair: PairedLab) -> None
         release.install(pair.boxes[newer])
         pair.boxes[newer].program.start()
         eventually(lambda: is_up(pair, newer), 60)
-        eventually(lambda: is_reported(pair, newer, "run egressd cluster migrate"), 30)
+        eventually(lambda: pair.is_reported(newer, "run egressd cluster migrate"), 30)
         rule(pair, older, LATER, "REJECT")
         migrate = ("cluster", "migrate", "--owner", owner)
         said = lab.routers[newer - 1].run(*release.command(pair.boxes[newer], *migrate)).stdout
@@ -93,7 +84,7 @@ def test_a_pair_is_upgraded_box_by_box_with_a_migration(pair: PairedLab) -> None
         assert versions == {f"box{older}": __version__, f"box{newer}": VERSION}
 
         # The older one serves its clients and follows the newer one. It changes nothing.
-        eventually(lambda: is_reported(pair, older, "upgrade this box"), 30)
+        eventually(lambda: pair.is_reported(older, "upgrade this box"), 30)
         with pytest.raises(Failed, match=r"500: .*upgrade this box"):
             rule(pair, older, UNRULED, "DIRECT")
         (later,) = (
@@ -102,7 +93,7 @@ def test_a_pair_is_upgraded_box_by_box_with_a_migration(pair: PairedLab) -> None
         patch = {"target_node": "DIRECT"}
         answer = pair.boxes[newer].api.ask("PATCH", f"/ops/rules/{later['id']}", patch)
         assert answer.status == 200, answer.body
-        assert seen(pair, LATER) == shared[1]
+        assert pair.seen(LATER) == shared[1]
         assert pair.active() == older
         assert rules(pair, older) == rules(pair, newer)
         with pytest.raises(Failed, match=rf"500: .*box{older} has an older egressd"):
@@ -115,7 +106,7 @@ def test_a_pair_is_upgraded_box_by_box_with_a_migration(pair: PairedLab) -> None
         pair.boxes[older].start()
         eventually(lambda: pair.roles() == {newer: "active", older: "standby"}, 30)
         pair.boxes[older].api.post("/proxy-services", SERVICE)
-        assert not is_reported(pair, older, "upgrade")
+        assert not pair.is_reported(older, "upgrade")
         for client, connection in connections.items():
             assert connection.exchange("after", 20).seen == shared[client]
         for flood in floods:

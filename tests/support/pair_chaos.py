@@ -33,7 +33,7 @@ from egressd_lab.client import Flood
 from egressd_lab.device import rule_body
 from egressd_lab.observed import Packet
 from egressd_lab.packets import new_token
-from tests.support.device import SERVER, eventually
+from tests.support.device import eventually
 from tests.support.paired_lab import PairedLab, paired_lab
 
 RULES: Final = {1: "DIRECT", 2: "Interface:wan2"}
@@ -309,7 +309,7 @@ class PairChaos:
     # --- Judgement. ----------------------------------------------------------------------
 
     def _is_served(self, client: int) -> bool:
-        return bool(self._pair.lab.client(client).http(f"http://{SERVER}/", timeout=0.5).seen)
+        return bool(self._pair.seen(client))
 
     def _settle(self) -> None:
         """Wait until the clients are served, and both boxes have the same rules."""

@@ -25,7 +25,7 @@ from egressd_lab.spec import (
 )
 from egressd_lab.wallclock import WallClock
 from tests.support import postgres
-from tests.support.device import eventually
+from tests.support.device import SERVER, eventually
 
 ROLES: Final = {1: postgres.MEMBER, 2: "egressd_box2"}
 """Box -> the role that it logs in as."""
@@ -152,6 +152,23 @@ class PairedLab:
         """Return box -> its role, as the members of the site are reported by one of them."""
         members = {each["name"]: each["role"] for each in self.api(asked, "/ops/members")}
         return {box: members.get(f"box{box}", "") for box in ROLES}
+
+    def shared(self, wan: int) -> str:
+        """Return the shared address of a WAN."""
+        return wan_plans(self.lab.spec)[wan - 1].shared
+
+    def seen(self, client: int) -> str:
+        """Return a client's address as seen outside, or nothing."""
+        return self.lab.client(client).http(f"http://{SERVER}/", timeout=0.5).seen
+
+    def problems(self, box: int) -> list[str]:
+        """Return the problems that a box reports."""
+        found: list[str] = self.boxes[box].api.ask("GET", "/ops/overview").body["problems"]
+        return found
+
+    def is_reported(self, box: int, text: str) -> bool:
+        """True if a box reports a problem with that text."""
+        return any(text in problem for problem in self.problems(box))
 
     def active(self) -> int:
         """Return the box that has all shared addresses; 0 if none has, or both have some."""

@@ -286,9 +286,8 @@ class PairedGateway:
         """Find the daemons of an earlier netd, and this box's role. Raises OSError."""
         if await self._keepalived.find():
             # The netd that it was started by may have given its file another kind of time.
-            write_private(
-                self._keepalived.folder / vrrp.CHECK, self._vrrp_files[vrrp.CHECK].encode()
-            )
+            folder = self._keepalived.folder
+            write_private(folder / vrrp.CHECK, vrrp.check(folder).encode())
             self._live()
             self._close_pipe()
             self._open_pipe()
