@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
@@ -105,8 +107,9 @@ def test_an_idle_connection_that_was_closed_is_not_picked_up_again(lab: Lab) -> 
     idle.close()
 
 
-def test_an_inbound_connection_is_listed_and_closed(lab: Lab) -> None:
-    send(lab, 1, "DIRECT")
+@contextmanager
+def inbound(lab: Lab) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Open a connection from outside to the first client by a port forward: both of its ends."""
     client = lab.client(1)
     with (
         client.host.socket() as listener,
@@ -118,21 +121,52 @@ def test_an_inbound_connection_is_listed_and_closed(lab: Lab) -> None:
             lab.internet.socket(lab.wan(2).address, FORWARDED) as caller,
             listener.accept()[0] as served,
         ):
-            (row,) = [row for row in listed(lab, 1) if row["is_inbound"]]
-            assert (row["client_port"], row["exit"], row["kind"]) == (
-                FORWARDED,
-                "wan2",
-                "interface",
-            )
-            assert ask(lab, "DELETE", f"/{row['id']}?client={client.address}")["closed"] == 1
-            served.settimeout(5)
-            served.sendall(b"too late")
-            with pytest.raises(ConnectionResetError):
-                served.recv(1)
-            caller.settimeout(2)
-            with pytest.raises(TimeoutError):
-                caller.recv(1)
-            assert not [row for row in listed(lab, 1) if row["is_inbound"]]
+            yield caller, served
+
+
+def close_inbound(lab: Lab) -> None:
+    (row,) = [row for row in listed(lab, 1) if row["is_inbound"]]
+    assert (row["client_port"], row["exit"], row["kind"]) == (FORWARDED, "wan2", "interface")
+    answer = ask(lab, "DELETE", f"/{row['id']}?client={lab.client(1).address}")
+    assert answer["closed"] == 1
+
+
+def is_reset(served: socket.socket) -> bool:
+    served.settimeout(5)
+    served.sendall(b"too late")
+    try:
+        served.recv(1)
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        pass
+    return False
+
+
+def test_an_inbound_connection_is_listed_and_closed(lab: Lab) -> None:
+    send(lab, 1, "DIRECT")
+    with inbound(lab) as (caller, served):
+        close_inbound(lab)
+        assert is_reset(served)
+        caller.settimeout(2)
+        with pytest.raises(TimeoutError):
+            caller.recv(1)
+        assert not [row for row in listed(lab, 1) if row["is_inbound"]]
+
+
+def test_a_closed_inbound_connection_does_not_go_on_when_its_client_moves(lab: Lab) -> None:
+    send(lab, 1, "DIRECT")
+    with inbound(lab) as (caller, served):
+        old = lab.client(1).connect()
+        close_inbound(lab)
+        send(lab, 1, "Interface:wan2")
+        # What the client had before is removed in the background.
+        eventually(lambda: not [row for row in listed(lab, 1) if row["port"] == 80])
+        assert is_reset(served)
+        caller.settimeout(1)
+        with pytest.raises(TimeoutError):
+            caller.recv(1)
+        old.close()
 
 
 def test_a_connection_that_is_gone_is_named(lab: Lab) -> None:

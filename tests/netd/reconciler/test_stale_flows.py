@@ -18,6 +18,7 @@ from egressd.netd.reconciler.stale_flows import StaleFlows, may_have
 from egressd.planner.registry import (
     MARK_ASKED_DIRECTLY,
     MARK_DIRECT,
+    MARK_REJECT,
     asker_mark,
     asker_number,
     egress_mark,
@@ -88,6 +89,15 @@ def test_inbound_flows_of_wans_are_kept_whatever_the_rules() -> None:
     is_current = may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES)
     for client in ("10.0.0.1", "10.0.0.2", "10.0.2.1"):
         assert is_current(IPv4Address(client).packed, TrackedFlow(egress_mark(inbound_number(3))))
+
+
+def test_a_closed_flow_stays_and_is_refused_until_all_clients_are_stopped() -> None:
+    flow = TrackedFlow(MARK_REJECT, FAR, IPPROTO_TCP, 8022)
+    stopped = structs.replace(PLAN, policy=structs.replace(PLAN.policy, stopped=True))
+    for client in ("10.0.0.1", "10.0.0.2", "10.0.2.1"):
+        packed = IPv4Address(client).packed
+        assert may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES)(packed, flow)
+        assert not may_have(stopped, RANGES, {}, (), OWN_ADDRESSES)(packed, flow)
 
 
 def test_flows_of_the_engine_have_no_epoch() -> None:

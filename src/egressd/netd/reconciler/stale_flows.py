@@ -30,6 +30,7 @@ from egressd.planner.registry import (
     MARK_ASKED_DIRECTLY,
     MARK_ENGINE,
     MARK_KIND_MASK,
+    MARK_REJECT,
     asker_mark,
     asker_number,
     flow_mark,
@@ -192,6 +193,10 @@ def may_have(
             return True  # a WAN brought it in, and its answers leave by that WAN under any rules
         if policy.stopped:
             return mark == 0  # flows that still bring packets to a client end, too
+        if mark == MARK_REJECT:
+            return (
+                True  # closed by hand: its next packet is reset, and would open it anew otherwise
+            )
         if client == LOOPBACK.packed:
             return mark in marks_of(listed.mark)
         target = not policy.opened and (hosts.get(inet_ntoa(client)) or ranges.get(client))
