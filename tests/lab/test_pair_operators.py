@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from egressd.model.pair import Pair
 from egressd_lab.packets import new_token
+from egressd_lab.process import Program
 from egressd_lab.spec import wan_plans
 from tests.support.device import SERVER, add_nodes, eventually
 from tests.support.paired_lab import PairedLab, other, paired_lab
@@ -206,3 +209,40 @@ def test_the_active_box_alone_sends_alerts(pair: PairedLab) -> None:
 def sent(pair: PairedLab, box: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = pair.api(box, "/ops/alerts/sent")
     return found
+
+
+ROUTER = """\
+global_defs {{
+  vrrp_version 3
+}}
+vrrp_instance other {{
+  interface eth0
+  virtual_router_id {number}
+  priority 200
+  virtual_ipaddress {{
+    10.77.0.200
+  }}
+}}
+"""
+"""keepalived's configuration as others have it: by the pair's number, a higher priority than the
+boxes have, and adverts for all routers."""
+
+
+def test_another_keepalived_with_the_pairs_number_is_named(pair: PairedLab, tmp_path: Path) -> None:
+    active, number = pair.active(), Pair.router_id
+    put(pair, active, 1, "DIRECT")
+    client = pair.lab.client(3)
+    said = f"{client.address} on lan0 sends VRRP adverts with this pair's number, {number}: "
+    file = tmp_path / "keepalived.conf"
+    file.write_text(ROUTER.format(number=number))
+    file.chmod(0o600)  # keepalived takes no file that may be run
+    argv = ["keepalived", "--dont-fork", "--log-console", "--vrrp", "--use-file", str(file)]
+    pids = ["--pid", str(tmp_path / "pid"), "--vrrp_pid", str(tmp_path / "vrrp.pid")]
+    router = Program(client.host.namespace, [*argv, *pids], tmp_path / "log")
+    router.start()
+    try:
+        eventually(lambda: all(pair.is_reported(box, said) for box in pair.boxes), FOLLOWED_S)
+    finally:
+        router.stop(10)
+    assert pair.active() == active
+    assert pair.seen(1) == pair.shared(1)

@@ -766,6 +766,16 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         {"name": "name"},
         "name has no address of this box's own: in the pair it counts as a link that is down",
     ),
+    "pair-number-taken": (
+        {"address": "address", "name": "name", "number": "number"},
+        "address on name sends VRRP adverts with this pair's number, number: give one of the two "
+        "another router_id",
+    ),
+    "pair-address-taken": (
+        {"address": "address", "name": "name", "shared": "shared"},
+        "address on name announces the pair's shared address shared by VRRP as its own: clients "
+        "whose packets reach that router are not served by the pair",
+    ),
     "pair-daemon-ends": (
         {"name": "name", "how": "how"},
         "name has ended, and is started again: how",

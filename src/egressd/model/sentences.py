@@ -568,6 +568,14 @@ SENTENCES: Final[Mapping[str, str]] = {
     "pair-unaddressed": (
         "{name} has no address of this box's own: in the pair it counts as a link that is down"
     ),
+    "pair-number-taken": (
+        "{address} on {name} sends VRRP adverts with this pair's number, {number}: give one of the "
+        "two another router_id"
+    ),
+    "pair-address-taken": (
+        "{address} on {name} announces the pair's shared address {shared} by VRRP as its own: "
+        "clients whose packets reach that router are not served by the pair"
+    ),
     "pair-daemon-ends": "{name} has ended, and is started again: {how}",
     "site-untold": (
         "the site {site} does not know yet that this box has left it, and counts it as a silent "

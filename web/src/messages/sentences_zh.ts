@@ -363,6 +363,8 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   "pair-daemon-missing": "未安装 {name}（apt install {name}）：本机的双机功能不完整",
   "pair-unfit": "[pair] 与本机不符，因此本机不会成为主用：{fault}",
   "pair-unaddressed": "{name} 上没有本机自己的地址：在双机中视为链路断开",
+  "pair-number-taken": "{name} 上的 {address} 以本双机的编号 {number} 发送 VRRP 通告：请为其中一方改用另一个 router_id",
+  "pair-address-taken": "{name} 上的 {address} 通过 VRRP 宣告双机的共享地址 {shared}：数据包到达该路由器的客户端不由双机服务",
   "pair-daemon-ends": "{name} 已退出，正在重新启动：{how}",
   "site-untold": "站点 {site} 尚不知道本机已离开，仍把它当作没有响应的成员：{reason}",
   "site-without-lease": "本设备在站点中没有租约，因此客户端不能出网，也不能修改配置：{reason}",

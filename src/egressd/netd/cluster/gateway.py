@@ -23,6 +23,7 @@ import structlog
 from egressd.model.pair import Pair, PairRole, faults_here, holds_shared, unaddressed
 from egressd.model.wording import Sentence, say
 from egressd.netd.cluster import flows, sync_guard, takeover, vrrp
+from egressd.netd.cluster.other_routers import OtherRouters
 from egressd.netd.kernel import addresses
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.system import daemon_group
@@ -149,6 +150,7 @@ class PairedGateway:
         self._on_active = on_active
         self._keepalived = _Daemon("keepalived", folder / _VRRP, pair)
         self._conntrackd = _Daemon("conntrackd", folder / _FLOWS, pair)
+        self._other_routers = OtherRouters(pair)
         self._role: PairRole = "fault"
         self._track = ""
         self._pipe = -1
@@ -169,13 +171,15 @@ class PairedGateway:
         return self._role
 
     def problems(self) -> tuple[Sentence, ...]:
-        """Return a sentence about each daemon that does not run, and about each way in which the
-        configuration does not fit this box, which is not active then.
+        """Return a sentence about each daemon that does not run, about each way in which the
+        configuration does not fit this box, which is not active then, and about each router of
+        others that gets in the pair's way.
         """
         found = (self._keepalived.problem, self._conntrackd.problem)
         unfit = (say("pair-unfit", fault=fault) for fault in self._faults)
         lacking = (say("pair-unaddressed", name=name) for name in self._unaddressed)
-        return (*(problem for problem in found if problem is not None), *unfit, *lacking)
+        wrong = (problem for problem in found if problem is not None)
+        return (*wrong, *unfit, *lacking, *self._other_routers.problems())
 
     def pids(self) -> list[int]:
         """Return the daemons that run."""
@@ -219,6 +223,7 @@ class PairedGateway:
         for task in self._poking:
             task.cancel()
         self._close_pipe()
+        self._other_routers.close()
 
     @property
     def _vrrp_files(self) -> dict[str, str]:
@@ -269,6 +274,7 @@ class PairedGateway:
             self._flow_file = files[flows.CONFIGURATION]
         self._keepalived.settle()
         self._conntrackd.settle()
+        self._other_routers.look(time.monotonic())
 
     async def _follow_addresses(self) -> None:
         """End conntrackd if this box has had other addresses for a while: it is started again soon,
