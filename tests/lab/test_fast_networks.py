@@ -40,11 +40,11 @@ from tests.support.fast_path import (
     lan_and_wan,
     passed,
     passed_by_rule,
-    programs_here,
     takes_it,
     takes_it_by,
     talk,
 )
+from tests.support.known_flows import programs_here
 from tests.support.leaks import watched
 from tests.support.netns import Namespace
 

@@ -40,10 +40,10 @@ from tests.support.fast_path import (
     hooked,
     lan_and_wan,
     passed,
-    programs_here,
     takes_it,
     talk,
 )
+from tests.support.known_flows import programs_here
 from tests.support.leaks import watched
 from tests.support.netns import JoinedNamespace, Namespace
 

@@ -24,7 +24,8 @@ from egressd.netd.kernel.fast_path import FastPath, filters, hooks
 from egressd.netd.kernel.fast_path.others import told
 from egressd.netd.kernel.netlink import NetlinkSocket
 from egressd.planner.registry import MARK_DIRECT, flow_mark
-from tests.support.fast_path import CLIENT, ask_again, passed_here, programs_here
+from tests.support.fast_path import CLIENT, ask_again
+from tests.support.known_flows import passed_here, programs_here
 from tests.support.netns import Namespace
 
 pytestmark = pytest.mark.lab

@@ -29,7 +29,7 @@ from egressd_lab.packets import new_token
 from egressd_lab.spec import LAN_ADDRESS, lan_address, wan_plans
 from tests.support.browser import Browser
 from tests.support.device import SERVER, add_nodes, eventually
-from tests.support.fast_path import passed_here
+from tests.support.known_flows import passed_here
 from tests.support.netns import JoinedNamespace
 from tests.support.pair_chaos import CLIENTS, PairChaos
 from tests.support.pair_flows import spread_flows
