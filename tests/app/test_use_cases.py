@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from egressd.app import api_process
 from egressd.app.config import Dns
 from egressd.app.lease_files import LeaseFiles
+from egressd.app.plan_keeper import keep_plan
 from egressd.app.records import records_in
 from egressd.app.resolvers import DeviceResolvers
 from egressd.app.use_cases import UseCases
@@ -132,11 +132,10 @@ async def test_changed_resolvers_are_in_force_after_a_resync(opened: OpenDevice)
 
 
 @asynccontextmanager
-async def followed(device: Device, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+async def followed(device: Device) -> AsyncIterator[None]:
     """Keep the device's plan up to date during the block, as the api does."""
-    monkeypatch.setattr(api_process, "_RESOLVERS_S", 0.01)
     named = DeviceResolvers(Dns(device=(IPv4Address("192.0.2.53"),)))
-    following = asyncio.create_task(api_process._follow(named, device.cases, device.database))
+    following = asyncio.create_task(keep_plan(named, device.cases, device.database, 0.01))
     await asyncio.sleep(0)
     try:
         yield
@@ -145,10 +144,8 @@ async def followed(device: Device, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
         await asyncio.wait({following})
 
 
-async def test_changed_resolvers_are_sent_again_after_a_refusal(
-    opened: OpenDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with opened("off") as device, followed(device, monkeypatch):
+async def test_changed_resolvers_are_sent_again_after_a_refusal(opened: OpenDevice) -> None:
+    async with opened("off") as device, followed(device):
         asked = len(device.netd.asked)
         device.netd.behaviour = ["refuse"]
         device.resolvers = msgspec.structs.replace(RESOLVERS, device=("192.0.2.63",))
@@ -159,9 +156,7 @@ async def test_changed_resolvers_are_sent_again_after_a_refusal(
         assert len(device.netd.asked) == asked + 2, "once it is in force there is nothing to say"
 
 
-async def test_p3_a_failed_change_is_reverted_once_netd_is_back(
-    opened: OpenDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_p3_a_failed_change_is_reverted_once_netd_is_back(opened: OpenDevice) -> None:
     """Past fault: a change that was answered with 500 on a full disk could stay in force until the
     next change, because nothing retried to take it back. The api retries every 10 s.
     """
@@ -170,7 +165,7 @@ async def test_p3_a_failed_change_is_reverted_once_netd_is_back(
         with pytest.raises(Failed):
             await device.cases.services.settings.stop()
         assert device.cases.ledger.phase == "restoring"
-        async with followed(device, monkeypatch):
+        async with followed(device):
             await asyncio.sleep(0.05)
             device.netd.return_after_restart()
             await eventually(lambda: device.cases.ledger.phase == "running")
