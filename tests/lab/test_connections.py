@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import pytest
 
+from egressd.netd.kernel.cut_flows import TIMEOUT_S
+from egressd.planner.registry import MARK_REJECT
 from egressd_lab.lab import Lab
 from egressd_lab.spec import LabSpec
 from tests.support.device import SERVER, eventually, port_forward, send
@@ -115,6 +117,7 @@ def inbound(lab: Lab) -> Iterator[tuple[socket.socket, socket.socket]]:
         client.host.socket() as listener,
         port_forward(lab, f"iifname wan2 tcp dport {FORWARDED} dnat to {client.address}"),
     ):
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((client.address, FORWARDED))
         listener.listen()
         with (
@@ -133,9 +136,10 @@ def close_inbound(lab: Lab) -> None:
 
 def is_reset(served: socket.socket) -> bool:
     served.settimeout(5)
-    served.sendall(b"too late")
     try:
-        served.recv(1)
+        served.sendall(b"too late")
+        while served.recv(100):  # what the caller has sent before may have reached it
+            pass
     except ConnectionResetError:
         return True
     except TimeoutError:
@@ -167,6 +171,39 @@ def test_a_closed_inbound_connection_does_not_go_on_when_its_client_moves(lab: L
         with pytest.raises(TimeoutError):
             caller.recv(1)
         old.close()
+
+
+def test_a_closed_inbound_connection_does_not_go_on_after_a_stop(lab: Lab) -> None:
+    """Past fault: its entry was removed when all clients were stopped."""
+    send(lab, 1, "Interface:wan2")
+    with inbound(lab) as (caller, served):
+        old = lab.client(1).connect()
+        close_inbound(lab)
+        assert lab.api.ask("POST", "/ops/stop", {}).status == 200
+        try:
+            eventually(lambda: not [row for row in listed(lab, 1) if row["port"] == 80])
+        finally:
+            assert lab.api.ask("POST", "/ops/start", {}).status == 200
+        caller.sendall(b"again")
+        assert is_reset(served)
+        caller.settimeout(1)
+        with pytest.raises(TimeoutError):
+            caller.recv(1)
+        old.close()
+
+
+def test_a_closed_inbound_connection_is_refused_for_a_day(lab: Lab) -> None:
+    """Past fault: its entry expired after 30 s in which nothing was sent, and the next packet from
+    outside began the connection anew.
+    """
+    send(lab, 1, "DIRECT")
+    with inbound(lab) as (caller, _):
+        close_inbound(lab)
+        port = str(caller.getsockname()[1])
+        listing = lab.router.run("conntrack", "-L", "-p", "tcp", "--orig-port-src", port)
+        (entry,) = listing.stdout.splitlines()
+        assert f"mark={MARK_REJECT}" in entry
+        assert int(entry.split()[2]) > TIMEOUT_S - 60
 
 
 def test_a_connection_that_is_gone_is_named(lab: Lab) -> None:

@@ -193,7 +193,8 @@ def test_current_entries_are_kept(namespace: Namespace) -> None:
             assert str(IPv4Address(flow.far)) == OUTSIDE
             far_port = 4000 if flow.mark == 0x2000_0007 else 443
             # These entries have no real NAT; test_udp_flows has flows with it.
-            assert flow[2:] == (socket.IPPROTO_UDP, far_port, False, far_port == 4000)
+            is_inbound = far_port == 4000
+            assert flow[2:] == (socket.IPPROTO_UDP, far_port, False, is_inbound, is_inbound)
             return flow.mark == 0x3000_0000
 
         assert delete_stale(["10.1.0.2", "10.1.0.3"], is_current) == 3

@@ -91,13 +91,19 @@ def test_inbound_flows_of_wans_are_kept_whatever_the_rules() -> None:
         assert is_current(IPv4Address(client).packed, TrackedFlow(egress_mark(inbound_number(3))))
 
 
-def test_a_closed_flow_stays_and_is_refused_until_all_clients_are_stopped() -> None:
-    flow = TrackedFlow(MARK_REJECT, FAR, IPPROTO_TCP, 8022)
+def test_a_closed_flow_stays_and_is_refused() -> None:
+    """One that its client has opened ends if all clients are stopped: no port forward would lead
+    its far end's next packet to the client.
+    """
+    opened = TrackedFlow(MARK_REJECT, FAR, IPPROTO_TCP, 8022)
+    inbound = opened._replace(is_inbound=True)
     stopped = structs.replace(PLAN, policy=structs.replace(PLAN.policy, stopped=True))
     for client in ("10.0.0.1", "10.0.0.2", "10.0.2.1"):
         packed = IPv4Address(client).packed
-        assert may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES)(packed, flow)
-        assert not may_have(stopped, RANGES, {}, (), OWN_ADDRESSES)(packed, flow)
+        for flow in (opened, inbound):
+            assert may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES)(packed, flow)
+            is_kept = may_have(stopped, RANGES, {}, (), OWN_ADDRESSES)(packed, flow)
+            assert is_kept == flow.is_inbound
 
 
 def test_flows_of_the_engine_have_no_epoch() -> None:

@@ -34,7 +34,7 @@ from egressd.netd.kernel.conntrack import (
     from_source,
     opener_of,
 )
-from egressd.netd.kernel.cut_flows import key_of
+from egressd.netd.kernel.cut_flows import TIMEOUT_S, key_of
 from egressd.netd.kernel.netlink import NetlinkError, NetlinkSocket, attributes, encode
 from egressd.netd.kernel.set_elements import SWAPPED_MAX
 from egressd.planner.registry import (
@@ -50,8 +50,6 @@ EXAMINED_MAX: Final = 20_000
 _UPDATE: Final = uapi.NFNL_SUBSYS_CTNETLINK << 8 | uapi.IPCTNL_MSG_CT_NEW
 NOTICE_S: Final = 0.5
 """Seconds in which a client that receives data acknowledges some, and so learns of the end."""
-_REFUSED_S: Final = 30
-"""Seconds until a refused entry expires that no packet comes for."""
 _OPENING: Final = {
     uapi.TCP_CONNTRACK_SYN_SENT,
     uapi.TCP_CONNTRACK_SYN_RECV,
@@ -265,11 +263,13 @@ def _way_of_socket(found: sockets.ClientSocket) -> _Way:
 
 
 def _refuse(told: NetlinkSocket, entry: Mapping[int, bytes]) -> None:
-    """Give a flow the mark that no client's packets have."""
+    """Give a flow the mark that no client's packets have, for as long as `cut_flows` has others:
+    an entry that no packet comes for would expire, and the next packet begin the flow anew.
+    """
     key = [(kind, entry[kind]) for kind in (uapi.CTA_TUPLE_ORIG, uapi.CTA_ZONE) if kind in entry]
     values = [
         (uapi.CTA_MARK, MARK_REJECT.to_bytes(4, "big")),
-        (uapi.CTA_TIMEOUT, _REFUSED_S.to_bytes(4, "big")),
+        (uapi.CTA_TIMEOUT, TIMEOUT_S.to_bytes(4, "big")),
     ]
     try:
         told.request(_UPDATE, HEADER + encode([*key, *values]))

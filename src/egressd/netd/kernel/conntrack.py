@@ -68,6 +68,8 @@ class TrackedFlow(NamedTuple):
     is_backwards: bool = False
     """True if the client is the replying side of an untranslated flow, so its packets will not be
     NATed either."""
+    is_inbound: bool = False
+    """True if the client is the replying side."""
 
 
 class Opened(NamedTuple):
@@ -291,6 +293,7 @@ def _flow(entry: Mapping[int, bytes], *, is_opener: bool) -> TrackedFlow:
         port=int.from_bytes(protocol.get(far_port, b""), "big"),
         is_source_translated=bool(status & uapi.IPS_SRC_NAT),
         is_backwards=not is_opener and not is_translated,
+        is_inbound=not is_opener,
     )
 
 

@@ -191,12 +191,10 @@ def may_have(
         mark = flow.mark
         if inbound_place(mark) is not None:
             return True  # a WAN brought it in, and its answers leave by that WAN under any rules
+        if mark == MARK_REJECT and (flow.is_inbound or not policy.stopped):
+            return True  # closed by hand: its next packet is reset, or else would open it anew
         if policy.stopped:
             return mark == 0  # flows that still bring packets to a client end, too
-        if mark == MARK_REJECT:
-            return (
-                True  # closed by hand: its next packet is reset, and would open it anew otherwise
-            )
         if client == LOOPBACK.packed:
             return mark in marks_of(listed.mark)
         target = not policy.opened and (hosts.get(inet_ntoa(client)) or ranges.get(client))
