@@ -120,6 +120,15 @@ def test_urltest_takes_the_fastest_and_does_not_oscillate() -> None:
     assert elected({two: DEAD}, three) == three, "nothing is known of any better one"
 
 
+def test_urltest_keeps_its_node_while_that_is_unknown() -> None:
+    """Past fault: when netd was restarted, clients went to the node that was measured first."""
+    one, two, _ = KEYS[:3]
+    assert elected({two: 5}, one) == one
+    assert elected({two: 5, one: 30}, one) == one
+    assert elected({two: 5, one: 300}, one) == two
+    assert elected({two: 5, one: DEAD}, one) == two
+
+
 def test_no_client_moves_when_all_nodes_are_dead() -> None:
     """Past fault: with `fallback` all moved to the first one, and with `spread` some to dead ones,
     also if only the checks failed.
@@ -167,6 +176,17 @@ def test_spread_moves_clients_of_a_dead_member_alone_and_back() -> None:
     assert choose(group("spread"), {KEYS[0]: 5}, during, CLIENTS) == before
     stayed = choose(group("spread"), {KEYS[0]: 5}, during, CLIENTS, lambda _: False)
     assert (stayed.slots, stayed.kept) == (during.slots, during.kept)
+
+
+def test_spread_sends_no_client_back_to_a_member_that_was_not_checked() -> None:
+    """Past fault: when netd was restarted, clients went back to a dead member, until it was checked
+    again.
+    """
+    whole = choose(group("spread"), {}, Choice(), CLIENTS)
+    without = choose(group("spread"), {KEYS[0]: DEAD}, whole, CLIENTS)
+    later = choose(group("spread"), {}, without, CLIENTS)
+    assert (later.slots, later.kept) == (without.slots, without.kept)
+    assert choose(group("spread"), dict.fromkeys(KEYS[:3], 5), later, CLIENTS) == whole
 
 
 def test_fallback_goes_back_only_to_a_member_that_is_ripe() -> None:

@@ -4,15 +4,17 @@ A member is a node, an interface or DIRECT. One that is not known to be dead cou
 none lives, no client is moved: there is nothing to gain, and an unreachable member blocks by
 itself.
 
-- ``urltest``: the member with the lowest delay; the one chosen stays unless another is faster by
-  more than the group's tolerance, so that clients do not move back and forth.
+- ``urltest``: the member with the lowest delay; the one chosen stays until it is measured, and
+  unless another is faster by more than the group's tolerance, so that clients do not move back and
+  forth.
 - ``fallback``: the first that lives, in the group's order. A member must be measured before the
   one chosen last gives way to it, and must have been healthy for as long as the group demands.
 - ``sticky``: each client keeps its member while that lives. A new client gets the member with the
   fewest clients.
 - ``spread``: clients are assigned by a hash of their address to one of `SLOTS` slots, and each slot
   to a member by the members' weights (weighted rendezvous hashing, Thaler and Ravishankar 1998): if
-  one dies, its clients alone move, and they return to it.
+  one dies, its clients alone move, and they return to it. A member must be measured, and have been
+  healthy for as long as the group demands, before it gets clients that another one serves.
 
 With ``sticky``, clients that no rule names by address (those of a CIDR) are assigned to slots, too,
 and each slot is treated as a client.
@@ -139,6 +141,11 @@ def choose(
     healthy for long enough that clients may return to it.
     """
     living = living_of(group, delays)
+
+    def is_fit(key: str) -> bool:
+        """Return whether clients of a member that lives may go to this one."""
+        return delays.get(key, DEAD) != DEAD and ripe(key)
+
     match group.strategy:
         case "sticky":
             slots = _balanced(living, dict(enumerate(before.slots)), range(SLOTS))
@@ -146,12 +153,11 @@ def choose(
             past = {client: past for client, past in before.past.items() if client in kept}
             return Choice(living=living, kept=kept, slots=tuple(slots.values()), past=past)
         case "spread":
-            fit = _nothing if is_dead(group, delays) else ripe
-            spread = _spread(group, living, before.slots, fit)
+            spread = _spread(group, living, before.slots, is_fit)
             kept = {client: spread[_slot_of(client)] for client in clients}
             return Choice(living=living, kept=kept, slots=spread)
         case "fallback":
-            elected = _first(living, delays, before.elected, ripe)
+            elected = _first(living, delays, before.elected, is_fit)
             return Choice(living=living, elected=elected)
         case _:
             elected = _fastest(living, delays, before.elected, group.tolerance_ms)
@@ -202,18 +208,12 @@ def is_dead(group: Group, delays: Mapping[str, int]) -> bool:
     return all(delays.get(key) == DEAD for key in group.members)
 
 
-def _nothing(_: str) -> bool:
-    return False
-
-
 def _first(
-    living: tuple[str, ...], delays: Mapping[str, int], current: str, ripe: Callable[[str], bool]
+    living: tuple[str, ...], delays: Mapping[str, int], current: str, is_fit: Callable[[str], bool]
 ) -> str:
     if current not in living:
         return next((key for key in living if key in delays or not current), living[0])
-    return next(
-        key for key in living if key == current or (delays.get(key, DEAD) != DEAD and ripe(key))
-    )
+    return next(key for key in living if key == current or is_fit(key))
 
 
 def _fastest(
@@ -223,9 +223,10 @@ def _fastest(
     best = min(measured, key=delays.__getitem__, default=living[0])
     if current not in living:
         return best
-    if current in measured and delays[current] <= delays[best] + tolerance_ms:
+    # After a restart others may be measured first.
+    if current not in measured or delays[current] <= delays[best] + tolerance_ms:
         return current
-    return best if measured else current
+    return best
 
 
 def _balanced(living: Sequence[str], before: Mapping[K, str], clients: Iterable[K]) -> dict[K, str]:
@@ -246,15 +247,15 @@ def _balanced(living: Sequence[str], before: Mapping[K, str], clients: Iterable[
 
 
 def _spread(
-    group: Group, living: Sequence[str], before: Sequence[str], ripe: Callable[[str], bool]
+    group: Group, living: Sequence[str], before: Sequence[str], is_fit: Callable[[str], bool]
 ) -> tuple[str, ...]:
-    """Return each slot's member; its previous one if that lives, and the other is not ripe yet."""
+    """Return each slot's member; its previous one if that lives, and the other is not fit yet."""
     wanted = _best_of_slots(tuple(living), tuple(group.weights.get(key, 1) for key in living))
     if wanted == before:
         return wanted
     able = frozenset(living)
     return tuple(
-        current if current in able and not ripe(best) else best
+        current if current in able and not is_fit(best) else best
         for best, current in zip_longest(wanted, before[:SLOTS], fillvalue="")
     )
 
