@@ -428,6 +428,20 @@ def test_associations_do_not_depend_on_rules_for_the_client(lab: Lab) -> None:
     clear(lab)
 
 
+def test_a_connection_to_a_service_is_not_listed_and_not_closed(lab: Lab) -> None:
+    """Past fault: closing all connections of a client took the mark from those that it had with
+    proxy services, and their packets waited for ever.
+    """
+    add(lab, 1080)
+    client = f"/ops/connections?client={lab.client(1).address}"
+    with signed_in(lab.client(1).host) as tunnel:
+        socks.request(tunnel, socks.CONNECT, SERVER, 7)
+        assert lab.api.ask("GET", client).body == {"total": 0, "data": []}
+        assert lab.api.ask("DELETE", client).body["closed"] == 0
+        tunnel.sendall(b"hello")
+        assert exits(lab)["wan1"] in tunnel.recv(100).decode()
+
+
 def test_the_port_of_a_relay_belongs_to_its_latest_owner(lab: Lab) -> None:
     add(lab, 1080, "wan2")
     former, latter = lab.client(1).host, lab.client(2).host

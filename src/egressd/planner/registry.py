@@ -155,6 +155,10 @@ MARK_ASKING_BY_HTTP: Final = MARK_EGRESS | (EGRESS_NUMBER_MAX - 5)
 accepted without data so far, greeting received by SOCKS or by HTTP. They use the highest numbers of
 the inbound-WAN range, which no WAN reaches (`MARK_ASKED_LOCALLY` is the number left out), so the
 rest of the ruleset treats such flows as inbound WAN traffic, which client rules do not match."""
+SERVICE_MARKS: Final = frozenset(
+    {MARK_PAST, MARK_SIGNED_IN, MARK_CALLER, MARK_ASKING, MARK_ASKING_BY_HTTP}
+)
+"""All connmarks of connections to proxy services."""
 
 
 HASH_SEED: Final = 0x6567_7265

@@ -3,7 +3,7 @@
 The kernel selects the entries by their source (CTA_FILTER, Linux 5.8), but passes its whole table
 for that: 0.3 s of one processor with 500,000 entries. So it belongs in a thread, and
 `egressd.netd.reconciler.client_connections` limits how often. Entries without a mark of egressd's
-are left out: connections to this machine, and between LANs.
+are left out: connections to this machine, and between LANs. So are those to proxy services.
 
 A connection through the engine ends with the engine's socket: the kernel resets the client, and the
 engine closes the way to the node. One that the kernel routes gets the mark of `REJECT` first. Then
@@ -42,6 +42,7 @@ from egressd.planner.registry import (
     MARK_KIND_MASK,
     MARK_LOCAL,
     MARK_REJECT,
+    SERVICE_MARKS,
     is_routed,
 )
 
@@ -151,7 +152,7 @@ def _live(body: bytes, client: str, *, is_counted: bool) -> _Live | None:
     """Return the connection of an entry; None if it is over, or not sent by egressd."""
     entry = attributes(body, len(HEADER))
     mark = int.from_bytes(entry.get(uapi.CTA_MARK, b""), "big")
-    if not mark or mark & MARK_KIND_MASK in (MARK_LOCAL, MARK_REJECT):
+    if not mark or mark & MARK_KIND_MASK in (MARK_LOCAL, MARK_REJECT) or mark in SERVICE_MARKS:
         return None
     is_inbound = opener_of(body) != inet_aton(client)
     original = attributes(entry[uapi.CTA_TUPLE_ORIG])
