@@ -193,7 +193,7 @@ def test_the_fast_path_and_a_line_of_each_kind_work_in_a_whole_machine(
             if each["ip"] == lab.client(1).address
         )
         box.api().delete(f"/rules/{rule_number}")
-        rule(box, lab, 1, name)
+        rule(box, lab, 1, f"Interface:{name}")
         with timed(f"{name} carries"):
             eventually(partial(_is_seen_as, lab, address), ADOPTED_S)
 
