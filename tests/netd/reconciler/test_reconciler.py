@@ -40,6 +40,7 @@ from egressd.netd.health.groups import Groups
 from egressd.netd.reconciler.phase import Phase
 from egressd.netd.reconciler.plan_file import PlanFile
 from egressd.netd.reconciler.stale_flows import StaleFlows
+from egressd.planner.groups import Turn
 from egressd.planner.lines.address import Taken
 from egressd.planner.nft import HostUpdate
 from egressd.planner.registry import MARK_DIRECT
@@ -398,6 +399,31 @@ async def test_p1_a_proxy_service_ends_before_its_port_is_no_longer_guarded(tmp_
         device.kernel.is_full = False
         await device.reconciler.revive([])
         assert device.served_by() == digests(a, px)
+
+
+def kept(folder: Path) -> dict[str, str]:
+    """Return the members of clients that a later netd will know."""
+    later = Groups(folder / "groups.json")
+    later.load()
+    return later.choices["group:1"].kept
+
+
+async def test_clients_keep_their_members_if_netd_ends_at_once(tmp_path: Path) -> None:
+    """Past fault: a netd that ended within half a second of a change or a rotation did not store
+    its choices, and the next one sent clients elsewhere: rotated ones back to their former members.
+    """
+    a, b = node(7, "a"), node(8, "b")
+    sticky = msgspec.structs.replace(group(a, b), strategy="sticky")
+    hosts = {f"10.0.0.{number}": GROUP for number in range(1, 5)}
+    async with living(tmp_path) as device:
+        await device.reconciler.set_plan(device.plan(a, b, groups={"group:1": sticky}, hosts=hosts))
+        moved = await device.reconciler.rotate({"group:1": Turn()})
+        assert moved["group:1"].keys() == hosts.keys()
+        assert kept(tmp_path) == moved["group:1"]
+        hosts["10.0.0.5"] = GROUP
+        await device.reconciler.set_plan(device.plan(a, b, groups={"group:1": sticky}, hosts=hosts))
+        assert device.groups.choices["group:1"].kept.keys() == hosts.keys()
+    assert kept(tmp_path) == device.groups.choices["group:1"].kept
 
 
 async def test_p5_a_halt_ends_proxy_services(tmp_path: Path) -> None:

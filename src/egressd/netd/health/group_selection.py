@@ -49,7 +49,7 @@ class GroupSelection:
         """The members that were closed at the last look."""
         groups.is_closed = kernel.is_closed
         self._health = GroupChecks(delays, groups, plan, regroup, lambda: kernel.peer_dns)
-        self._saving = Debouncer(lambda: asyncio.to_thread(groups.save))
+        self._saving = Debouncer(self.save)
 
     def restore(self) -> None:
         """Load the choices of an earlier netd, and keep them as far as they suit the plan."""
@@ -61,9 +61,14 @@ class GroupSelection:
         self._health.start()
 
     async def close(self) -> None:
-        """Stop checking nodes."""
+        """Stop checking nodes. A later netd has the choices in force."""
         await self._health.close()
         await self._saving.close()
+        await self.save()
+
+    async def save(self) -> None:
+        """Store the choices in force now, not soon."""
+        await asyncio.to_thread(self._groups.save)
 
     def suspect(self, tags: Iterable[str]) -> None:
         """Check the nodes of these outbounds: connections through them have failed."""

@@ -5,6 +5,7 @@ The choices outlive netd in a small file, so that a client keeps its member over
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -37,6 +38,9 @@ class Groups:
         self.is_closed: Callable[[str], bool] = lambda _member: False
         """True for a member that no traffic can leave by, as the kernel knows without a check."""
         self._path = path
+        self._saved: Choices = {}
+        """The choices in the file."""
+        self._saving = threading.Lock()
         self._clock = clock
         self._delays: dict[tuple[str, str], int] = {}
         """URL and member -> the milliseconds of its last check, or `DEAD`. Members that were never
@@ -52,6 +56,7 @@ class Groups:
         """Load the choices of an earlier netd; none if the file cannot be read."""
         with suppress(OSError, msgspec.DecodeError):
             self.choices = msgspec.json.decode(self._path.read_bytes(), type=Choices)
+        self._saved = self.choices
         now = self._clock()
         for key, choice in self.choices.items():  # connections outlive an upgrade
             for member in {*choice.living} - choice.serving():
@@ -62,13 +67,19 @@ class Groups:
         }
 
     def save(self) -> None:
-        """Write the choices. Blocks. A failure is logged: clients then may get other members after
-        a restart.
+        """Write the choices, unless the file has them. Blocks; may be called in any thread. A
+        failure is logged: clients then may get other members after a restart.
         """
-        try:
-            write_private(self._path, msgspec.json.encode(self.choices))
-        except OSError as error:
-            log.warning("cannot save the group selections", error=str(error))
+        with self._saving:
+            choices = self.choices
+            if choices == self._saved:
+                return
+            try:
+                write_private(self._path, msgspec.json.encode(choices))
+            except OSError as error:
+                log.warning("cannot save the group selections", error=str(error))
+            else:
+                self._saved = choices
 
     # --- Choices. -----------------------------------------------------------------------
 

@@ -488,6 +488,7 @@ class Reconciler:
                 old = before[name].kept if name in before else {}
                 now = self._selection.choices[name].kept if name in self._selection.choices else {}
                 found[name] = {client: key for client, key in now.items() if old.get(client) != key}
+        await self._selection.save()  # no later netd is to send them back
         return found
 
     async def refuse_clients(self, greedy: Collection[Greedy]) -> None:
