@@ -12,6 +12,8 @@ from egressd.model.tokens import TOKENS_MAX
 from egressd.service.tokens import digest_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import httpx
 
     from tests.support.api_device import Device
@@ -206,6 +208,36 @@ async def test_a_token_that_cannot_be_deleted_does_not_count_meanwhile(device: D
     store.is_full = False
     assert (await device.client.delete(f"{URL}/{answer['id']}")).status_code == 200
     assert store.stored == {}
+
+
+async def test_a_token_that_deletes_itself_does_not_come_back(device: Device) -> None:
+    """Past fault: the use that the request itself is was stored after the token was deleted, so
+    that the token counted again after a restart.
+    """
+    answer = await made(device, scopes=["admin"])
+    client = bearer(device, answer["token"])
+    device.now += 600
+    assert (await client.delete(f"{URL}/{answer['id']}")).status_code == 200
+    await device.tokens.close()
+    assert device.token_store.stored == {}
+
+
+async def test_a_token_is_deleted_twice_at_the_same_time(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past fault: the second answer was an internal error, 500."""
+    answer = await made(device)
+    drop = device.token_store.drop_tokens
+
+    async def slow_drop(ids: Collection[str]) -> None:
+        await asyncio.sleep(0)
+        await drop(ids)
+
+    monkeypatch.setattr(device.token_store, "drop_tokens", slow_drop)
+    url = f"{URL}/{answer['id']}"
+    answers = await asyncio.gather(device.client.delete(url), device.client.delete(url))
+    assert [each.status_code for each in answers] == [200, 200]
+    assert (await device.client.delete(url)).status_code == 404
 
 
 async def test_the_record_of_changes_names_the_token(device: Device) -> None:

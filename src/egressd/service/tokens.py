@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
@@ -130,7 +130,7 @@ class Tokens:
         self._end(id_)
         self._deleted.add(id_)
         await self._store.drop_tokens([id_])
-        del self._undeleted[id_]
+        self._undeleted.pop(id_, None)  # two may delete it at once
         return token
 
     # --- For the gate. --------------------------------------------------------------------
@@ -165,7 +165,7 @@ class Tokens:
             self._by_id[id_] = used
             if now - self._stored_at[id_] >= STORE_EVERY_S:
                 self._stored_at[id_] = now
-                self._later(self._store.put_tokens([used]))
+                self._store_later(used)
         return True
 
     async def over(self, id_: str) -> Sentence:
@@ -233,12 +233,14 @@ class Tokens:
         if gone := self._gone.get(id_):
             gone.set()
 
-    def _later(self, work: Coroutine[None, None, None]) -> None:
-        async def stored() -> None:
+    def _store_later(self, used: ScopedToken) -> None:
+        async def store() -> None:
+            if used.id not in self._by_id:  # the request that was the use may have deleted it
+                return
             with suppress(Failed):  # only the time of a use is lost
-                await work
+                await self._store.put_tokens([used])
 
-        task = asyncio.get_running_loop().create_task(stored())
+        task = asyncio.get_running_loop().create_task(store())
         self._storing.add(task)
         task.add_done_callback(self._storing.discard)
 
