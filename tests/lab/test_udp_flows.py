@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from egressd_lab.lab import Lab
 from egressd_lab.netns import exec_argv
 from egressd_lab.spec import LabSpec
 from tests.lab.whitelisted import save
-from tests.support.device import SERVER, configure, eventually, send
+from tests.support.device import SERVER, configure, eventually, kill, send
 from tests.support.programs import talker
 
 pytestmark = pytest.mark.lab
@@ -258,9 +258,40 @@ def test_a_flow_follows_its_client_after_the_server_began_it_again(
             assert lab.api.ask("POST", "/ops/start", {}).status == 200
 
 
-def test_a_stopped_device_forwards_no_incoming_stream(lab: Lab) -> None:
+@contextmanager
+def stopped(lab: Lab) -> Iterator[None]:
+    """Have an operator stop the device."""
+    assert lab.api.ask("POST", "/ops/stop", {}).status == 200
+    try:
+        yield
+    finally:
+        assert lab.api.ask("POST", "/ops/start", {}).status == 200
+
+
+@contextmanager
+def ended(lab: Lab) -> Iterator[None]:
+    """Stop the service."""
+    lab.device.stop()
+    try:
+        yield
+    finally:
+        lab.device.start()
+
+
+@contextmanager
+def ended_while_frozen(lab: Lab) -> Iterator[None]:
+    """Stop the service while netd cannot block clients itself."""
+    kill(lab, "egressd.app netd", signal.SIGSTOP)
+    with ended(lab):
+        yield
+
+
+@pytest.mark.parametrize("stop", [stopped, ended, ended_while_frozen])
+def test_a_stopped_device_forwards_no_incoming_stream(
+    lab: Lab, stop: Callable[[Lab], AbstractContextManager[None]]
+) -> None:
     """Past fault: a stopped device continued to deliver UDP to its clients, because datagrams of
-    known flows counted as answers.
+    known flows counted as answers; later only one whose service was stopped.
     """
     targets = {1: "ss", 2: "Interface:wan2", 3: "DIRECT"}
     for number, target in targets.items():
@@ -269,11 +300,8 @@ def test_a_stopped_device_forwards_no_incoming_stream(lab: Lab) -> None:
         talks = [stack.enter_context(talking(lab, number, STREAM_PORT)) for number in targets]
         for talk, target in zip(talks, targets.values(), strict=True):
             talk.is_seen_by(way_out(lab, target))
-        assert lab.api.ask("POST", "/ops/stop", {}).status == 200
-        try:
+        with stop(lab):
             eventually(lambda: not any(talk.hears_something() for talk in talks), 8)
-        finally:
-            assert lab.api.ask("POST", "/ops/start", {}).status == 200
         for talk, target in zip(talks, targets.values(), strict=True):
             talk.is_seen_by(way_out(lab, target))
 

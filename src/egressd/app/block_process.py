@@ -14,7 +14,8 @@ from egressd.app import config, logs
 from egressd.model.errors import EgressdError, Failed
 from egressd.netd.cluster import gateway
 from egressd.netd.engine import launch
-from egressd.netd.kernel import addresses, fast_path
+from egressd.netd.kernel import addresses, conntrack, fast_path
+from egressd.netd.kernel.address_ranges import Ranges
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.system import daemon_group, orphans
 from egressd.planner import nft as script
@@ -41,6 +42,10 @@ def main(path: Path | None) -> None:
         lambda it: launch.is_worker(it) or daemon_group.folder_of(it) is not None
     ):
         log.warning("ended engine and line processes", pids=ended)
+    try:
+        conntrack.forget_datagrams(Ranges(nft.elements("lannet") or ()))
+    except (Failed, OSError) as error:
+        log.error("cannot end what far ends send to clients", error=str(error))
     try:
         addresses.remove(gateway.left_in(_pair_folder(path)))
     except OSError as error:

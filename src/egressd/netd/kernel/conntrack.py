@@ -154,6 +154,22 @@ def forget_own(address: IPv4Address) -> int:
     return _forget(address, is_stuck)
 
 
+def forget_datagrams(lans: Ranges) -> int:
+    """Delete the flows of clients in `lans` that are not of TCP, so that what the far ends send in
+    them reaches no client that is blocked; return their number. Raises OSError.
+
+    A TCP connection stays, as a client may be let through again soon: if anything is sent in it
+    while the client is blocked, the client's acknowledgement is refused, and that ends it. Flows
+    that a WAN brought in stay, too: their port forward would let them in again.
+    """
+
+    def may_stay(_client: bytes, flow: TrackedFlow) -> bool:
+        is_sent_by_rules = flow.mark != 0 and inbound_place(flow.mark) is None
+        return flow.protocol == IPPROTO_TCP or not is_sent_by_rules
+
+    return delete_stale(map(str, lans.networks()), lans, may_stay, lambda _: True)
+
+
 def engine_connections() -> Iterator[Opened]:
     """Yield the TCP connections of clients that lead to the engine. Raises OSError."""
     with NetlinkSocket(uapi.NETLINK_NETFILTER) as asked:

@@ -29,6 +29,7 @@ from egressd.netd.health.dns_servers import DnsServerChecks
 from egressd.netd.health.group_selection import GroupSelection
 from egressd.netd.health.node_failures import NodeFailures
 from egressd.netd.kernel import conntrack
+from egressd.netd.kernel.address_ranges import Ranges
 from egressd.netd.kernel.debounce import Debouncer
 from egressd.netd.lines.news import Reporter
 from egressd.netd.ports import EnginePort, KernelPort, LimitsPort, LinesPort, Watcher
@@ -193,6 +194,9 @@ class Reconciler:
                 await self._kernel.load(blocked, {})
             except Failed as error:
                 failure = error
+            lans = Ranges(str(network) for _, network in self._kernel.topology.lan_networks)
+            with as_far_as_possible("end what far ends send to clients"):
+                await asyncio.to_thread(conntrack.forget_datagrams, lans)
         await asyncio.gather(self._engine.close(), self._lines.close())
         if failure is not None:
             raise failure
