@@ -11,7 +11,7 @@ from socket import IPPROTO_ICMP, IPPROTO_TCP, IPPROTO_UDP
 import pytest
 from msgspec import structs
 
-from egressd.model.plan import GlobalPolicy, Plan, WhitelistPlan
+from egressd.model.plan import Egress, GlobalPolicy, Plan, WhitelistPlan
 from egressd.netd.kernel.address_ranges import RangeMap, Ranges
 from egressd.netd.kernel.conntrack import TrackedFlow
 from egressd.netd.reconciler.stale_flows import StaleFlows, may_have
@@ -26,6 +26,7 @@ from egressd.planner.registry import (
     inbound_number,
     node_mark,
 )
+from egressd.planner.topology import interface_mark
 from tests.support.netns import eventually
 
 EPOCH = 7
@@ -60,12 +61,12 @@ DIRECTLY = flow_mark(MARK_ASKED_DIRECTLY, EPOCH)
     [
         ("10.0.0.1", FAR, IPPROTO_UDP, 7, {0, NODE}),
         ("10.0.0.1", FAR, IPPROTO_TCP, 443, {0, NODE}),
-        ("10.0.0.1", FAR, IPPROTO_UDP, 53, {0, NODE, DIRECTLY}),
+        ("10.0.0.1", FAR, IPPROTO_UDP, 53, {0, NODE}),
         ("10.0.0.1", LISTED_FAR, IPPROTO_UDP, 7, {0, LISTED}),
         ("10.0.0.2", FAR, IPPROTO_UDP, 7, OWN),
         ("10.0.1.77", FAR, IPPROTO_ICMP, 0, OWN),
         ("10.0.0.2", FAR, IPPROTO_TCP, 443, {0, SNIFFER}),
-        ("10.0.0.2", FAR, IPPROTO_TCP, 53, {*OWN, SNIFFER, DIRECTLY}),
+        ("10.0.0.2", FAR, IPPROTO_TCP, 53, {*OWN, SNIFFER}),
         ("10.0.0.2", LISTED_FAR, IPPROTO_ICMP, 0, {0, LISTED}),
         ("10.0.0.2", LISTED_FAR, IPPROTO_TCP, 80, {0, LISTED}),
         ("10.0.2.1", FAR, IPPROTO_UDP, 7, {0, WAN}),
@@ -83,6 +84,30 @@ def test_flows_that_would_begin_alike_now_are_kept(
     assert {
         m for m in every if is_current(packed, TrackedFlow(m, far, protocol, port, True))
     } == marks
+
+
+def test_questions_that_do_not_use_their_line_stay_with_its_clients_alone() -> None:
+    """Past fault: those of clients without a rule were removed, so that no answer reached them, and
+    those of clients that had left the line stayed, where the connmark check drops what they send.
+    """
+    line = interface_mark("l2tp_1", 5)
+    plan = structs.replace(
+        PLAN,
+        policy=GlobalPolicy(unmanaged=line),
+        hosts={"10.0.0.1": NODE, "10.0.0.2": WAN, "10.0.0.3": line},
+        egresses={"l2tp_1": Egress(number=5, is_asked_directly=True)},
+    )
+    is_current = may_have(plan, RANGES, {}, (), OWN_ADDRESSES)
+
+    def marks(client: str, port: int) -> set[int]:
+        packed = IPv4Address(client).packed
+        every = {MARK_ASKED_DIRECTLY, DIRECTLY}
+        return {m for m in every if is_current(packed, TrackedFlow(m, FAR, IPPROTO_UDP, port))}
+
+    assert marks("10.0.0.3", 53) == {DIRECTLY}
+    assert marks("10.0.2.1", 53) == {MARK_ASKED_DIRECTLY}
+    assert not any(marks(client, 54) for client in ("10.0.0.3", "10.0.2.1"))
+    assert not any(marks(client, 53) for client in ("10.0.0.1", "10.0.0.2"))
 
 
 def test_inbound_flows_of_wans_are_kept_whatever_the_rules() -> None:
@@ -121,7 +146,7 @@ def test_with_local_names_dns_flows_of_routed_clients_use_an_instance() -> None:
         return {m for m in every if is_current(packed, TrackedFlow(m, FAR, IPPROTO_UDP, 53, True))}
 
     assert marks("10.0.1.77") == {0, asker_mark(asker_number(WAN))}
-    assert marks("10.0.0.1") == {0, NODE, DIRECTLY}
+    assert marks("10.0.0.1") == {0, NODE}
     assert marks("10.0.0.2") >= OWN, "a resolver asks others as it likes"
 
 

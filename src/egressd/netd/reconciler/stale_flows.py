@@ -38,6 +38,7 @@ from egressd.planner.registry import (
     is_routed,
 )
 from egressd.planner.resolvers import asked
+from egressd.planner.topology import interface_mark
 
 log = structlog.get_logger()
 
@@ -155,6 +156,11 @@ def may_have(
     listed_ranges = Ranges(listed.ranges)
     sniffed_ports = {IPPROTO_TCP: set(listed.tcp_ports), IPPROTO_UDP: set(listed.udp_ports)}
     asked_directly = flow_mark(MARK_ASKED_DIRECTLY, listed.epoch)
+    lines_asked_directly = {
+        interface_mark(name, egress.number)
+        for name, egress in plan.egresses.items()
+        if egress.is_asked_directly
+    }
     has_askers = bool(policy.local_resolvers)
     resolvers = {inet_aton(server) for server in asked(plan, {})}
     own = {address.packed for address in router_addresses}
@@ -202,18 +208,22 @@ def may_have(
             way = listed.mark if target and flow.far in listed_ranges else target
             if is_routed(mark or way or policy.unmanaged):
                 return False
+        is_question = flow.port == _DNS_PORT and flow.protocol in sniffed_ports
+        is_asked_directly = is_question and (target or policy.unmanaged) in lines_asked_directly
         if not target:
-            return mark in (0, policy.unmanaged)
+            marks = {0, policy.unmanaged}  # without an epoch
+            return mark in marks or (is_asked_directly and mark == MARK_ASKED_DIRECTLY)
         is_sniffed = flow.port in sniffed_ports.get(flow.protocol, ())
         is_apart = flow.is_source_translated or mark & MARK_KIND_MASK != MARK_ENGINE
         if is_sniffed and flow.protocol == IPPROTO_UDP and not is_apart:
             return False  # from before its port was listed: see input_apart in planner.chains
         sniffer = listed.sniffers.get(target, target)
-        if flow.port == _DNS_PORT and flow.protocol in sniffed_ports:
+        if is_question:
             if has_askers and is_routed(target) and client not in resolvers:
                 return mark in (0, asker_mark(asker_number(target)))
             own_marks = marks_of(target, member_of(target, client))
-            return mark in own_marks or mark in (sniffer, asked_directly)
+            is_own = mark in own_marks or mark == sniffer
+            return is_own or (is_asked_directly and mark == asked_directly)
         if flow.far in listed_ranges:
             return mark in marks_of(listed.mark)
         if is_sniffed and sniffer != target:
