@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -180,6 +180,37 @@ async def test_a_trial_without_changes_just_ends(bench: Bench) -> None:
     text = await bench.trials.revert()
     assert str(text) == "the changes on trial taken back: nothing was changed"
     assert bench.state.revision == revision
+    assert not (await bench.trials.state()).is_running
+
+
+async def test_a_trial_ends_although_a_change_came_just_before(
+    bench: Bench, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past fault: it was answered that the changes were taken back, and the trial went on: what was
+    changed afterwards was taken back later.
+    """
+    await bench.trials.begin(5, "token")
+    rule = (await bench.rules.create(make.rule("10.0.0.5"))).value
+    commit, change = bench.store.commit, bench.ledger.change
+    is_late, is_asked = asyncio.Event(), asyncio.Event()
+
+    async def asked(build: Any, **options: Any) -> Any:
+        is_asked.set()
+        return await change(build, **options)
+
+    async def late() -> None:
+        monkeypatch.setattr(bench.ledger, "change", asked)
+        is_late.set()
+        await is_asked.wait()
+        monkeypatch.undo()
+        await commit()
+
+    monkeypatch.setattr(bench.store, "commit", late)
+    by_hand = asyncio.create_task(bench.rules.delete(rule.id))
+    await is_late.wait()
+    reverting = asyncio.create_task(bench.trials.revert())
+    await by_hand
+    assert str(await reverting) == "the changes on trial taken back: nothing was changed"
     assert not (await bench.trials.state()).is_running
 
 

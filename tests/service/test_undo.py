@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +15,7 @@ from egressd.service.undo import KINDS, objects
 from egressd.store import edit_log
 
 if TYPE_CHECKING:
+    from egressd.model.drafts import Outcome
     from tests.support.drafts import Make
     from tests.support.use_cases import Bench, OpenBench
 
@@ -51,6 +52,24 @@ async def test_a_dry_run_tells_and_changes_nothing(bench: Bench, make: Make) -> 
     assert [str(note) for note in would.notes] == [
         "1 rule is blocked, as there is no node tokyo",
     ]
+
+
+async def test_an_undo_tells_its_own_revision(
+    bench: Bench, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past fault: in a site it was that of a change that came while other members followed."""
+    change = bench.ledger.change
+
+    async def followed(build: Any, **options: Any) -> Outcome[Any]:
+        outcome: Outcome[Any] = await change(build, **options)
+        monkeypatch.undo()
+        await bench.rules.create(make.rule("10.0.0.6"))
+        return outcome
+
+    await bench.rules.create(make.rule("10.0.0.5"))
+    monkeypatch.setattr(bench.ledger, "change", followed)
+    assert (await bench.undo.undo(1)).revision == 2
+    assert bench.state.revision == 3
 
 
 async def test_an_undo_is_undone_and_undone_again(bench: Bench, make: Make) -> None:

@@ -97,6 +97,8 @@ class Outcome(msgspec.Struct, Generic[T_co], frozen=True):
     value: T_co
     notes: tuple[Sentence, ...] = ()
     """Sentences that the operator should read: rules that are now blocked, …"""
+    revision: int | None = None
+    """The state's revision that the change has made; None if there was nothing to change."""
 
 
 class BadRow(msgspec.Struct, frozen=True):

@@ -95,7 +95,7 @@ class TargetGroups:
 
         outcome = await self._ledger.change(build)
         group, is_new = outcome.value
-        return Outcome(group, outcome.notes), is_new
+        return Outcome(group, outcome.notes, outcome.revision), is_new
 
     async def revise(
         self, name: str, fields: Mapping[str, Any], tags: Collection[str] = ()

@@ -223,7 +223,7 @@ class Ledger:
         if self._site is not None:
             # Without the lock: another member may wait for this one to follow its change.
             notes = await self._site.everywhere(revision, is_new=revision != before)
-            outcome = Outcome(outcome.value, (*outcome.notes, *notes))
+            outcome = msgspec.structs.replace(outcome, notes=(*outcome.notes, *notes))
         if revision != before:
             self._took(time.perf_counter() - begun)
         return outcome
@@ -263,7 +263,7 @@ class Ledger:
             )
             await self._make(step, logged)
             author.revision = self.revision
-            return Outcome(proposal.value, step.notes)
+            return Outcome(proposal.value, step.notes, self.revision)
         if refusal is not None:
             raise refusal
         return Outcome(proposal.value)

@@ -341,7 +341,9 @@ class Nodes:
 def _with_loss(outcome: Outcome[Node]) -> Outcome[Node]:
     """Add a note on the parts of the node's configuration that the engine in force cannot do."""
     lost = lost_by_engine(outcome.value)
-    return Outcome(outcome.value, (*outcome.notes, lost)) if lost else outcome
+    if not lost:
+        return outcome
+    return msgspec.structs.replace(outcome, notes=(*outcome.notes, lost))
 
 
 def _existing(state: DesiredState, node_id: int) -> Node:

@@ -205,8 +205,7 @@ class ChangeTrials:
             text = together(summary(state, edits)) or say("trial-without-change")
             return Proposal(edits, say("trial-ended", text=text), ends_trial=True)
 
-        before = self._ledger.revision
         outcome = await self._ledger.change(build, is_large=True)
-        if self._ledger.revision == before:  # it changed nothing, so that it was not stored
+        if outcome.revision is None:  # it changed nothing, so that it was not stored
             await self._store.end_trial()
         return outcome.value

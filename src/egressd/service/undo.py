@@ -204,7 +204,7 @@ class Undo:
         except _InTheWay as found:
             raise Obstructed(*await self._told(revision, found.obstacles)) from None
         return msgspec.structs.replace(
-            outcome.value, revision=self._ledger.revision, notes=outcome.notes
+            outcome.value, revision=outcome.revision, notes=outcome.notes
         )
 
     def _proposal(
