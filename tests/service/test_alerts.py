@@ -30,9 +30,12 @@ URL = "ntfys://ntfy.example.org/secret-topic"
 class Alerted:
     """A device's alerts, with a clock that a test sets."""
 
-    def __init__(self, bench: Bench, record: MemoryAlerts | None = None) -> None:
+    def __init__(
+        self, bench: Bench, record: MemoryAlerts | None = None, now: float = START
+    ) -> None:
         self.bench = bench
-        self.now = START
+        self.now = now
+        self.uptime = 0.0
         self.own: tuple[Sentence, ...] = ()
         self.record = record or MemoryAlerts()
         self.alerts = Alerts(
@@ -46,6 +49,7 @@ class Alerted:
             host="gw1",
             now=lambda: self.now,
             local=lambda at: datetime.fromtimestamp(at, UTC),
+            uptime=lambda: self.uptime,
         )
 
     async def channel(self, name: str = "phone", via: str = "DIRECT", url: str = URL) -> int:
@@ -58,6 +62,7 @@ class Alerted:
     async def turn(self, after: float = 0.0) -> list[str]:
         """Look `after` seconds later, and return the bodies of what was sent meanwhile."""
         self.now += after
+        self.uptime += after
         before = len(self.bench.netd.alerts)
         await self.alerts.step()
         for _ in range(10):
@@ -260,6 +265,41 @@ async def test_waiting_alerts_outlive_a_restart(alerted: Alerted) -> None:
     await alerted.turn()
     after = Alerted(alerted.bench, alerted.record)
     await after.alerts.open()
+    assert len(await after.turn(GATHER_S)) == 1
+
+
+@pytest.mark.parametrize("set_by", [-7200, 3 * 86_400, 50 * 365 * 86_400])
+async def test_an_alert_is_sent_in_time_although_the_clock_is_set(
+    alerted: Alerted, set_by: float
+) -> None:
+    """Past fault: it waited until a clock that was set back was there again, and was dropped as too
+    old if the clock was set forward, as it is after each boot of a box that keeps no time while it
+    is off.
+    """
+    await alerted.channel()
+    await alerted.policy("exit.shared")
+    alerted.alerts.take(Event(topic="exit", code="shared", text="one"))
+    await alerted.turn()
+    alerted.now += set_by
+    alerted.bench.netd.is_away = True
+    assert await alerted.turn(GATHER_S) == []
+    assert [each.outcome for each in alerted.alerts.sent()] == ["failed"]
+    alerted.now += set_by
+    alerted.bench.netd.is_away = False
+    (body,) = await alerted.turn(RETRY_S[0])
+    assert body.startswith(f"{datetime.fromtimestamp(START + 2 * set_by, UTC):%Y-%m-%d %H:%M} one")
+
+
+async def test_kept_alerts_are_sent_after_a_boot_with_an_old_clock(alerted: Alerted) -> None:
+    """Past fault: they waited until the clock was where it had been."""
+    await alerted.channel()
+    await alerted.policy("exit.shared")
+    alerted.alerts.take(Event(topic="exit", code="shared", text="one"))
+    await alerted.turn()
+    after = Alerted(alerted.bench, alerted.record, now=0.0)
+    await after.alerts.open()
+    assert await after.turn() == []
+    after.now += START
     assert len(await after.turn(GATHER_S)) == 1
 
 

@@ -182,6 +182,7 @@ class Device:
             inner=lambda url: inner_problems(url, bench.around),
             host="gw1",
             now=lambda: self.now,
+            uptime=lambda: self.now,
             local=lambda at: datetime.fromtimestamp(at, UTC),
         )
         self.fetches = MemoryFetches()

@@ -48,7 +48,7 @@ class Lasting(msgspec.Struct, kw_only=True):
     is_told: bool = False
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class Waiting(msgspec.Struct, kw_only=True):
     """An alert that waits to be sent."""
 
     at: float
@@ -111,6 +111,18 @@ class AlertBook:
         self.kept = kept or Kept()
         self.is_changed = False
         """True if `kept` has changed since the caller set it to False."""
+
+    def follow_clock(self, set_by: float, now: float) -> None:
+        """Move the times of what lasts and waits with a clock that was set by some seconds. What
+        an earlier run has kept may be ahead of it, and is of `now` then.
+        """
+        for state in self.kept.lasting.values():
+            state.since = min(state.since + set_by, now)
+        for queue in self.kept.queues.values():
+            for alert in queue.waiting:
+                alert.at = min(alert.at + set_by, now)
+            queue.tried_at = [min(at + set_by, now) for at in queue.tried_at]
+            queue.next_at = min(queue.next_at + set_by, now + RETRY_S[-1])
 
     # --- What happens. --------------------------------------------------------------------------
 

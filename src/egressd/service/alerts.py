@@ -40,6 +40,8 @@ LOOK_S: Final = 2.0
 """Seconds between looks at what is due."""
 PROBLEMS_S: Final = 10.0
 """Seconds between looks at the problems of this box itself."""
+_SET_S: Final = 2.0
+"""Seconds by which the clock may be wrong between two looks before it counts as set."""
 _THING: Final = "alert channel"
 
 
@@ -72,8 +74,8 @@ class Alerts:
     """The channels, the policy, and what is sent.
 
     `problems` returns the problems of this box itself, `inner` the fault of a URL that names one of
-    its addresses or LANs. `host` is the box's name in messages, `now` returns the Unix time and
-    `local` the local time of one.
+    its addresses or LANs. `host` is the box's name in messages, `now` returns the Unix time,
+    `local` the local time of one, and `uptime` seconds that no setting of the clock changes.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Alerts:
         host: str,
         now: Callable[[], float] = time.time,
         local: Callable[[float], datetime] = datetime.fromtimestamp,
+        uptime: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
     ) -> None:
         self._ledger = ledger
         self._netd = netd
@@ -100,6 +103,9 @@ class Alerts:
         self._host = host
         self._now = now
         self._local = local
+        self._uptime = uptime
+        self._booted = now() - uptime()
+        """The Unix time of the boot, by the clock as it was last."""
         self._book = AlertBook()
         self._seen: Status | None = None
         self._own: tuple[Sentence, ...] = ()
@@ -225,13 +231,13 @@ class Alerts:
         sent; empty if it was. Raises Missing, and Invalid beyond the channel's messages an hour.
         """
         channel = self.channel(channel_id)
-        now = self._now()
+        now = self._time()
         if not self._book.may_try(channel_id, now):
             raise Invalid(fault("", "alert-enough", name=channel.name))
         self._book.tried(channel_id, now)
         title, body = say("alert-test-title", host=self._host), say("alert-test", via=channel.via)
         problem = await self._send(channel, title, body)
-        self._book.record(channel_id, title, 0, problem, self._now())
+        self._book.record(channel_id, title, 0, problem, self._time())
         await self._save()
         return problem
 
@@ -247,11 +253,13 @@ class Alerts:
         """Take an event, as all listeners get it."""
         name = event_alert(event)
         if name is not None and name in self.policy().on and self._is_sender():
-            self._book.tell(event.text, self._now(), self._chosen())
+            self._book.tell(event.text, self._time(), self._chosen())
 
     async def open(self) -> None:
         """Read what an earlier run has recorded."""
-        self._book = AlertBook(await self._record.load())
+        book = AlertBook(await self._record.load())
+        book.follow_clock(0, self._time())
+        self._book = book
 
     async def follow(self) -> None:
         """Send what is due, again and again. Has no end of its own."""
@@ -274,7 +282,7 @@ class Alerts:
         """Look once, and begin to send what is due."""
         if not self._is_sender():
             return
-        now, policy, channels = self._now(), self.policy(), self._chosen()
+        now, policy, channels = self._time(), self.policy(), self._chosen()
         state = self._ledger.state
         if self._seen is not None and self._seen.state == "running":
             states = states_of(policy.on, self._seen, state, self._own)
@@ -293,12 +301,23 @@ class Alerts:
         if self._book.is_changed:
             await self._save()
 
+    def _time(self) -> float:
+        """Return the Unix time. No alert waits longer, or is dropped as too old, because the clock
+        was set: it is after each boot of a box that keeps no time while it is off.
+        """
+        now = self._now()
+        booted = now - self._uptime()
+        if abs(booted - self._booted) > _SET_S:
+            self._book.follow_clock(booted - self._booted, now)
+        self._booted = booted
+        return now
+
     def _sent_one(self, channel: int, _: object) -> None:
         self._sending.pop(channel, None)
 
     async def _send_digest(self, channel: AlertChannel, digest: Digest) -> None:
         problem = await self._send(channel, digest.title, digest.body)
-        self._book.ended(digest, problem, self._now())
+        self._book.ended(digest, problem, self._time())
 
     async def _send(self, channel: AlertChannel, title: str, body: str) -> Sentence:
         """Send a message by the channel's target, and by nothing else."""
