@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from egressd.model.drafts import RuleBatch
-from egressd.model.errors import Invalid
+from egressd.model.errors import Invalid, Obstructed
 from egressd.model.messages import DeviceNews, Impostor
 from egressd.model.nouns import Rule
 from egressd.service.bindings import IN_USE_S
@@ -52,6 +52,21 @@ async def test_a_bound_rule_is_in_the_plan_with_its_device(lan: Lan) -> None:
     await lan.devices.edit(ANNA, UNBIND)
     assert lan.bench.netd.plan.bindings == {}
     await lan.bench.agree()
+
+
+async def test_no_undo_gives_a_device_a_second_rule(lan: Lan) -> None:
+    """Past fault: it had two, of which either one followed it."""
+    state = lan.bench.state
+    await lan.devices.edit(ANNA, BIND)
+    await lan.bench.rules.delete(state.rules[state.rule_by_ip["10.0.0.5/32"]].id)
+    deletion = lan.bench.state.revision
+    await lan.turn(IN_USE_S + 1)
+    lan.sees(ANNA, "10.0.0.9")
+    await lan.bench.rules.create(rule("10.0.0.9", "REJECT"))
+    await lan.devices.edit(ANNA, BIND)
+    with pytest.raises(Obstructed, match=f"bound_mac must not be another's: '{ANNA}'"):
+        await lan.bench.undo.undo(deletion)
+    assert (owner(lan, "10.0.0.5"), owner(lan, "10.0.0.9")) == (None, ANNA)
 
 
 async def test_a_disabled_rule_binds_nothing(lan: Lan) -> None:

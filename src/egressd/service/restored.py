@@ -198,17 +198,19 @@ def _shared_problems(wanted: DesiredState) -> Iterator[Sentence]:
     """Yield faults of rows together: values that have to be unique, and chains that lead in
     circles.
     """
-    names: dict[str, Iterable[str]] = {
-        "nodes": (node.name for node in wanted.nodes.values()),
-        "rules": (rule.ip for rule in wanted.rules.values()),
-        "lines": (line.name for line in wanted.lines.values()),
-        "services": (service.name for service in wanted.services.values()),
-        "alert_channels": (channel.name for channel in wanted.alert_channels.values()),
-        "groups": (group.name for group in wanted.groups.values()),
-        "subscriptions": (each.name for each in wanted.subscriptions.values()),
+    unique: dict[tuple[str, str], Iterable[str]] = {
+        ("nodes", "name"): (node.name for node in wanted.nodes.values()),
+        ("rules", "ip"): (rule.ip for rule in wanted.rules.values()),
+        ("rules", "bound_mac"): (
+            rule.bound_mac for rule in wanted.rules.values() if rule.bound_mac
+        ),
+        ("lines", "name"): (line.name for line in wanted.lines.values()),
+        ("services", "name"): (service.name for service in wanted.services.values()),
+        ("alert_channels", "name"): (each.name for each in wanted.alert_channels.values()),
+        ("groups", "name"): (group.name for group in wanted.groups.values()),
+        ("subscriptions", "name"): (each.name for each in wanted.subscriptions.values()),
     }
-    for table, values in names.items():
-        field = "ip" if table == "rules" else "name"
+    for (table, field), values in unique.items():
         for value, number in Counter(values).items():
             if number > 1:
                 problem = fault(field, "not-unique", value=repr(value[:100]))
