@@ -261,6 +261,56 @@ async def test_a_node_that_is_down_may_come_back_by_another_address(
     assert (found["state"], found["reason"]) == ("failed", "connection refused")
 
 
+@pytest.mark.parametrize("is_swapped", [False, True])
+async def test_a_node_is_renamed_while_it_is_rotated(
+    fresh_device: Device,
+    node: int,
+    seller: Seller,
+    monkeypatch: pytest.MonkeyPatch,
+    is_swapped: bool,
+) -> None:
+    """Past fault: the name from before was asked for its address, which is no node any more, or
+    another one.
+    """
+    device = fresh_device
+
+    async def rename(_: float) -> None:
+        monkeypatch.undo()
+        await patched(device, node, name="kyoto")
+        if is_swapped:
+            await device.bench.add_node("tokyo")
+        seller.ip = seller.wanted
+
+    def seen(probe: Any) -> Delay:
+        is_node = probe.name == f"node:{node}"
+        return seller._seen(probe) if is_node else Delay(delay=1, page=b"ip=203.0.113.9\n")
+
+    seller.looks_until_changed = 9
+    device.bench.netd.delay_of = seen
+    monkeypatch.setattr(device.rotations, "_pause", rename)
+    found = await rotated(device, node)
+    assert (found["state"], found["exit_after"]) == ("done", "203.0.113.2")
+
+
+async def test_a_rotation_ends_with_its_node(
+    fresh_device: Device, node: int, seller: Seller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = fresh_device
+    began = device.now
+
+    async def delete(_: float) -> None:
+        monkeypatch.undo()
+        await device.bench.nodes.delete(node)
+
+    monkeypatch.setattr(device.rotations, "_pause", delete)
+    seller.wanted = seller.ip
+    await begun(device, node)
+    await until(lambda: not any(kept.is_running for kept in device.rotation_store.kept))
+    (kept,) = device.rotation_store.kept
+    assert (kept.rotation.state, kept.rotation.reason.code) == ("failed", "no-such-id")
+    assert device.now == began
+
+
 async def test_a_failure_of_netd_ends_the_rotation(
     fresh_device: Device, node: int, seller: Seller
 ) -> None:

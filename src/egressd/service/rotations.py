@@ -47,7 +47,7 @@ from egressd.model.wording import NONE, Sentence, as_sentence, say
 from egressd.planner.compile import group_key
 from egressd.service.authorship import current_author
 from egressd.service.errand_paths import errand_paths
-from egressd.service.exits import Exits
+from egressd.service.exits import AskedExit, Exits
 from egressd.service.group_members import member_name
 from egressd.service.groups import TargetGroups, target_of_client
 from egressd.service.ledger import Ledger
@@ -240,10 +240,7 @@ class Rotations:
 
     async def begin_node(self, node_id: int) -> FollowedRotation:
         """Have a node leave by another address. Raises Invalid, Missing, Obstructed."""
-        node = self._ledger.state.nodes.get(node_id)
-        if node is None:
-            raise Missing(fault("", "no-such-id", thing="node", id=node_id))
-        return await self._begin_node(_OPERATOR, node)
+        return await self._begin_node(_OPERATOR, self._node(node_id))
 
     def get_of_node(self, node_id: int, id_: str) -> FollowedRotation:
         """Return a rotation of a node, however it was begun. Raises Missing."""
@@ -271,7 +268,7 @@ class Rotations:
             if before is not None and before.owner == owner:
                 return before.rotation
             raise Obstructed(fault("", "node-changes-already", name=node.name))
-        asked = self._page_of(node)
+        self._page_of(node)  # so that it is refused at once if it has none
         self._record(say("node-asked-to-change", name=node.name), "nodes")
         rotation = FollowedRotation(
             id=secrets.token_hex(8),
@@ -290,7 +287,7 @@ class Rotations:
         self._keep(kept)
         self._changing[node.id] = rotation.id
         # A caller that goes away meanwhile leaves a rotation that has begun.
-        self._follow(kept, partial(self._change, kept, node.name, asked))
+        self._follow(kept, partial(self._change, kept))
         await self._save()
         return rotation
 
@@ -304,18 +301,27 @@ class Rotations:
             raise Invalid(fault("", "via-gone", via=via))
         return FetchPage(paths=tuple(paths), url=node.change_ip_url, read_max=_READ_MAX)
 
-    async def _change(self, kept: KeptRotation, name: str, asked: FetchPage) -> FollowedRotation:
-        """Ask for another address of a node, and look until it has one."""
-        before = (await self._exits.ask(name)).ip or kept.rotation.exit_before
+    def _node(self, node_id: int) -> Node:
+        """Return a node as it is now: it may be edited while it is rotated. Raises Missing."""
+        node = self._ledger.state.nodes.get(node_id)
+        if node is None:
+            raise Missing(fault("", "no-such-id", thing="node", id=node_id))
+        return node
+
+    async def _change(self, kept: KeptRotation) -> FollowedRotation:
+        """Ask for another address of a node, and look until it has one. Raises Invalid, Missing."""
+        before = (await self._exit_of(kept.node)).ip or kept.rotation.exit_before
+        asked = self._page_of(self._node(kept.node))
         rotation = msgspec.structs.replace(kept.rotation, exit_before=before)
-        self._update(msgspec.structs.replace(kept, is_asked=True, rotation=rotation))
+        kept = msgspec.structs.replace(kept, is_asked=True, rotation=rotation)
+        self._update(kept)
         if not await self._save():
             # After a restart the page would be asked a second time.
             raise Failed("ask the page", "that it was asked cannot be stored; the log says why")
         reason = (await self._netd.fetch_page(asked)).reason
         if not reason:
-            return await self._seen(rotation, name, CHANGE_S, is_promised=True)
-        ended = await self._seen(rotation, name, UNASKED_S)
+            return await self._seen(kept, CHANGE_S, is_promised=True)
+        ended = await self._seen(kept, UNASKED_S)
         if ended.state == "failed":
             why = say("change-page-failed", reason=reason)
             ended = msgspec.structs.replace(ended, reason=why)
@@ -325,24 +331,26 @@ class Rotations:
         """Do what an earlier run has not done any more. The answer of a page that it may have asked
         is unknown. Raises Invalid, Missing.
         """
-        node = self._ledger.state.nodes.get(kept.node)
-        if node is None:
-            raise Missing(fault("", "no-such-id", thing="node", id=kept.node))
-        if not kept.is_asked:
-            if utc_seconds(self._clock()) - utc_seconds(kept.rotation.began_at) > ASKED_LATE_S:
-                raise Invalid(fault("", "rotation-too-late"))
-            return await self._change(kept, node.name, self._page_of(node))
-        return await self._seen(kept.rotation, node.name, CHANGE_S)
+        if kept.is_asked:
+            return await self._seen(kept, CHANGE_S)
+        if utc_seconds(self._clock()) - utc_seconds(kept.rotation.began_at) > ASKED_LATE_S:
+            raise Invalid(fault("", "rotation-too-late"))
+        return await self._change(kept)
+
+    async def _exit_of(self, node_id: int) -> AskedExit:
+        return await self._exits.ask(self._node(node_id).name)
 
     async def _seen(
-        self, rotation: FollowedRotation, name: str, seconds: float, *, is_promised: bool = False
+        self, kept: KeptRotation, seconds: float, *, is_promised: bool = False
     ) -> FollowedRotation:
         """Look until a node has another address than before, for some seconds. Without an address
-        from before, any is another one if the page's answer `is_promised` to have made it.
+        from before, any is another one if the page's answer `is_promised` to have made it. Raises
+        Missing.
         """
+        rotation = kept.rotation
         before, until = rotation.exit_before, self._now() + seconds
         while True:
-            found = await self._exits.ask(name)
+            found = await self._exit_of(kept.node)
             if found.ip and found.ip != before and (before or is_promised):
                 return msgspec.structs.replace(rotation, state="done", exit_after=found.ip)
             if self._now() >= until:
