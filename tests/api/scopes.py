@@ -37,5 +37,5 @@ def filled(path: str) -> str:
 
 
 async def token_of(device: Device, *scopes: str) -> str:
-    secret, _ = await device.tokens.create("+".join(scopes), scopes, 0, "a test")
+    secret, _ = await device.tokens.create("+".join(scopes), scopes, None, "a test")
     return secret

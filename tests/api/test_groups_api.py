@@ -328,7 +328,7 @@ async def test_a_rename_moves_members_and_weights(device: Device) -> None:
 
 async def test_groups_need_the_scopes_read_and_write(device: Device) -> None:
     for scope, allowed in (("read", {"GET"}), ("write", {"GET", "PUT", "DELETE"})):
-        secret, _ = await device.tokens.create(scope, [scope], 0, "a test")
+        secret, _ = await device.tokens.create(scope, [scope], None, "a test")
         for method, body in (("GET", None), ("PUT", PLAIN | WANS), ("DELETE", None)):
             headers = {"authorization": f"Bearer {secret}"}
             answer = await device.client.request(

@@ -143,7 +143,7 @@ async def answers(device: Device, token: str) -> dict[str, str]:
 async def test_no_get_with_a_read_token_contains_a_secret(fresh_device: Device) -> None:
     device = fresh_device
     await seeded(device)
-    other, _ = await device.tokens.create("other", ["admin"], 0, "a test")
+    other, _ = await device.tokens.create("other", ["admin"], None, "a test")
     shown = await answers(device, await token_of(device, "read"))
     assert len(shown) > 30
     for kind in ("changes", "nodes", "lines", "proxy-services"):

@@ -97,6 +97,19 @@ async def test_an_expired_token_is_invalid(device: Device, prefix: str) -> None:
     assert shown["is_expired"] is True
 
 
+@pytest.mark.parametrize("expires_at", ["1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z"])
+async def test_no_token_expires_in_the_past(device: Device, expires_at: str) -> None:
+    """Past fault: one that was to expire when Unix time began never expired."""
+    body = {"name": "a", "scopes": ["read"], "expires_at": expires_at}
+    response = await device.client.post(URL, json=body, headers=PROBLEM)
+    (error,) = response.json()["errors"]
+    assert (response.status_code, error["pointer"], error["code"]) == (
+        400,
+        "/expires_at",
+        "time-to-come",
+    )
+
+
 async def test_a_deleted_token_is_invalid_at_once(device: Device) -> None:
     answer = await made(device)
     client = bearer(device, answer["token"])

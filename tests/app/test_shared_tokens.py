@@ -27,7 +27,7 @@ async def pair(texts: Texts, tmp_path: Path) -> tuple[Member, Member]:
 
 async def make(member: Member, name: str = "a") -> tuple[str, str]:
     """Return a new token's secret and id."""
-    secret, token = await member.tokens.create(name, ["read"], 0, "token")
+    secret, token = await member.tokens.create(name, ["read"], None, "token")
     return secret, token.id
 
 

@@ -52,7 +52,7 @@ async def test_a_token_outlives_a_restart_with_its_last_use(store: ScopedTokenSt
     now = 5000.0
     tokens = Tokens(store, lambda: now)
     await tokens.open()
-    secret, made = await tokens.create("a", ["read"], 0, "token")
+    secret, made = await tokens.create("a", ["read"], None, "token")
     now += STORE_EVERY_S - 1
     assert tokens.find(secret.encode()) is not None
     await tokens.close()
@@ -68,7 +68,7 @@ async def test_a_token_outlives_a_restart_with_its_last_use(store: ScopedTokenSt
 
 async def test_a_deleted_token_stays_deleted(store: ScopedTokenStore) -> None:
     tokens = Tokens(store, lambda: 5000.0)
-    secret, made = await tokens.create("a", ["read"], 0, "token")
+    secret, made = await tokens.create("a", ["read"], None, "token")
     await tokens.delete(made.id)
     again = Tokens(store, lambda: 5000.0)
     await again.open()

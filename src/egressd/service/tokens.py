@@ -89,13 +89,13 @@ class Tokens:
         return token.is_expired(self.clock())
 
     async def create(
-        self, name: str, scopes: Sequence[str], expires_at: int, by: str
+        self, name: str, scopes: Sequence[str], expires_at: int | None, by: str
     ) -> tuple[str, ScopedToken]:
         """Make a token for `by`, who is its author, and return its secret with it. `expires_at` is
-        0 for a token that does not expire. Raises Invalid, AlreadyThere, OverQuota, Failed.
+        None for a token that does not expire. Raises Invalid, AlreadyThere, OverQuota, Failed.
         """
         now = int(self.clock())
-        if expires_at and expires_at <= now:
+        if expires_at is not None and expires_at <= now:
             raise Invalid(fault("expires_at", "time-to-come"))
         if problem := new_name_problem(name):
             raise Invalid(problem)  # it is the author of changes in their record
@@ -111,7 +111,7 @@ class Tokens:
             scopes=tuple(dict.fromkeys(scopes)),
             created_at=now,
             created_by=by,
-            expires_at=expires_at,
+            expires_at=expires_at or 0,
         )
         self._admit(token)  # so that two at once do not get one name
         try:

@@ -86,7 +86,7 @@ async def create_token(request: Request, body: TokenCreate, services: ServicesDe
     if rotated := link_target(scopes):
         scopes = [ROTATE + services.rotations.kept_target(rotated)]
     secret, token = await services.tokens.create(
-        body.name, scopes, body.expires_at or 0, caller_of(request.scope).name
+        body.name, scopes, body.expires_at, caller_of(request.scope).name
     )
     shown = shown_scopes(services.ledger.state, token)
     row = token_fields(token, shown, is_expired=False)
