@@ -97,6 +97,24 @@ async def test_confirmed_changes_stay(bench: Bench, make: Make) -> None:
         await bench.trials.revert()
 
 
+async def test_a_refused_confirmation_ends_no_trial(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past fault: a trial that began just then was ended by it: nothing was taken back."""
+    find = bench.store.trial
+
+    async def find_first() -> ChangeTrial | None:
+        found = await find()
+        monkeypatch.undo()
+        await bench.trials.begin(5, "token")
+        return found
+
+    monkeypatch.setattr(bench.store, "trial", find_first)
+    with pytest.raises(Missing, match="no changes are on trial"):
+        await bench.trials.confirm()
+    assert (await bench.trials.state()).is_running
+
+
 async def test_there_is_one_trial_at_a_time(bench: Bench) -> None:
     await bench.trials.begin(5, "token")
     with pytest.raises(Obstructed, match="on trial already, until 2025-11-20T23:03:40Z"):

@@ -125,7 +125,7 @@ class ChangeTrials:
         """Keep what was changed, and return the number of changes. Raises Missing, Failed."""
         await self._look()
         trial = self._trial
-        if not await self._store.end_trial() or trial is None:
+        if trial is None or not await self._store.end_trial():
             self._take(None)
             raise Missing(fault("", "no-trial"))
         self._take(None)
