@@ -31,13 +31,6 @@ class DeviceSettings:
         """Return the settings in force."""
         return self._ledger.state.settings
 
-    @property
-    def tag(self) -> str:
-        """The tag of the settings' version, to which neither a stop or start nor the alerts make a
-        difference.
-        """
-        return tag_of(_saved(self.get()))
-
     async def put(self, settings: Settings, tags: Collection[str] = ()) -> Outcome[Settings]:
         """Replace all but the alerts' policy and the stopped and opened states. `tags`: see
         `versions.demand`. Raises Invalid, Outdated.
@@ -72,6 +65,13 @@ class DeviceSettings:
             return Proposal([Edit("settings", 0, settings)], settings)
 
         return await self._ledger.change(build)
+
+
+def settings_tag(settings: Settings) -> str:
+    """Return the tag of a version, to which neither a stop or start nor the alerts make a
+    difference.
+    """
+    return tag_of(_saved(settings))
 
 
 def _saved(settings: Settings) -> Settings:

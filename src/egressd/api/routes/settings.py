@@ -16,6 +16,7 @@ from egressd.api.wire.operations import Confirmation, Nothing, SettingsAnswer, S
 from egressd.api.wire.outcomes import done
 from egressd.model.nouns import Settings
 from egressd.model.wording import say
+from egressd.service.settings import settings_tag
 
 _SETTINGS: Final[dict[str, Any]] = {
     "unmanaged": "REJECT",
@@ -47,7 +48,7 @@ async def show_settings(services: ServicesDep) -> Response:
             sniff_domains=saved.sniff_domains,
         )
     )
-    response.headers["etag"] = services.settings.tag
+    response.headers["etag"] = settings_tag(saved)
     return response
 
 
@@ -65,7 +66,7 @@ async def replace_settings(
 ) -> Response:
     outcome = await services.settings.put(body.settings(), tags_of(if_match))
     response = reply(Said(msg=done(say("settings-saved"), outcome.notes)))
-    response.headers["etag"] = services.settings.tag
+    response.headers["etag"] = settings_tag(outcome.value)
     return response
 
 
