@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from egressd.model.desired import DesiredState, Edit
 from egressd.model.errors import Failed
@@ -137,6 +138,32 @@ def kept(ms: int) -> int:
 
 
 DOWN = {"l2tp_office": LineStatus(is_online=False, state="dialing")}
+
+
+async def test_a_part_that_comes_while_the_history_is_written_is_kept(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past fault: its key was not stored: after a restart it had no history, and its number was
+    given to another one, which had its history then.
+    """
+    write = rig.store.write
+
+    async def write_slowly(*args: Any) -> None:
+        monkeypatch.undo()
+        await write(*args)
+        rig.edit(Edit("lines", 2, replace(LINE, id=2, name="l2tp_home")))
+        rig.report(lines={**rig.netd.seen.lines, "l2tp_home": LineStatus(is_online=True)})
+        rig.history.look(rig.netd.seen)
+
+    monkeypatch.setattr(rig.store, "write", write_slowly)
+    await rig.history.write()
+    await rig.read()
+    await rig.restart()
+    rig.edit(Edit("lines", 2, None), Edit("lines", 3, replace(LINE, id=3, name="l2tp_shop")))
+    await rig.read(lines={"l2tp_shop": LineStatus(is_online=True)})
+    await rig.read()
+    assert await rig.of("line", "l2tp/l2tp_home") == [(0, 60, "up"), (120, 180, "off")]
+    assert await rig.of("line", "l2tp/l2tp_shop") == [(120, 180, "up")]
 
 
 async def test_nodes_lines_and_groups_have_their_states(rig: Rig) -> None:

@@ -9,7 +9,7 @@ history is this device's own, also in a pair of gateways or a site: it has what 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -22,6 +22,7 @@ from egressd.model.history import (
     Exchanged,
     HistoryStep,
     OpenSlot,
+    TrafficSlot,
 )
 from egressd.model.messages import RuleCount, Status
 from egressd.model.nouns import Rule
@@ -155,20 +156,22 @@ class History:
                 slots = self._slots.to_write(steps)
                 if not slots:
                     return
-                growing = self._slots.growing()
-                states = self.timelines.to_write(is_last=is_last)
-                await self._store.write(slots, [*self._keys.changed.values()], growing, states)
-                self.timelines.written(states)
+                await self._write(slots, is_last=is_last)
                 if self._store.set_aside != self._set_aside:
                     # The new file has none of the keys before.
                     self._set_aside = self._store.set_aside
                     self._keys.change_all()
                     self.timelines.change_all()
-                    states = self.timelines.to_write(is_last=is_last)
-                    await self._store.write(slots, [*self._keys.changed.values()], growing, states)
-                    self.timelines.written(states)
-                self._keys.changed.clear()
+                    await self._write(slots, is_last=is_last)
                 self._slots.written()
+
+    async def _write(self, slots: Sequence[TrafficSlot], *, is_last: bool) -> None:
+        """Write slots, and what has changed of keys and states: more may change meanwhile."""
+        keys, growing = [*self._keys.changed.values()], self._slots.growing()
+        states = self.timelines.to_write(is_last=is_last)
+        await self._store.write(slots, keys, growing, states)
+        self._keys.written(keys)
+        self.timelines.written(states)
 
     async def close(self) -> None:
         """Write all, at a stop. The store is closed, too."""

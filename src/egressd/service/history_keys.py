@@ -8,7 +8,7 @@ for which there is none left has no history. A client is used by traffic, a node
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from egressd.model.history import KEYS_MAX, HistoryKey, KeyKind
@@ -40,6 +40,12 @@ class HistoryKeys:
         self.changed = {
             (key.by, key.number): key for all_ in self.of.values() for key in all_.values()
         }
+
+    def written(self, keys: Iterable[HistoryKey]) -> None:
+        """Note that these were written; those that are others by now are written next."""
+        for key in keys:
+            if self.changed.get((key.by, key.number)) == key:
+                del self.changed[key.by, key.number]
 
     def number(self, by: KeyKind, name: str, day: int) -> int | None:
         """Return the number of a key that has traffic on this day, or None if there is none left
