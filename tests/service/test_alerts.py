@@ -182,6 +182,31 @@ async def test_states_and_events_are_alerted_by_their_names(alerted: Alerted) ->
     assert "tokyo answers again" in body
 
 
+async def test_a_deleted_node_and_a_disabled_line_do_not_work_again(alerted: Alerted) -> None:
+    """Past fault: an alert said that a deleted node answers, and that a disabled line is online."""
+    bench = alerted.bench
+    made = await bench.nodes.create(node("tokyo"))
+    await bench.lines.create(line("l2tp_1"))
+    await bench.lines.create(line("l2tp_2"))
+    await alerted.channel()
+    await alerted.policy("node.failing", "line.down")
+    offline = LineStatus(is_online=False)
+    alerted.sees(
+        failing={f"node:{made.value.id}": as_sentence("dead")},
+        lines={"l2tp_1": offline, "l2tp_2": offline},
+    )
+    await alerted.turn()
+    (body,) = await alerted.turn(GATHER_S)
+    assert len(body.splitlines()) == 3
+    await bench.nodes.delete(made.value.id)
+    await bench.lines.set_enabled_many([("l2tp", "l2tp_1")], is_enabled=False)
+    alerted.sees(lines={"l2tp_2": LineStatus(is_online=True)})
+    await alerted.turn(1)
+    (body,) = await alerted.turn(GATHER_S)
+    (told,) = body.splitlines()
+    assert "l2tp_2" in told
+
+
 async def test_a_state_is_kept_while_netd_restores(alerted: Alerted) -> None:
     made = await alerted.bench.nodes.create(node("tokyo"))
     await alerted.channel()

@@ -134,9 +134,11 @@ class AlertBook:
         now: float,
         for_s: float,
         channels: Collection[int],
+        is_gone: Callable[[str, str], bool] = lambda name, subject: False,
     ) -> None:
         """Take all states of `names` that last now: key -> the texts for beginning and end. Those
-        that last for `for_s` are put in the queues, and so is the end of those that were.
+        that last for `for_s` are put in the queues, and so is the end of those that were, unless
+        the subject of an alert's name `is_gone`.
         """
         lasting = self.kept.lasting
         for (name, subject), (text, over) in states.items():
@@ -150,10 +152,10 @@ class AlertBook:
                 self.tell(str(text), now, channels)
         present = {f"{name} {subject}" for name, subject in states}
         for key in [key for key in lasting if key not in present]:
-            name = key.partition(" ")[0]
+            name, _, subject = key.partition(" ")
             state = lasting.pop(key)
             self.is_changed = True
-            if state.is_told and name in names:
+            if state.is_told and name in names and not is_gone(name, subject):
                 self.tell(state.over, now, channels)
 
     def tell(self, text: str, now: float, channels: Iterable[int]) -> None:

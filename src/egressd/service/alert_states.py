@@ -49,6 +49,21 @@ def states_of(
     return found
 
 
+def is_gone(name: str, subject: str, state: DesiredState) -> bool:
+    """Return True if a node or a line was deleted, or a line disabled: that its state has ended
+    does not mean that it works again.
+    """
+    source = ALERTS.get(name)
+    match None if source is None else source.state:
+        case "nodes":
+            return int(subject.removeprefix("node:")) not in state.nodes
+        case "lines":
+            line = state.lines.get(state.line_by_name.get(subject, 0))
+            return line is None or not line.is_enabled
+        case _:
+            return False
+
+
 def _nodes(seen: Status, state: DesiredState) -> Iterator[tuple[str, Texts]]:
     for key, reason in seen.failing.items():
         node = state.nodes.get(int(key.removeprefix("node:")))

@@ -27,7 +27,7 @@ from egressd.model.nouns import AlertChannel, AlertPolicy
 from egressd.model.wording import Sentence, as_sentence, say
 from egressd.service import alert_checks, checks
 from egressd.service.alert_book import AlertBook, Digest, Kept, is_quiet
-from egressd.service.alert_states import event_alert, states_of
+from egressd.service.alert_states import event_alert, is_gone, states_of
 from egressd.service.errand_paths import errand_paths
 from egressd.service.ledger import Ledger, Proposal
 from egressd.service.looks import Looks
@@ -286,7 +286,14 @@ class Alerts:
         state = self._ledger.state
         if self._seen is not None and self._seen.state == "running":
             states = states_of(policy.on, self._seen, state, self._own)
-            self._book.see(policy.on, states, now=now, for_s=policy.for_s, channels=channels)
+            self._book.see(
+                policy.on,
+                states,
+                now=now,
+                for_s=policy.for_s,
+                channels=channels,
+                is_gone=lambda name, subject: is_gone(name, subject, state),
+            )
         self._book.keep_channels(channels)
         local = self._local(now)
         quiet = is_quiet(policy.quiet, local.hour * 60 + local.minute)
