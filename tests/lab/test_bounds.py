@@ -409,8 +409,8 @@ def test_udp_sessions_of_all_addresses_of_a_network_are_limited(
     with heard(lab) as five:
         taking: Running[int] = greedy.start(speak, each, 2.0, sources)
         five.await_news(f"{NETWORK}: the bound of", 30)
-        assert lab.client(OTHER).udp_echo("hello").ok
-        assert lab.client(GREEDY).udp_echo("hello").ok
+        for client in (OTHER, GREEDY):  # a datagram may be lost on a busy machine
+            eventually(lambda client=client: lab.client(client).udp_echo("hello").ok)  # type: ignore[misc]
         asking = f"destination={SERVER}&port=80&protocol=udp"
         told = lab.api.ask("GET", f"/ops/explain?client={NEIGHBOUR}&{asking}").body
         assert words in told["reason"]

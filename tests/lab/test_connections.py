@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -43,10 +43,20 @@ def listed(lab: Lab, client: int) -> list[dict[str, Any]]:
     return [row for row in found["data"] if row["port"] != 53]
 
 
+def the_one(lab: Lab, client: int, is_meant: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """Return the only connection of a client for which `is_meant` is true, once it is listed."""
+    found: list[dict[str, Any]] = []
+
+    def is_listed() -> bool:
+        found[:] = [row for row in listed(lab, client) if is_meant(row)]
+        return len(found) == 1
+
+    eventually(is_listed)
+    return found[0]
+
+
 def to_web(lab: Lab, client: int) -> dict[str, Any]:
-    rows = [row for row in listed(lab, client) if row["port"] == 80 and row["ip"] == SERVER]
-    assert len(rows) == 1, rows
-    return rows[0]
+    return the_one(lab, client, lambda row: (row["ip"], row["port"]) == (SERVER, 80))
 
 
 @pytest.mark.parametrize(
@@ -128,7 +138,7 @@ def inbound(lab: Lab) -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def close_inbound(lab: Lab) -> None:
-    (row,) = [row for row in listed(lab, 1) if row["is_inbound"]]
+    row = the_one(lab, 1, lambda row: bool(row["is_inbound"]))
     assert (row["client_port"], row["exit"], row["kind"]) == (FORWARDED, "wan2", "interface")
     answer = ask(lab, "DELETE", f"/{row['id']}?client={lab.client(1).address}")
     assert answer["closed"] == 1

@@ -79,7 +79,7 @@ def test_a_pair_is_upgraded_box_by_box_with_a_migration(pair: PairedLab) -> None
         said = lab.routers[newer - 1].run(*release.command(pair.boxes[newer], *migrate)).stdout
         assert "the database has the newest schema" in said
         pair.boxes[newer].wait_healthy()
-        assert pair.roles() == {older: "active", newer: "standby"}
+        eventually(lambda: pair.roles() == {older: "active", newer: "standby"}, 30)
         versions = {each["name"]: each["version"] for each in pair.api(newer, "/ops/members")}
         assert versions == {f"box{older}": __version__, f"box{newer}": VERSION}
 
