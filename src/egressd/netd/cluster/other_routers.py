@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Iterator
 from contextlib import suppress
 from ipaddress import IPv4Address
 from typing import Final, NamedTuple
@@ -71,8 +72,8 @@ class OtherRouters:
         self._socket: socket.socket | None = None
         self._index = 0
         """The index of the interface that the socket is bound to."""
-        self._heard: dict[IPv4Address, tuple[float, Advert]] = {}
-        """Source -> the time, of the monotonic clock, of its last advert."""
+        self._heard: dict[IPv4Address, tuple[float, tuple[Sentence, ...]]] = {}
+        """Source -> the time, of the monotonic clock, of its last advert, and what is wrong."""
 
     def look(self, now: float) -> None:
         """Read what has come in since; `now` is the monotonic clock's time, in seconds. Raises
@@ -85,26 +86,12 @@ class OtherRouters:
             return
         with suppress(BlockingIOError):
             for _ in range(_READ_MAX):
-                advert = read(listening.recv(_PACKET_MAX))
-                if advert is not None and self._is_foreign(advert):
-                    self._heard[advert.source] = now, advert
+                if advert := read(listening.recv(_PACKET_MAX)):
+                    self._take(advert, now)
 
     def problems(self) -> tuple[Sentence, ...]:
         """Return a sentence about each router with this pair's number or shared address."""
-        name, shared = self._pair.lan.interface, str(self._shared)
-        found = [advert for _, advert in self._heard.values()]
-        return (
-            *(
-                say("pair-number-taken", address=str(each.source), name=name, number=each.router_id)
-                for each in found
-                if each.router_id == self._pair.router_id
-            ),
-            *(
-                say("pair-address-taken", address=str(each.source), name=name, shared=shared)
-                for each in found
-                if self._shared in each.addresses
-            ),
-        )
+        return tuple(problem for _, problems in self._heard.values() for problem in problems)
 
     def close(self) -> None:
         """Stop listening. It may be called again."""
@@ -112,12 +99,19 @@ class OtherRouters:
             self._socket.close()
             self._socket = None
 
-    def _is_foreign(self, advert: Advert) -> bool:
+    def _take(self, advert: Advert, now: float) -> None:
+        problems = tuple(self._problems_of(advert))
+        if problems and (advert.source in self._heard or len(self._heard) < _ROUTERS_MAX):
+            self._heard[advert.source] = now, problems
+
+    def _problems_of(self, advert: Advert) -> Iterator[Sentence]:
         if advert.source in self._boxes:
-            return False
-        is_known = advert.source in self._heard or len(self._heard) < _ROUTERS_MAX
-        is_ours = advert.router_id == self._pair.router_id or self._shared in advert.addresses
-        return is_known and is_ours
+            return
+        address, name = str(advert.source), self._pair.lan.interface
+        if advert.router_id == self._pair.router_id:
+            yield say("pair-number-taken", address=address, name=name, number=advert.router_id)
+        if self._shared in advert.addresses:
+            yield say("pair-address-taken", address=address, name=name, shared=str(self._shared))
 
     def _bound(self) -> socket.socket | None:
         """Return a socket on the LAN's interface, which may have come back as another one; None if
