@@ -26,17 +26,18 @@ def programs_here() -> dict[str, int]:
 
 def passed_here(address: str) -> RuleCount:
     """Count the client's traffic on the fast path."""
-    for program in programs_here().values():
-        maps = {each.name: each for each in system.maps_of(program)}
-        if value := maps["counts"].get(IPv4Address(address).packed):
-            return RuleCount(*COUNT.unpack(value))
-    return RuleCount(0, 0, 0, 0)
+    return _counted("counts", IPv4Address(address).packed)
 
 
 def passed_by_rule_here(rule: int) -> RuleCount:
     """Count the traffic of a CIDR rule's clients on the fast path."""
+    return _counted("rule_counts", RULE.pack(rule))
+
+
+def _counted(name: str, key: bytes) -> RuleCount:
+    """Return what the first map of that name has for a key; zeros if none has it."""
     for program in programs_here().values():
         maps = {each.name: each for each in system.maps_of(program)}
-        if value := maps["rule_counts"].get(RULE.pack(rule)):
+        if value := maps[name].get(key):
             return RuleCount(*COUNT.unpack(value))
     return RuleCount(0, 0, 0, 0)
