@@ -14,7 +14,7 @@ from egressd.netd.kernel.cut_flows import TIMEOUT_S
 from egressd.planner.registry import MARK_REJECT
 from egressd_lab.lab import Lab
 from egressd_lab.spec import LabSpec
-from tests.support.device import SERVER, eventually, port_forward, send
+from tests.support.device import SERVER, eventually, port_forward, send, stopped
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]
 
@@ -191,11 +191,8 @@ def test_a_closed_inbound_connection_does_not_go_on_after_a_stop(lab: Lab) -> No
     with inbound(lab) as (caller, served):
         old = lab.client(1).connect()
         close_inbound(lab)
-        assert lab.api.ask("POST", "/ops/stop", {}).status == 200
-        try:
+        with stopped(lab):
             eventually(lambda: not [row for row in listed(lab, 1) if row["port"] == 80])
-        finally:
-            assert lab.api.ask("POST", "/ops/start", {}).status == 200
         caller.sendall(b"again")
         assert_over(caller, served)
         old.close()

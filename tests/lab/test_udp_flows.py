@@ -21,7 +21,7 @@ from egressd_lab.lab import Lab
 from egressd_lab.netns import exec_argv
 from egressd_lab.spec import LabSpec
 from tests.lab.whitelisted import save
-from tests.support.device import SERVER, configure, eventually, kill, send
+from tests.support.device import SERVER, configure, eventually, kill, send, stopped
 from tests.support.programs import talker
 
 pytestmark = pytest.mark.lab
@@ -256,16 +256,6 @@ def test_a_flow_follows_its_client_after_the_server_began_it_again(
             talk.is_seen_by(way_out(lab, way))
         finally:
             assert lab.api.ask("POST", "/ops/start", {}).status == 200
-
-
-@contextmanager
-def stopped(lab: Lab) -> Iterator[None]:
-    """Have an operator stop the device."""
-    assert lab.api.ask("POST", "/ops/stop", {}).status == 200
-    try:
-        yield
-    finally:
-        assert lab.api.ask("POST", "/ops/start", {}).status == 200
 
 
 @contextmanager

@@ -77,6 +77,16 @@ def port_forward(lab: Lab, rule: str) -> Iterator[None]:
         lab.router.run("nft", "delete", "table", "ip", "forwards")
 
 
+@contextmanager
+def stopped(lab: Lab) -> Iterator[None]:
+    """Stop the device by its API for the block."""
+    assert lab.api.ask("POST", "/ops/stop", {}).status == 200
+    try:
+        yield
+    finally:
+        assert lab.api.ask("POST", "/ops/start", {}).status == 200
+
+
 def asked(lab: Lab, since: int) -> list[Seen]:
     """Return the requests that the internet's servers saw, without netd's constant queries to
     resolvers.
