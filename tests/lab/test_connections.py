@@ -12,9 +12,19 @@ import pytest
 
 from egressd.netd.kernel.cut_flows import TIMEOUT_S
 from egressd.planner.registry import MARK_REJECT
+from egressd_lab.client import Connection
 from egressd_lab.lab import Lab
+from egressd_lab.packets import new_token
 from egressd_lab.spec import LabSpec
-from tests.support.device import SERVER, eventually, port_forward, send, stopped
+from tests.support.device import (
+    SERVER,
+    elements,
+    eventually,
+    kill,
+    port_forward,
+    send,
+    stopped,
+)
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("nodes")]
 
@@ -117,6 +127,62 @@ def test_an_idle_connection_that_was_closed_is_not_picked_up_again(lab: Lab) -> 
     result = idle.exchange("after a while")
     assert result.error == "ECONNRESET"
     idle.close()
+
+
+def closed_while_idle(lab: Lab) -> Connection:
+    """Return a connection of the first client that was closed while it was silent, and whose entry
+    is gone.
+    """
+    send(lab, 1, "DIRECT")
+    idle = lab.client(1).connect()
+    address = lab.client(1).address
+    assert ask(lab, "DELETE", f"?client={address}")["closed"] > 0
+    eventually(lambda: lab.router.run("conntrack", "-L", "-p", "tcp", "-s", address).stdout == "")
+    assert address in elements(lab, "set", "cut_flows")
+    return idle
+
+
+def flush(lab: Lab) -> None:
+    """Flush the ruleset as another program, and wait until clients are served again."""
+    send(lab, 2, "DIRECT")
+    lab.router.run("nft", "flush", "ruleset")
+    eventually(lambda: lab.client(2).http(WEB, timeout=1).ok)
+
+
+def assert_reset(lab: Lab, idle: Connection) -> None:
+    """Assert that the client of `idle` is reset when it sends, and that nothing of it gets out."""
+    with lab.internet.capture() as capture:
+        capture.prove(lab.client(2).connect().exchange)
+        token = new_token()
+        assert idle.exchange(token).error == "ECONNRESET"
+        assert not capture.flows(token)
+
+
+def test_a_closed_connection_does_not_go_on_after_a_flush_of_the_ruleset(lab: Lab) -> None:
+    """Past fault: the set of cut flows was lost with the table."""
+    idle = closed_while_idle(lab)
+    for _ in range(2):
+        flush(lab)
+    assert lab.client(1).address in elements(lab, "set", "cut_flows")
+    assert_reset(lab, idle)
+
+
+def test_a_moved_clients_connection_does_not_go_on_after_a_flush(lab: Lab) -> None:
+    send(lab, 1, "DIRECT")
+    address = lab.client(1).address
+    idle = lab.client(1).connect()
+    send(lab, 1, "Interface:wan2")
+    eventually(lambda: lab.router.run("conntrack", "-L", "-p", "tcp", "-s", address).stdout == "")
+    flush(lab)
+    assert_reset(lab, idle)
+
+
+def test_the_next_netd_knows_the_connections_that_were_closed(lab: Lab) -> None:
+    idle = closed_while_idle(lab)
+    kill(lab, "egressd.app netd")
+    lab.device.wait_healthy()
+    flush(lab)
+    assert_reset(lab, idle)
 
 
 @contextmanager

@@ -90,11 +90,7 @@ def delete_stale(
     is_current: Callable[[bytes, TrackedFlow], bool] = lambda _client, _flow: False,
     lans: Ranges = LANS,
 ) -> int:
-    cut_flows = CutFlows()
-    try:
-        return conntrack.delete_stale(clients, lans, is_current, cut_flows.put)
-    finally:
-        cut_flows.close()
+    return conntrack.delete_stale(clients, lans, is_current, CutFlows().put)
 
 
 def flows() -> None:

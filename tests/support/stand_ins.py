@@ -43,7 +43,7 @@ class UnexpectedKernel:
     load = update = move = prepare = invalidate = restrict_to_lan = is_intact = _unexpected
     host_update = is_about_local_clients = served = egress_problems = why_unserved = _unexpected
     is_open = is_closed = why_unreached = missing_roles = line_addresses = beside = _unexpected
-    locate = members = renew_lease = _unexpected
+    locate = members = renew_lease = keep_cut = _unexpected
 
     def lease_ms(self, plan: Plan) -> int | None:
         return 0 if plan.policy.is_leased else None

@@ -143,7 +143,9 @@ async def _serve(settings: config.Config) -> None:
     )
     _prepare_sysctls(settings)
     devices = LanDevices(lambda: kernel.facts, lambda: kernel.topology, publish)
-    connections = ClientConnections(lambda: kernel.topology, kernel.fast_path.carries)
+    connections = ClientConnections(
+        lambda: kernel.topology, kernel.fast_path.carries, kernel.keep_cut
+    )
     server = Server(
         settings.netd_socket,
         api.pw_uid,
@@ -163,7 +165,6 @@ async def _serve(settings: config.Config) -> None:
         await reconciler.start()
         # Only now: the limits of connection tracking do not exist before rules need it.
         sysctl.make_room(sysctls.room(os.sysconf("SC_PHYS_PAGES")))
-        stack.callback(connections.close)
         await server.open()
         last_words.withdraw(settings)
         stack.push_async_callback(server.close)

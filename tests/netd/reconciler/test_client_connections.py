@@ -29,7 +29,9 @@ class Kernel:
         self.walks: list[tuple[float, str, bool]] = []
         self.at_once = 0
         self.walk_s = walk_s
-        self.connections = ClientConnections(lambda: TOPOLOGY, lambda ip: ip == "10.1.0.9")
+        self.connections = ClientConnections(
+            lambda: TOPOLOGY, lambda ip: ip == "10.1.0.9", lambda _: True
+        )
         monkeypatch.setattr(client_flows, "listed", self.listed)
         monkeypatch.setattr(client_flows, "close", self.close)
 
@@ -51,35 +53,26 @@ class Kernel:
 
 async def test_walks_take_turns_with_a_rest_between(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Kernel(monkeypatch)
-    try:
-        await asyncio.gather(*(kernel.connections.list(f"10.1.0.{n}") for n in (8, 9)))
-        (first, _, counted), (second, _, carried) = kernel.walks
-        assert second - first >= 4 * kernel.walk_s
-        assert counted
-        assert not carried, "the fast path carries it"
-    finally:
-        kernel.connections.close()
+    await asyncio.gather(*(kernel.connections.list(f"10.1.0.{n}") for n in (8, 9)))
+    (first, _, counted), (second, _, carried) = kernel.walks
+    assert second - first >= 4 * kernel.walk_s
+    assert counted
+    assert not carried, "the fast path carries it"
 
 
 async def test_an_answer_is_kept_until_something_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Kernel(monkeypatch)
-    try:
-        for _ in range(3):
-            assert (await kernel.connections.list("10.1.0.8")).total == 1
-        ended = await kernel.connections.close_some("10.1.0.8", 7)
-        assert (ended.closed, ended.left) == (1, 2)
-        assert (await kernel.connections.list("10.1.0.8")).total == 2
-        with pytest.raises(Failed, match="refused"):
-            await kernel.connections.close_some("10.1.0.8", 0)
-    finally:
-        kernel.connections.close()
+    for _ in range(3):
+        assert (await kernel.connections.list("10.1.0.8")).total == 1
+    ended = await kernel.connections.close_some("10.1.0.8", 7)
+    assert (ended.closed, ended.left) == (1, 2)
+    assert (await kernel.connections.list("10.1.0.8")).total == 2
+    with pytest.raises(Failed, match="refused"):
+        await kernel.connections.close_some("10.1.0.8", 0)
 
 
 async def test_the_routers_own_address_is_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Kernel(monkeypatch)
-    try:
-        assert (await kernel.connections.list("10.1.0.1")).total == 0
-        assert (await kernel.connections.close_some("10.1.0.1", None)).closed == 0
-        assert kernel.walks == []
-    finally:
-        kernel.connections.close()
+    assert (await kernel.connections.list("10.1.0.1")).total == 0
+    assert (await kernel.connections.close_some("10.1.0.1", None)).closed == 0
+    assert kernel.walks == []

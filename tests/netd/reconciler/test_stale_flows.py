@@ -233,7 +233,7 @@ async def test_a_clean_up_with_an_outdated_plan_stops_and_is_repeated(
         walks.append([before, is_current(client, flow)])
 
     monkeypatch.setattr("egressd.netd.reconciler.stale_flows.conntrack.delete_stale", delete_stale)
-    stale_flows = StaleFlows(lambda: lambda _client, _flow: False, lambda: LANS)
+    stale_flows = StaleFlows(lambda: lambda _client, _flow: False, lambda: LANS, lambda _: True)
     stale_flows.add(["10.0.0.1"])
     await eventually(lambda: len(walks) == 2)
     await asyncio.sleep(0.1)
@@ -251,7 +251,9 @@ async def test_a_failed_clean_up_is_repeated(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("egressd.netd.reconciler.stale_flows.conntrack.delete_stale", delete_stale)
     monkeypatch.setattr("egressd.netd.kernel.debounce._RETRY_S", 0.0)
-    stale_flows = StaleFlows(lambda: may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES), lambda: LANS)
+    stale_flows = StaleFlows(
+        lambda: may_have(PLAN, RANGES, {}, (), OWN_ADDRESSES), lambda: LANS, lambda _: True
+    )
     stale_flows.add(["10.0.0.1"])
     await eventually(lambda: len(asked) == 2)
     await stale_flows.close()

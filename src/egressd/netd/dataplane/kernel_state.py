@@ -26,6 +26,7 @@ from egressd.netd.kernel import (
     sysctl,
 )
 from egressd.netd.kernel import machine_facts as kernel_facts
+from egressd.netd.kernel.cut_flows import CutFlows
 from egressd.netd.kernel.fast_path import FastPath
 from egressd.netd.kernel.fast_path.others import told
 from egressd.netd.kernel.nft import Nft
@@ -77,6 +78,7 @@ class KernelState:
         self.bounds = bounds
         """The bounds of one client."""
         self.fast_path = FastPath()
+        self.cut_flows = CutFlows()
         self.facts = Facts()
         self.topology = Topology()
         self.problems: tuple[Sentence, ...] = ()
@@ -244,15 +246,23 @@ class KernelState:
         """Return the marks of the targets whose engine instances the kernel sends clients to."""
         return {int(mark, 16) for mark in self._elements.get("ports", {})}
 
+    def keep_cut(self, keys: Collection[bytes]) -> bool:
+        """`CutFlows.put`: a `KeepCut`."""
+        return self.cut_flows.put(keys)
+
     def has_table(self) -> bool:
         """True if egressd's table exists; its content is not checked."""
         return self._nft.chains() is not None
 
     def load_previous(self) -> None:
-        """Read an earlier netd's LANs, WANs and silent resolvers from its table, and take over its
-        fast path and its lease.
+        """Read an earlier netd's LANs, WANs, silent resolvers and cut flows from its table, and
+        take over its fast path and its lease.
         """
         self.fast_path.load_previous()
+        try:
+            self.cut_flows.load_previous()
+        except OSError as error:
+            log.warning("cannot read the flows that were cut", error=str(error))
         self._has_gate = self._nft.elements(LEASE) is not None
         if self._has_gate:
             with suppress(OSError, Failed):  # the next renewal does not need it
@@ -288,11 +298,11 @@ class KernelState:
         except Failed as error:
             failure = error  # the table is loaded all the same: it blocks the clients it can
         try:
-            await self._transact(text)
+            await asyncio.to_thread(self._load, text)
         except Failed as error:
             # A table of another version may have sets of other types, which cannot be changed.
             log.warning("table update failed; recreating the table", cause=error.cause)
-            await self._transact(script.afresh(text))
+            await asyncio.to_thread(self._load, script.afresh(text))
         self._has_gate = is_gated
         del wanted["hosts"]
         self._elements = wanted
@@ -452,6 +462,11 @@ class KernelState:
             self._nft.move_hosts(hosts.stale, hosts.fresh)
         else:
             await self._transact(hosts.script())
+
+    def _load(self, text: str) -> None:
+        """Carry out `script.load`. Raises Failed."""
+        with self.cut_flows.held() as elements:
+            self._nft.run(script.with_cut(text, elements))
 
     async def _transact(self, text: str) -> None:
         if len(text) < _SHORT:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 import heapq
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from ipaddress import IPv4Address
 from socket import IPPROTO_TCP, IPPROTO_UDP, inet_aton, inet_ntoa
@@ -34,7 +34,7 @@ from egressd.netd.kernel.conntrack import (
     from_source,
     opener_of,
 )
-from egressd.netd.kernel.cut_flows import TIMEOUT_S, key_of
+from egressd.netd.kernel.cut_flows import TIMEOUT_S, KeepCut, key_of
 from egressd.netd.kernel.netlink import NetlinkError, NetlinkSocket, attributes, encode
 from egressd.netd.kernel.set_elements import SWAPPED_MAX
 from egressd.planner.registry import (
@@ -57,9 +57,6 @@ _OPENING: Final = {
     uapi.TCP_CONNTRACK_SYN_SENT2,
 }
 _OVER: Final = {uapi.TCP_CONNTRACK_TIME_WAIT, uapi.TCP_CONNTRACK_CLOSE}
-
-KeepCut = Callable[[Collection[bytes]], bool]
-"""`egressd.netd.kernel.cut_flows.CutFlows.put`."""
 
 
 class FoundFlows(NamedTuple):

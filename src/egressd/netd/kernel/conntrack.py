@@ -8,7 +8,7 @@ The destination of a client's connection does not own the entry, even if it is a
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network
 from itertools import islice
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from egressd.model.wording import NONE, Sentence, say
 from egressd.netd.kernel import uapi
 from egressd.netd.kernel.address_ranges import Ranges
-from egressd.netd.kernel.cut_flows import key_of
+from egressd.netd.kernel.cut_flows import KeepCut, key_of
 from egressd.netd.kernel.netlink import (
     NFGENMSG,
     NetlinkError,
@@ -85,7 +85,7 @@ def delete_stale(
     clients: Iterable[str],
     lans: Ranges,
     is_current: Callable[[bytes, TrackedFlow], bool],
-    keep_cut: Callable[[Collection[bytes]], bool],
+    keep_cut: KeepCut,
 ) -> int:
     """Delete entries of clients (addresses, networks, ``first-last`` ranges); return their number.
 

@@ -130,6 +130,22 @@ def expires_in_ms(kernel: NetlinkSocket, family: bytes, name: str, key: bytes) -
     return int.from_bytes(attributes(element, 0).get(uapi.NFTA_SET_ELEM_EXPIRATION, b""), "big")
 
 
+def expirations(kernel: NetlinkSocket, family: bytes, name: str) -> dict[bytes, int]:
+    """Return the keys of a set with the milliseconds until each expires; none if the set does not
+    exist. Raises NetlinkError.
+    """
+    try:
+        bodies = kernel.dump(_GET_ELEMENT, _set(family, name))
+    except NetlinkError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        return {}
+    key = uapi.NFTA_SET_ELEM_KEY, uapi.NFTA_DATA_VALUE
+    pick = AttributePicker(0, key, (uapi.NFTA_SET_ELEM_EXPIRATION,)).pick
+    picked = (pick(element) for body in bodies for element in _elements(body))
+    return {found: int.from_bytes(left_ms, "big") for found, left_ms in picked}
+
+
 def _found(kernel: NetlinkSocket, family: bytes, name: str, key: bytes) -> bytes | None:
     """Return one element as the kernel writes it; None if it does not exist."""
     wanted = nest(uapi.NFTA_SET_ELEM_LIST_ELEMENTS, nest(uapi.NFTA_LIST_ELEM, _key(key)))

@@ -19,7 +19,7 @@ from egressd.model.errors import Failed
 from egressd.model.messages import ConnectionsClosed, ConnectionsListed
 from egressd.netd.kernel import client_flows
 from egressd.netd.kernel.address_ranges import Ranges
-from egressd.netd.kernel.cut_flows import CutFlows
+from egressd.netd.kernel.cut_flows import KeepCut
 from egressd.planner.registry import inbound_place
 from egressd.planner.topology import Topology
 
@@ -37,10 +37,15 @@ class ClientConnections:
     connections the fast path may carry, past the kernel's counts.
     """
 
-    def __init__(self, topology: Callable[[], Topology], carries: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        topology: Callable[[], Topology],
+        carries: Callable[[str], bool],
+        keep_cut: KeepCut,
+    ) -> None:
         self._topology = topology
         self._carries = carries
-        self._cut_flows = CutFlows()
+        self._keep_cut = keep_cut
         self._turn = asyncio.Lock()
         self._may_walk_at = 0.0
         self._kept: dict[str, tuple[float, ConnectionsListed]] = {}
@@ -76,10 +81,6 @@ class ClientConnections:
                 self._walked(begun, asleep_s=client_flows.NOTICE_S)
         return ConnectionsClosed(ended.closed, ended.left)
 
-    def close(self) -> None:
-        """Close the socket that is kept."""
-        self._cut_flows.close()
-
     async def _rest(self) -> None:
         await asyncio.sleep(self._may_walk_at - time.monotonic())
 
@@ -114,7 +115,7 @@ class ClientConnections:
                 CLOSED_AT_ONCE,
                 wanted=wanted,
                 own=own,
-                keep_cut=self._cut_flows.put,
+                keep_cut=self._keep_cut,
             )
         except OSError as error:
             raise Failed("close the client's connections", str(error)) from error

@@ -40,7 +40,7 @@ class MovedClients:
         """The marks of the plan's ranges, in order; computed again only when a range changes."""
         self._served: set[int] = set()
         """The marks of the targets that were served at the last call of `follow_losses`."""
-        self._stale_flows = StaleFlows(self._law, self._owners)
+        self._stale_flows = StaleFlows(self._law, self._owners, kernel.keep_cut)
 
     def plan_for(self, change: Change) -> ClientMove:
         """Return the effect of `change`, which is not in force yet."""

@@ -23,7 +23,7 @@ from egressd.model.plan import Plan, is_routed_member
 from egressd.netd.kernel import conntrack, sockets
 from egressd.netd.kernel.address_ranges import RangeMap, Ranges
 from egressd.netd.kernel.conntrack import TrackedFlow
-from egressd.netd.kernel.cut_flows import CutFlows
+from egressd.netd.kernel.cut_flows import KeepCut
 from egressd.netd.kernel.debounce import Debouncer
 from egressd.planner.groups import Choice, member_mark, routed_flows
 from egressd.planner.registry import (
@@ -90,14 +90,19 @@ class StaleFlows:
     flows stay. That function is called in another thread. `lans` gives the addresses of clients.
     """
 
-    def __init__(self, allowed_now: Callable[[], IsAllowed], lans: Callable[[], Ranges]) -> None:
+    def __init__(
+        self,
+        allowed_now: Callable[[], IsAllowed],
+        lans: Callable[[], Ranges],
+        keep_cut: KeepCut,
+    ) -> None:
         self._allowed_now = allowed_now
         self._lans = lans
+        self._keep_cut = keep_cut
         self._clients: set[str] = set()
         self._is_outdated = threading.Event()
         """Set when the allowed marks change during a walk."""
         self._follower = Debouncer(self._tidy, _REST_MAX_S, rest=_REST)
-        self._cut_flows = CutFlows()
 
     def add(self, clients: Iterable[str]) -> None:
         """Remove the entries of these addresses and ranges soon."""
@@ -114,7 +119,6 @@ class StaleFlows:
     async def close(self) -> None:
         """Stop; entries that were not removed yet stay."""
         await self._follower.close()
-        self._cut_flows.close()
 
     async def _tidy(self) -> None:
         clients, self._clients = self._clients, set()
@@ -126,7 +130,7 @@ class StaleFlows:
 
         try:
             await asyncio.to_thread(
-                conntrack.delete_stale, clients, self._lans(), may_stay, self._cut_flows.put
+                conntrack.delete_stale, clients, self._lans(), may_stay, self._keep_cut
             )
         except BaseException:
             self._clients |= clients  # the follower calls again

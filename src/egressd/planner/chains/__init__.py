@@ -51,6 +51,9 @@ from egressd.planner.chains import input as input_hook
 from egressd.planner.declared import Chain, SetSpec
 from egressd.planner.lines import line_rules as lines_guard
 
+CUT_FLOWS_MAX: Final = 65_535
+"""Flows at most in the set ``cut_flows``, of some 200 bytes each."""
+
 SETS: Final = {
     "lanif": SetSpec("type ifname", "LAN interfaces"),
     "lannet": SetSpec("type ipv4_addr; flags interval", "LAN networks"),
@@ -129,7 +132,8 @@ SETS: Final = {
     ),
     # Filled by netd (netd/kernel/cut_flows.py), and kept when the table is loaded again.
     "cut_flows": SetSpec(
-        "type ipv4_addr . inet_service . ipv4_addr . inet_service; size 65535; flags timeout",
+        "type ipv4_addr . inet_service . ipv4_addr . inet_service;"
+        f" size {CUT_FLOWS_MAX}; flags timeout",
         "cut TCP flows whose conntrack entries are gone: not picked up again; filled by netd",
     ),
     "wlports": SetSpec(
