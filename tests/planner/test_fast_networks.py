@@ -63,13 +63,13 @@ def found(wanted: Plan, seen: Neighbourhood | None = None) -> dict[str, NetworkP
     return {str(network): it for network, it in places.items()}
 
 
-@pytest.mark.parametrize("mark", [MARK_DIRECT, WAN, GROUP])
+@pytest.mark.parametrize("mark", [MARK_DIRECT, WAN, line_mark(3), GROUP])
 def test_clients_of_a_kernel_routed_network_take_the_fast_path(mark: int) -> None:
     expected = NetworkPlace(Place(mark, LAN), rule=1)
     assert found(plan({"10.77.0.64/26": mark})) == {"10.77.0.64/26": expected}
 
 
-@pytest.mark.parametrize("mark", [node_mark(7), MARK_REJECT, line_mark(3), group_mark(5)])
+@pytest.mark.parametrize("mark", [node_mark(7), MARK_REJECT, group_mark(5)])
 def test_p1_clients_of_a_network_with_another_target_take_the_slow_path(mark: int) -> None:
     assert found(plan({"10.77.0.0/24": mark})) == {}
 

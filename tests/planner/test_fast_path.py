@@ -10,11 +10,13 @@ import pytest
 
 from egressd.model.device import InterfaceRoles
 from egressd.model.facts import Facts, Interface, Route
+from egressd.model.nouns import Line
 from egressd.model.plan import Egress, GlobalPolicy, Group, Limit, Plan, WhitelistPlan
 from egressd.planner.fast_path import (
     APART_MAX,
     WAYS_MAX,
     FastEgress,
+    FastWay,
     Neighbourhood,
     Place,
     fast_egresses,
@@ -98,12 +100,12 @@ def ways_of(
     return {way.client: egress for way, egress in found.items()}
 
 
-@pytest.mark.parametrize("mark", [MARK_DIRECT, egress_mark(2)])
+@pytest.mark.parametrize("mark", [MARK_DIRECT, egress_mark(2), line_mark(3)])
 def test_a_client_with_a_kernel_routed_target_takes_the_fast_path(mark: int) -> None:
     assert found(plan(mark)) == Place(mark, LAN)
 
 
-@pytest.mark.parametrize("mark", [node_mark(7), MARK_REJECT, line_mark(3)])
+@pytest.mark.parametrize("mark", [node_mark(7), MARK_REJECT])
 def test_p1_a_client_with_another_target_takes_the_slow_path(mark: int) -> None:
     assert found(plan(mark)) is None
 
@@ -226,8 +228,63 @@ def test_direct_has_no_next_hop_if_the_main_table_has_two_equal_routes() -> None
 
 
 @pytest.mark.parametrize("mtus", [{"wan1": 1492}, {"wan1": 9000}, {"lan0": 9000}])
-def test_an_egress_with_another_mtu_than_the_lan_has_no_next_hop(mtus: dict[str, int]) -> None:
-    assert egress_mark(1) not in ways_of(facts(**mtus))
+def test_packets_are_measured_if_an_egress_has_another_mtu_than_a_lan(mtus: dict[str, int]) -> None:
+    assert ways_of(facts(**mtus))[egress_mark(1)].has_other_mtu
+    assert not ways_of(facts())[egress_mark(1)].has_other_mtu
+
+
+LINE = Interface(
+    name="l2tp_1",
+    index=9,
+    is_up=True,
+    is_point_to_point=True,
+    has_frames=False,
+    addresses=(IPv4Interface("100.99.0.2/32"),),
+    peers=(IPv4Address("100.99.0.1"),),
+)
+
+
+def by_line(
+    line: Interface = LINE,
+    planned: tuple[str, ...] = ("l2tp_1",),
+    outdated: tuple[str, ...] = (),
+) -> FastEgress | None:
+    """Return the egress of a line's clients."""
+    wanted = plan(line_mark(3))
+    wanted.egresses = {"l2tp_1": Egress(number=3)}
+    wanted.lines = {
+        name: Line(id=3, type="l2tp", name=name, server="s", port=1701, username="u", password="p")
+        for name in planned
+    }
+    seen = facts()
+    seen = msgspec.structs.replace(seen, interfaces={**seen.interfaces, "l2tp_1": line})
+    found = fast_egresses(wanted, seen, discover(seen, ROLES), ROLES, {}, outdated=outdated)
+    return found.get(FastWay(line_mark(3), flow_mark(line_mark(3), EPOCH)))
+
+
+def test_a_line_needs_no_gateway_and_its_packets_are_measured() -> None:
+    found = by_line()
+    assert found == FastEgress(
+        9, None, IPv4Address("100.99.0.2"), (), has_frames=False, has_other_mtu=True
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"is_up": False},
+        {"addresses": ()},
+        {"peers": ()},
+        {"has_frames": True},  # it has neighbours then, and no gateway among them
+    ],
+)
+def test_a_line_that_is_not_up_or_has_frames_has_no_next_hop(changes: dict[str, object]) -> None:
+    assert by_line(msgspec.structs.replace(LINE, **changes)) is None
+
+
+def test_p1_a_line_that_should_not_be_up_has_no_next_hop() -> None:
+    assert by_line(planned=()) is None
+    assert by_line(outdated=("l2tp_1",)) is None
 
 
 def test_an_egress_with_too_many_exceptions_has_no_next_hop() -> None:

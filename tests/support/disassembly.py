@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from egressd.netd.kernel.fast_path.program import MapDescriptors, assemble
+from egressd.netd.kernel.fast_path.program import Entrance, MapDescriptors, assemble
 from egressd.netd.kernel.fast_path.tracking import FlowOffsets, Kernel, Timeouts
 
 _INSTRUCTION: Final = struct.Struct("<BBhi")
@@ -21,7 +21,8 @@ _CONDITIONS: Final = {
 }  # fmt: skip
 _HELPERS: Final = {
     1: "bpf_map_lookup_elem", 11: "bpf_l4_csum_replace", 118: "bpf_jiffies64",
-    125: "bpf_ktime_get_boot_ns", 152: "bpf_redirect_neigh",
+    43: "bpf_skb_change_head", 125: "bpf_ktime_get_boot_ns", 152: "bpf_redirect_neigh",
+    163: "bpf_check_mtu",
 }  # fmt: skip
 _WIDE, _CALL, _EXIT, _GO = 0x18, 0x85, 0x95, 0x05
 _KFUNC: Final = 2
@@ -51,9 +52,10 @@ WITH_LEASE: Final = MAPS._replace(lease=8)
 def fast_path() -> dict[str, str]:
     """Return the fast path's programs, as text."""
     return {
-        "fast_path": disassembled(assemble(KERNEL, MAPS, lan_only=False)),
-        "fast_path_lan_only": disassembled(assemble(KERNEL, MAPS, lan_only=True)),
-        "fast_path_leased": disassembled(assemble(KERNEL, WITH_LEASE, lan_only=False)),
+        "fast_path": disassembled(assemble(KERNEL, MAPS, Entrance.FRAMES)),
+        "fast_path_lan_only": disassembled(assemble(KERNEL, MAPS, Entrance.LAN)),
+        "fast_path_leased": disassembled(assemble(KERNEL, WITH_LEASE, Entrance.FRAMES)),
+        "fast_path_no_frames": disassembled(assemble(KERNEL, MAPS, Entrance.NO_FRAMES)),
     }
 
 

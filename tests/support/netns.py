@@ -143,7 +143,7 @@ class Namespace:
     def _serve(self, writer: int, call: Callable[[], object]) -> None:
         """Call the function in the child, send its result, and exit."""
         try:
-            _enter(self._descriptor)
+            enter(self._descriptor)
             answer = pickle.dumps((call(), None, ""))
         except BaseException as error:
             where = traceback.format_exc()
@@ -187,7 +187,8 @@ def _make() -> int:
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _enter(descriptor: int) -> None:
+def enter(descriptor: int) -> None:
+    """Move this thread into a network namespace. Raises OSError."""
     if _LIBC.setns(descriptor, _CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "setns")
 

@@ -20,6 +20,9 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True):
     is_loopback: bool = False
     is_point_to_point: bool = False
     """True with ``IFF_POINTOPOINT`` or ``IFF_NOARP``: a route needs no gateway."""
+    has_frames: bool = True
+    """False if its packets begin with the IP header, as those of PPP do (``dev_is_mac_header_xmit``
+    in the kernel's include/linux/if_arp.h)."""
     mtu: int = 1500
     """Bytes of the largest packet that it sends."""
     master: int = 0

@@ -1,9 +1,9 @@
 """The clients whose known flows may take the fast path through the machine, and its next hops.
 
 The fast path (`egressd.netd.kernel.fast_path`) bypasses nftables and policy routing, so it is for
-the plain cases alone: a client with a rule without limits, next to the machine, that leaves by an
-Ethernet WAN. Packets of other clients are decided one by one, and so are those of flows whose mark
-differs from the client's. `egressd.planner.fast_networks` has the clients of CIDR rules.
+the plain cases alone: a client with a rule without limits, next to the machine, that leaves by a
+WAN or a VPN line. Packets of other clients are decided one by one, and so are those of flows whose
+mark differs from the client's. `egressd.planner.fast_networks` has the clients of CIDR rules.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from egressd.model.facts import Facts, Interface
 from egressd.model.plan import Plan, is_routed_member
 from egressd.planner.flatten import spans
 from egressd.planner.groups import Choice, member_mark
+from egressd.planner.open_egresses import open_egresses
 from egressd.planner.registry import (
     MARK_DIRECT,
-    MARK_LINE,
-    egress_mark,
     flow_mark,
     is_routed,
 )
 from egressd.planner.shaping import is_limited
-from egressd.planner.topology import Topology, connected, is_line, uplink
+from egressd.planner.topology import Topology, connected, interface_mark, is_line, uplink
 
 APART_MAX: Final = 8
 """Networks that may be exceptions to one `FastEgress`."""
@@ -50,12 +49,17 @@ class FastEgress(NamedTuple):
 
     interface: int
     """The index of the outgoing interface."""
-    gateway: IPv4Address
+    gateway: IPv4Address | None
+    """None if the interface has no frames, and so no neighbours."""
     address: IPv4Address
     """This machine's address there that new flows are translated to. Flows with another source take
     the slow path."""
     apart: tuple[IPv4Network, ...]
     """Destinations that the gateway does not lead to, at most `APART_MAX` networks."""
+    has_frames: bool = True
+    """False if the interface's packets begin with the IP header."""
+    has_other_mtu: bool = False
+    """True if a packet may be too large for the side that it leaves by."""
 
 
 class Place(NamedTuple):
@@ -133,7 +137,7 @@ def may_be_fast(mark: int, groups: Collection[int]) -> bool:
     """Return whether known flows of a target's clients may take the fast path, given its mark.
     `groups`: the marks of `routed_groups`.
     """
-    return (is_routed(mark) and not mark & MARK_LINE) or mark in groups
+    return is_routed(mark) or mark in groups
 
 
 def routed_groups(plan: Plan) -> frozenset[int]:
@@ -147,13 +151,16 @@ def fast_egresses(
     topology: Topology,
     roles: InterfaceRoles,
     choices: Mapping[str, Choice],
+    *,
+    outdated: Collection[str] = (),
 ) -> dict[FastWay, FastEgress]:
     """Return the egress of each way. Egresses that are not plain enough are left out, and so are
     the last groups' if there are more than `WAYS_MAX`.
 
-    `choices`: group key -> the members that flows may stay with.
+    `choices`: group key -> the members that flows may stay with; `outdated`: VPN lines that no
+    client's packets may leave by.
     """
-    of_mark = _egresses_by_mark(plan, facts, topology, roles)
+    of_mark = _egresses_by_mark(plan, facts, topology, roles, outdated)
     epoch = plan.whitelist.epoch
     ways = {FastWay(mark, flow_mark(mark, epoch)): egress for mark, egress in of_mark.items()}
     for name, group in plan.groups.items():
@@ -166,49 +173,66 @@ def fast_egresses(
 
 
 def _egresses_by_mark(
-    plan: Plan, facts: Facts, topology: Topology, roles: InterfaceRoles
+    plan: Plan,
+    facts: Facts,
+    topology: Topology,
+    roles: InterfaceRoles,
+    outdated: Collection[str],
 ) -> dict[int, FastEgress]:
     mtus = {facts.interfaces[name].mtu for name in topology.lans if name in facts.interfaces}
     sources = dict(topology.sources)
     found = {}
     for mark, name, gateway, apart in (
-        *_of_interfaces(plan, facts, topology, roles),
+        *_of_interfaces(plan, facts, topology, roles, outdated),
         *_of_main_table(facts, topology),
     ):
         interface = facts.interfaces[name]
         networks = tuple(collapse_addresses(apart))
-        # Packets too large for the other side need an ICMP error or fragmentation: see `narrow`.
-        is_as_wide = mtus == {interface.mtu}
         address = sources.get(name) or masquerade_address(interface, gateway)
-        if not _is_plain(interface) or not is_as_wide or address is None:
-            continue
-        if len(networks) <= APART_MAX:
-            found[mark] = FastEgress(interface.index, gateway, address, networks)
+        if interface.has_frames:
+            is_plain = _is_plain(interface) and gateway is not None
+        else:
+            is_plain = interface.is_up
+        if is_plain and address is not None and len(networks) <= APART_MAX:
+            found[mark] = FastEgress(
+                interface.index,
+                gateway,
+                address,
+                networks,
+                interface.has_frames,
+                # The far end of PPP may send more than the MTU (RFC 1661, 6.1).
+                has_other_mtu=mtus != {interface.mtu} or not interface.has_frames,
+            )
     return found
 
 
-def masquerade_address(interface: Interface, gateway: IPv4Address) -> IPv4Address | None:
+def masquerade_address(interface: Interface, gateway: IPv4Address | None) -> IPv4Address | None:
     """Return the address that ``masquerade`` gives packets to `gateway`: the first one in the
     gateway's network, else the first one (``inet_select_addr`` in the kernel's net/ipv4/devinet.c).
     None if it would be another interface's.
     """
     chosen = [each for each in interface.addresses if each.ip not in interface.passive]
-    near = [each for each in chosen if gateway in each.network]
+    near = [each for each in chosen if gateway is not None and gateway in each.network]
     return next((each.ip for each in (*near, *chosen)), None)
 
 
-_Found = tuple[int, str, IPv4Address, Iterable[IPv4Network]]
+_Found = tuple[int, str, IPv4Address | None, Iterable[IPv4Network]]
 """Mark, interface, gateway, and networks that the gateway does not lead to."""
 
 
 def _of_interfaces(
-    plan: Plan, facts: Facts, topology: Topology, roles: InterfaceRoles
+    plan: Plan,
+    facts: Facts,
+    topology: Topology,
+    roles: InterfaceRoles,
+    outdated: Collection[str],
 ) -> Iterator[_Found]:
-    for name, egress in plan.egresses.items():
-        if name in topology.wans and not is_line(name):
+    for name in open_egresses(plan, topology, outdated):
+        if name in topology.wans or is_line(name):
             found = uplink(name, facts, roles)
-            if found.has_route and found.gateway is not None:
-                yield egress_mark(egress.number), name, found.gateway, connected(name, facts)
+            if found.has_route:
+                mark = interface_mark(name, plan.egresses[name].number)
+                yield mark, name, found.gateway, connected(name, facts)
 
 
 def _of_main_table(facts: Facts, topology: Topology) -> Iterator[_Found]:
@@ -217,7 +241,7 @@ def _of_main_table(facts: Facts, topology: Topology) -> Iterator[_Found]:
     if not defaults or (len(defaults) > 1 and defaults[0].metric == defaults[1].metric):
         return
     best = defaults[0]
-    if best.gateway is not None and best.interface in topology.wans:
+    if best.interface in topology.wans:
         others = [r.destination for r in facts.routes if r.destination != _ANYWHERE]
         yield MARK_DIRECT, best.interface, best.gateway, others
 

@@ -16,6 +16,7 @@ from egressd.planner.chains import CHAINS, MAPS, RETIRED, RETIRED_MAPS, SETS
 from egressd.planner.flatten import range_text
 from egressd.planner.groups import Choice, member_mark, routed_flows
 from egressd.planner.lease_rules import GATED, is_of_gate
+from egressd.planner.open_egresses import open_egresses
 from egressd.planner.registry import (
     MARK_ASKED_DIRECTLY,
     MARK_DIRECT,
@@ -211,22 +212,11 @@ def _target_elements(
     ports: Mapping[str, int],
     outdated: Collection[str],
 ) -> Elements:
-    """Return the sets that follow from engine instances, egresses and WANs.
-
-    A line that should not be up, or whose settings changed, has no egress, though its interface
-    takes a moment to go. An interface that leads to a LAN or this machine alone has none either: no
-    target or proxy service may give access to these.
-    """
+    """Return the sets that follow from engine instances, egresses and WANs."""
     served = {i.mark: ports[i.key] for i in plan.instances.values() if i.mark and i.key in ports}
     egresses = {name: interface_mark(name, e.number) for name, e in plan.egresses.items()}
     answers = {name: interface_mark(name, e.number) for name, e in inbound(topology).items()}
-    inner = {"lo", *topology.lans} - {*topology.wans, *topology.routable}
-    names = [
-        name
-        for name in egresses
-        if name not in inner
-        and (not is_line(name) or (name in plan.lines and name not in outdated))
-    ]
+    names = open_egresses(plan, topology, outdated)
     alive = {egresses[n]: plan.egresses[n] for n in names if n in topology.routable}
     asked = [mark for mark, egress in alive.items() if egress.is_asked_directly]
     direct = [MARK_DIRECT, MARK_ASKED_DIRECTLY] if asked else [MARK_DIRECT]

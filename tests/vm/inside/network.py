@@ -49,6 +49,7 @@ _MODULES: Final = (
     # time.
     *("nft_nat", "nft_hash", "nft_limit", "nft_connlimit", "nft_socket", "nft_numgen"),
     *("nft_fwd_netdev", "tcp_diag", "udp_diag", "drbg", "jitterentropy_rng", "sha3_generic"),
+    *("sch_ingress", "cls_bpf"),
 )
 
 

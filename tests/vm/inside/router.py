@@ -18,7 +18,7 @@ from egressd.app.netd_parts import compose
 from egressd.model.device import InterfaceRoles
 from egressd.model.messages import Event, News
 from egressd.model.nouns import Line
-from egressd.model.plan import Egress, Plan
+from egressd.model.plan import Egress, Limit, Plan
 from egressd.model.wording import encoded
 from egressd.netd.dataplane.kernel_state import KernelState
 from egressd.netd.dataplane.speed_limits import SpeedLimits
@@ -110,7 +110,12 @@ class Router:
             lines=request.lines,
             egresses={name: Egress(number=n) for name, n in numbers.items()},
             hosts={request.clients[n]: interface_mark(n, number) for n, number in numbers.items()},
+            limits={request.clients[n]: _unlimited(number) for n, number in numbers.items()},
         )
+
+
+def _unlimited(number: int) -> Limit:
+    return Limit(number=number, upload_kbps=0, download_kbps=0)
 
 
 def serve(pipe: Connection, run_dir: Path) -> None:

@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 from typing import Final
 
+from egressd.model.messages import RuleCount
 from egressd.planner.registry import LINE_PORTS
+from tests.support.known_flows import passed_here
 from tests.vm.inside import clock, network
 from tests.vm.inside.netns import sh
 from tests.vm.inside.network import DNS, PASSWORD, SECRET, SERVERS, WANS
@@ -69,6 +71,22 @@ async def all_come_online(suite: Suite) -> None:
         assert suite.clients[name].seen_since(since) == {expected}, name
         assert resolvers[name] == [DNS[server]], f"{name}: {resolvers[name]}"
         assert line.password not in repr(statuses[name])
+
+
+async def known_flows_take_the_fast_path(suite: Suite) -> None:
+    """Packets of each line's client bypass the whole stack, up and down."""
+    addresses = {name: client.address for name, client in suite.clients.items()}
+    before = {name: passed_here(address) for name, address in addresses.items()}
+    began = time.monotonic()
+    for name, address in addresses.items():
+        async with asyncio.timeout(ONLINE_S):
+            while not _has_grown(before[name], passed_here(address)):  # noqa: ASYNC110 (no event)
+                await asyncio.sleep(0.1)
+    suite.figures["all after"] = time.monotonic() - began
+
+
+def _has_grown(before: RuleCount, now: RuleCount) -> bool:
+    return now.up_packets > before.up_packets + 5 and now.down_packets > before.down_packets + 5
 
 
 async def secrets_stay_secret(suite: Suite) -> None:
@@ -163,6 +181,7 @@ async def netd_is_replaced(suite: Suite) -> None:
 
 
 SCENARIOS: Final = (
+    known_flows_take_the_fast_path,
     secrets_stay_secret,
     edits_that_daemons_do_not_see,
     a_rename_follows,

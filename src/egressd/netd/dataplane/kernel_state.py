@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Set
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final
@@ -294,7 +294,7 @@ class KernelState:
         self._has_gate |= is_gated
         failure = None
         try:
-            self.fast_path.follow(plan, self.facts, self.topology, self._roles, self.choices)
+            self._follow(plan)
         except Failed as error:
             failure = error  # the table is loaded all the same: it blocks the clients it can
         try:
@@ -331,9 +331,7 @@ class KernelState:
         if self._needs_load or script.needs_load(self._elements, wanted):
             await self.load(plan, ports)
             return
-        self.fast_path.follow(
-            plan, self.facts, self.topology, self._roles, self.choices, all_clients=False
-        )
+        self._follow(plan, all_clients=False)
         if text := script.INET.update(self._elements, wanted) + hosts.script():
             await self._or_load(self._transact(text), plan, ports)
             self._elements = wanted
@@ -434,18 +432,35 @@ class KernelState:
             choices=self.choices,
             peer_dns=self.peer_dns,
             silent=self.silent,
-            outdated=(*self.outdated, *self._refused()),
+            outdated=self._closed_lines(),
             ruled_locals=self.ruled_locals,
             greedy=self.greedy,
             api_ports=self._api_ports,
             crowd=self.crowd,
         )
 
-    def _refused(self) -> Iterator[str]:
-        """Yield the VPN lines that have addresses they must not have."""
-        for name in self.facts.interfaces:
-            if is_line(name) and objection(name, self.facts, self.taken):
-                yield name
+    def _follow(self, plan: Plan, *, all_clients: bool = True) -> None:
+        """Lead known flows by the egresses that the table is about to have. Raises Failed."""
+        self.fast_path.follow(
+            plan,
+            self.facts,
+            self.topology,
+            self._roles,
+            self.choices,
+            outdated=self._closed_lines(),
+            all_clients=all_clients,
+        )
+
+    def _closed_lines(self) -> tuple[str, ...]:
+        """Return the VPN lines that no client's packets may leave by: they have outdated settings,
+        or addresses that they must not have.
+        """
+        refused = (
+            name
+            for name in self.facts.interfaces
+            if is_line(name) and objection(name, self.facts, self.taken)
+        )
+        return (*self.outdated, *refused)
 
     async def _or_load(
         self, transaction: Awaitable[None], plan: Plan, ports: Mapping[str, int]

@@ -35,6 +35,15 @@ _ADDRESS = struct.Struct("=BBBBi")  # ifaddrmsg: family, prefix length, flags, s
 _ROUTE = struct.Struct("=8BI")  # rtmsg: family, 2 lengths, tos, table, protocol, scope, type, flags
 _NEXTHOP = struct.Struct("=HBBi")  # rtnexthop: length, flags, hops, index
 
+_WITHOUT_FRAMES: Final = frozenset(
+    {
+        *(uapi.ARPHRD_TUNNEL, uapi.ARPHRD_TUNNEL6, uapi.ARPHRD_SIT, uapi.ARPHRD_IPGRE),
+        *(uapi.ARPHRD_IP6GRE, uapi.ARPHRD_VOID, uapi.ARPHRD_NONE, uapi.ARPHRD_RAWIP),
+        uapi.ARPHRD_PPP,
+    }
+)
+"""The types of links without a header of their own."""
+
 _TUN, _WIREGUARD = "tun", "wireguard"
 _USERSPACE: Final = Path("/var/run/wireguard")
 """The directory in which userspace WireGuard programs (wireguard-go) keep a socket for each of
@@ -99,7 +108,7 @@ def _interface(
     peers: dict[int, list[IPv4Address]],
     addresses6: dict[int, list[IPv6Address]],
 ) -> Interface:
-    _, _, index, flags, _ = _LINK.unpack_from(body)
+    _, link_type, index, flags, _ = _LINK.unpack_from(body)
     found = attributes(body, _LINK.size)
     kind = text(attributes(found.get(uapi.IFLA_LINKINFO, b"")).get(uapi.IFLA_INFO_KIND, b""))
     name = text(found[uapi.IFLA_IFNAME])
@@ -112,6 +121,7 @@ def _interface(
         is_up=flags & (uapi.IFF_UP | uapi.IFF_LOWER_UP) == uapi.IFF_UP | uapi.IFF_LOWER_UP,
         is_loopback=bool(flags & uapi.IFF_LOOPBACK),
         is_point_to_point=bool(flags & (uapi.IFF_POINTOPOINT | uapi.IFF_NOARP)),
+        has_frames=link_type not in _WITHOUT_FRAMES,
         mtu=number(found[uapi.IFLA_MTU]),
         master=number(found.get(uapi.IFLA_MASTER)),
         parent=0 if uapi.IFLA_LINK_NETNSID in found else number(found.get(uapi.IFLA_LINK)),

@@ -49,7 +49,10 @@ IFA_F_SECONDARY = 0x01
 IFF_UP, IFF_LOOPBACK, IFF_POINTOPOINT, IFF_RUNNING, IFF_NOARP = 0x1, 0x8, 0x10, 0x40, 0x80
 IFF_LOWER_UP = 0x10000
 IFNAMSIZ = 16
-ARPHRD_ETHER, ARPHRD_PPP = 1, 512
+ARPHRD_ETHER, ARPHRD_PPP, ARPHRD_RAWIP = 1, 512, 519
+ARPHRD_TUNNEL, ARPHRD_TUNNEL6, ARPHRD_SIT = 768, 769, 776
+ARPHRD_IPGRE, ARPHRD_IP6GRE = 778, 823
+ARPHRD_NONE, ARPHRD_VOID = 0xFFFE, 0xFFFF
 
 # linux/if_ether.h
 ETH_HLEN, ETH_P_IP = 14, 0x0800
@@ -84,7 +87,7 @@ TCA_FQ_CODEL_FLOWS, TCA_FQ_CODEL_QUANTUM = 5, 6
 TCA_STATS_BASIC, TCA_STATS_PKT64 = 1, 8
 
 # linux/pkt_cls.h
-TC_ACT_UNSPEC = -1
+TC_ACT_UNSPEC, TC_ACT_SHOT = -1, 2
 TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_FLAGS, TCA_BPF_ID = 6, 7, 8, 11
 TCA_BPF_FLAG_ACT_DIRECT = 1 << 0
 
@@ -189,8 +192,10 @@ BPF_MPROG_MAX = 64  # linux/bpf_mprog.h of the kernel itself
 
 # linux/bpf.h: bpf-helpers(7)
 BPF_FUNC_map_lookup_elem, BPF_FUNC_l4_csum_replace, BPF_FUNC_get_current_uid_gid = 1, 11, 15
-BPF_FUNC_setsockopt, BPF_FUNC_jiffies64 = 49, 118
+BPF_FUNC_skb_change_head, BPF_FUNC_setsockopt, BPF_FUNC_jiffies64 = 43, 49, 118
 BPF_FUNC_get_netns_cookie, BPF_FUNC_ktime_get_boot_ns, BPF_FUNC_redirect_neigh = 122, 125, 152
+BPF_FUNC_check_mtu = 163
+BPF_MTU_CHK_SEGS = 1 << 0
 BPF_F_PSEUDO_HDR, BPF_F_MARK_MANGLED_0 = 1 << 4, 1 << 5  # of l4_csum_replace
 BPF_F_CURRENT_NETNS = -1
 

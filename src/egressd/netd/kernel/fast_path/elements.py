@@ -23,8 +23,9 @@ COUNT: Final = struct.Struct("=4Q")
 """Bytes and packets that a client, or those of a CIDR rule, have sent, and received."""
 WAY: Final = struct.Struct("=II")
 """The mark of a client, and that of a flow. It is the key of an egress."""
-EGRESS: Final = struct.Struct("=I4s4s")
-"""The part of an egress before its exceptions: interface, gateway, address."""
+EGRESS: Final = struct.Struct("=I4s4sI")
+"""The part of an egress before its exceptions: interface, gateway, address; 1 if packets may be too
+large for the side that they leave by, else 0."""
 APART: Final = struct.Struct("=4s4s")
 """An exception: network and mask."""
 LEASE_KEY: Final = bytes(4)
@@ -32,6 +33,7 @@ LEASE_KEY: Final = bytes(4)
 DEADLINE: Final = struct.Struct("=Q")
 """The end of the lease, in nanoseconds of CLOCK_BOOTTIME."""
 EGRESS_BYTES: Final = EGRESS.size + APART_MAX * APART.size
+_NO_GATEWAY: Final = bytes(4)
 _NOWHERE: Final = APART.pack(b"\0\0\0\1", bytes(4))
 """An exception that matches no address."""
 
@@ -74,7 +76,8 @@ def egress_value(egress: FastEgress) -> bytes:
     """Return an egress as a value of the map of egresses."""
     apart = [APART.pack(n.network_address.packed, n.netmask.packed) for n in egress.apart]
     apart += [_NOWHERE] * (APART_MAX - len(apart))
-    fixed = EGRESS.pack(egress.interface, egress.gateway.packed, egress.address.packed)
+    to, source = egress.gateway.packed if egress.gateway else _NO_GATEWAY, egress.address.packed
+    fixed = EGRESS.pack(egress.interface, to, source, egress.has_other_mtu)
     return fixed + b"".join(apart)
 
 

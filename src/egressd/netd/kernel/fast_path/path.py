@@ -27,6 +27,7 @@ from egressd.netd.kernel.fast_path.counts import FlowCounts
 from egressd.netd.kernel.fast_path.hooks import NAME, Hooks
 from egressd.netd.kernel.fast_path.maps import Maps, counts_of
 from egressd.netd.kernel.fast_path.places import FastPlaces
+from egressd.netd.kernel.fast_path.program import Entrance
 from egressd.netd.kernel.netlink import NetlinkSocket
 from egressd.planner.fast_networks import network_places
 from egressd.planner.fast_path import (
@@ -58,7 +59,7 @@ _PASSING: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.ENOBUFS, errno.EI
 """Errors of refusals that may be temporary."""
 _REST_S: Final = 60.0
 """Seconds until the next attempt."""
-_UNKNOWN_PROGRAM: Final = (False, 0)
+_UNKNOWN_PROGRAM: Final = (None, 0)
 _UNKNOWN: Final = FastEgress(0, IPv4Address(0), IPv4Address(0), ())
 
 
@@ -80,9 +81,9 @@ class FastPath:
         self._hooks = Hooks(has_tcx=has_tcx)
         self._maps: Maps | None = None
         self._counts = FlowCounts()
-        self._programs: dict[bool, int] = {}
-        """True for the program of a LAN by which no packets return -> descriptor."""
-        self._hooked: dict[int, tuple[bool, int]] = {}
+        self._programs: dict[Entrance, int] = {}
+        """Kind of interface -> the descriptor of its program."""
+        self._hooked: dict[int, tuple[Entrance | None, int]] = {}
         """Interface -> its program, and the number that the kernel gave it."""
         self._places = FastPlaces()
         self._departed: set[str] = set()
@@ -136,15 +137,16 @@ class FastPath:
         roles: InterfaceRoles,
         choices: Mapping[str, Choice],
         *,
+        outdated: Collection[str] = (),
         all_clients: bool = True,
     ) -> None:
         """Lead the plan's clients by the present egresses, and those of groups by the members of
-        their `choices`. Without `all_clients`, clients are
-        examined again only if the LANs have changed, or a group is of another kind.
+        their `choices`; `outdated` are VPN lines that they may not leave by. Without `all_clients`,
+        clients are examined again only if the LANs have changed, or a group is of another kind.
         """
         self._gate(is_gated=plan.policy.is_leased)
         self._is_in_sync = False
-        wanted = fast_egresses(plan, facts, topology, roles, choices)
+        wanted = fast_egresses(plan, facts, topology, roles, choices, outdated=outdated)
         indexes = {egress.interface for egress in wanted.values()}
         indexes.update(lan.index for lan in plain_lans(facts, topology))
         names = {it.index: it.name for it in facts.interfaces.values() if it.index in indexes}
@@ -282,9 +284,9 @@ class FastPath:
         with tracking.kernel() as kernel:
             modules = (kernel.module,) if kernel.module else ()
             self._let_go_of_programs()
-            for lan_only in (False, True):
-                code = program.assemble(kernel, maps.descriptors, lan_only=lan_only)
-                self._programs[lan_only] = system.load(NAME, code, modules)
+            for entrance in Entrance:
+                code = program.assemble(kernel, maps.descriptors, entrance)
+                self._programs[entrance] = system.load(NAME, code, modules)
             self._made_for = kernel.timeouts_s
         self._hooked = dict.fromkeys(self._hooked, _UNKNOWN_PROGRAM)
 
@@ -299,30 +301,31 @@ class FastPath:
 
         They stay on the LANs even if no client can use them, so that the counts are kept.
         """
-        outer = {egress.interface for egress in self._egresses.values()} if is_wanted else set()
-        inner = self._neighbourhood.indexes
+        wanted = dict.fromkeys(self._neighbourhood.indexes, Entrance.LAN)
+        for egress in self._egresses.values() if is_wanted else ():
+            wanted[egress.interface] = Entrance.FRAMES if egress.has_frames else Entrance.NO_FRAMES
         with NetlinkSocket(uapi.NETLINK_ROUTE) as kernel:
-            for index in self._hooked.keys() - outer - inner:
+            for index in self._hooked.keys() - wanted.keys():
                 self._hooks.take_away(kernel, index)
                 del self._hooked[index]
-            for index in outer | inner:
-                self._hook_one(kernel, index, lan_only=index not in outer)
+            for index, entrance in wanted.items():
+                self._hook_one(kernel, index, entrance)
 
-    def _hook_one(self, kernel: NetlinkSocket, index: int, *, lan_only: bool) -> None:
+    def _hook_one(self, kernel: NetlinkSocket, index: int, entrance: Entrance) -> None:
         there = self._hooks.find(kernel, index)
         if there is None:
             self._hooked.pop(index, None)
             if self._hooks.is_resting(index):
                 return  # until the next look at the machine
-        if self._hooked.get(index) == (lan_only, there) and self._hooks.is_last(index):
+        if self._hooked.get(index) == (entrance, there) and self._hooks.is_last(index):
             return
         try:
-            put = self._hooks.put(kernel, index, self._programs[lan_only])
+            put = self._hooks.put(kernel, index, self._programs[entrance])
         except OSError as error:
             if error.errno != errno.ENODEV:
                 raise
             return  # it has just gone, and an event follows
-        self._hooked[index] = lan_only, put or 0
+        self._hooked[index] = entrance, put or 0
 
     # --- When the kernel refuses. ---------------------------------------------------------
 

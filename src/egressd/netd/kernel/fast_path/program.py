@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import Enum
 from socket import AF_INET, IPPROTO_TCP, IPPROTO_UDP
 from typing import Final, NamedTuple
 
@@ -27,14 +28,15 @@ from egressd.netd.kernel.fast_path.tracking import Kernel
 from egressd.planner.fast_path import APART_MAX
 
 # struct __sk_buff (linux/bpf.h)
-_LEN, _PKT_TYPE, _VLAN_PRESENT, _IFINDEX, _DATA, _DATA_END = 0, 4, 20, 40, 76, 80
+_LEN, _PKT_TYPE, _PROTOCOL_OF_SKB, _VLAN_PRESENT, _IFINDEX = 0, 4, 16, 20, 40
+_DATA, _DATA_END, _GSO_SIZE = 76, 80, 176
 # Offsets in an Ethernet frame of IPv4 without options, and TCP or UDP.
 _SHORTEST: Final = 46
 """Minimum length of an Ethernet frame in bytes, without its header."""
 # Offsets of the headers' fields in the frame, and values of them.
 _FRAME_SOURCE: Final = 6
 _IP_LENGTH: Final = 16
-_PROTOCOL_OF_FRAME, _VERSION, _FRAGMENT, _TTL, _PROTOCOL, _CHECKSUM = 12, 14, 20, 22, 23, 24
+_VERSION, _FRAGMENT, _TTL, _PROTOCOL, _CHECKSUM = 14, 20, 22, 23, 24
 _SOURCE, _DESTINATION, _PORTS, _TCP_FLAGS = 26, 30, 34, 47
 _READ: Final = 54
 """Bytes that must be present: up to the end of TCP's header without options."""
@@ -49,6 +51,7 @@ _OPTIONS, _OPTIONS_BYTES = -32, 12  # struct bpf_ct_opts: namespace, error, prot
 _OPTIONS_PROTOCOL, _OPTIONS_DIRECTION = _OPTIONS + 8, _OPTIONS + 9
 _NEW: Final = -48  # addresses and ports after translation, as in _TUPLE
 _CLIENT: Final = -52
+_IP_BYTES: Final = -56  # the length of the packet
 _NEXT, _NEXT_BYTES = -80, 20  # struct bpf_redir_neigh: family, address
 _STATUS, _TIMEOUT, _OUT = -88, -96, -100
 _LEASE_KEY: Final = -104
@@ -71,6 +74,14 @@ _UNUSUAL: Final = (
 """Flags of flows that need connection tracking for every packet."""
 
 
+class Entrance(Enum):
+    """The interfaces that packets come in by; each kind has a program of its own."""
+
+    LAN = "a LAN by which no answers come: it looks up the client first"
+    FRAMES = "an interface whose packets have an Ethernet header"
+    NO_FRAMES = "one whose packets begin with the IP header: only answers come in by it"
+
+
 class MapDescriptors(NamedTuple):
     """Descriptors of the maps in which the classifier looks up values."""
 
@@ -83,43 +94,46 @@ class MapDescriptors(NamedTuple):
     """The map of the lease, if known flows need one."""
 
 
-def assemble(kernel: Kernel, maps: MapDescriptors, *, lan_only: bool) -> bytes:
-    """Return the program. With `lan_only` it is for an interface by which no packets return: it
-    looks up the client first.
-    """
+def assemble(kernel: Kernel, maps: MapDescriptors, entrance: Entrance) -> bytes:
+    """Return the program for one kind of interface."""
+    has_frames = entrance is not Entrance.NO_FRAMES
     it = Program()
     it.mov(R6, R1)
-    _look_at_the_packet(it)
-    if lan_only:
+    _look_at_the_packet(it, has_frames=has_frames)
+    if entrance is Entrance.LAN:
         _look_up_client(it, maps, _TUPLE, "is a client")
         it.ldx(4, R1, R0, 0)
         it.jeq(R1, 0, "slow path")
     _find_the_flow(it, kernel)
     _see_that_it_is_usual(it, kernel)
-    _see_where_it_goes(it, maps)
+    _see_where_it_goes(it, maps, has_frames=has_frames)
     if maps.lease is not None:
         _see_that_the_lease_runs(it, maps.lease)
-    _count(it, maps)
-    _translate(it)
-    _send_on(it)
+    _count(it, maps, has_frames=has_frames)
+    _translate(it, has_frames=has_frames)
+    _send_on(it, has_frames=has_frames)
     it.label("slow path")
     it.mov(R0, uapi.TC_ACT_UNSPEC)
     it.exit()
     return it.assembled()
 
 
-def _look_at_the_packet(it: Program) -> None:
-    """Check the packet. R7: the frame; R8: the protocol. On the stack: the flow's tuple."""
+def _look_at_the_packet(it: Program, *, has_frames: bool) -> None:
+    """Check the packet. R7: the frame, or where it would begin; R8: the protocol. On the stack: the
+    flow's tuple.
+    """
     for field in (_PKT_TYPE, _VLAN_PRESENT):  # to this machine (PACKET_HOST is 0), without a VLAN
         it.ldx(4, R2, R6, field)
         it.jne(R2, 0, "slow path")
+    it.ldx(4, R2, R6, _PROTOCOL_OF_SKB)
+    it.jne(R2, _network_order(uapi.ETH_P_IP), "slow path")
     it.ldx(4, R7, R6, _DATA)
     it.ldx(4, R3, R6, _DATA_END)
+    if not has_frames:
+        it.sub(R7, uapi.ETH_HLEN)
     it.mov(R2, R7)
     it.add(R2, _READ)
     it.jgt(R2, R3, "slow path")  # the verifier demands this check of what is read below
-    it.ldx(2, R2, R7, _PROTOCOL_OF_FRAME)
-    it.jne(R2, _network_order(uapi.ETH_P_IP), "slow path")
     it.ldx(1, R2, R7, _VERSION)
     it.jne(R2, _NO_OPTIONS, "slow path")
     it.ldx(2, R2, R7, _FRAGMENT)
@@ -218,13 +232,16 @@ def _see_that_it_is_usual(it: Program, kernel: Kernel) -> None:
     it.label("recent")
 
 
-def _see_where_it_goes(it: Program, maps: MapDescriptors) -> None:
+def _see_where_it_goes(it: Program, maps: MapDescriptors, *, has_frames: bool) -> None:
     """Look up the egress; afterwards the packet leaves by ``_OUT`` for ``_NEXT``."""
     _look_up_client(it, maps, _CLIENT, "place")
     it.ldx(4, R2, R0, 0)
     it.stx(4, FP, _MARK, R2)
     it.ldx(4, R8, R0, 4)  # the client's LAN
-    _see_that_it_is_the_device(it)
+    if has_frames:
+        _see_that_it_is_the_device(it)
+    else:
+        it.jeq(R9, 0, "slow path")
     # The connmark check: a flow that began by an egress which its client has no more is decided by
     # the ruleset.
     _look_up(it, maps.egresses, _WAY)
@@ -262,6 +279,39 @@ def _see_where_it_goes(it: Program, maps: MapDescriptors) -> None:
     it.stx(4, FP, _OUT, R8)
     it.stx(4, FP, _NEXT + 4, R5)
     it.label("decided")
+    _see_that_it_fits(it)
+
+
+def _see_that_it_fits(it: Program) -> None:
+    """Continue only if the packet is not too large for the interface that it leaves by: the kernel
+    answers with an ICMP error, or fragments it. R0: the egress.
+    """
+    it.ldx(4, R1, R0, EGRESS.size - 4)
+    it.jeq(R1, 0, "it fits")
+    # Of packets that were merged each one counts; the helper takes no length then.
+    it.mov(R5, uapi.BPF_MTU_CHK_SEGS)
+    it.st(4, FP, _IP_BYTES, 0)
+    it.ldx(4, R1, R6, _GSO_SIZE)
+    it.jne(R1, 0, "merged")
+    it.mov(R5, 0)
+    _read_length(it)
+    it.stx(4, FP, _IP_BYTES, R1)
+    it.label("merged")
+    it.mov(R1, R6)
+    it.ldx(4, R2, FP, _OUT)
+    _point(it, R3, _IP_BYTES)
+    it.mov(R4, 0)
+    it.call(uapi.BPF_FUNC_check_mtu)
+    it.jne(R0, 0, "slow path")
+    it.label("it fits")
+
+
+def _read_length(it: Program) -> None:
+    """Set R1 to the length of the packet by its IP header, in bytes."""
+    it.ldx(1, R1, R7, _IP_LENGTH)
+    it.lsh(R1, 8)
+    it.ldx(1, R2, R7, _IP_LENGTH + 1)
+    it.or_(R1, R2)
 
 
 def _look_up_client(it: Program, maps: MapDescriptors, address: int, found: str) -> None:
@@ -307,7 +357,7 @@ def _see_that_the_lease_runs(it: Program, lease: int) -> None:
     it.jle(R8, R0, "slow path")
 
 
-def _count(it: Program, maps: MapDescriptors) -> None:
+def _count(it: Program, maps: MapDescriptors, *, has_frames: bool) -> None:
     """Count bytes of IP, and packets; in the order of `COUNT`."""
     it.ldx(8, R1, FP, _RULE)
     it.jne(R1, 0, "count of a rule")
@@ -318,15 +368,13 @@ def _count(it: Program, maps: MapDescriptors) -> None:
     it.label("count")
     it.jeq(R0, 0, "slow path")
     it.ldx(4, R1, R6, _LEN)
-    it.sub(R1, uapi.ETH_HLEN)
-    # The shortest frames are padded: the length of the IP packet counts.
-    it.jgt(R1, _SHORTEST, "as long as its frame")
-    it.ldx(1, R1, R7, _IP_LENGTH)
-    it.lsh(R1, 8)
-    it.ldx(1, R2, R7, _IP_LENGTH + 1)
-    it.or_(R1, R2)
-    it.jgt(R1, _SHORTEST, "slow path")
-    it.label("as long as its frame")
+    if has_frames:
+        it.sub(R1, uapi.ETH_HLEN)
+        # The shortest frames are padded: the length of the IP packet counts.
+        it.jgt(R1, _SHORTEST, "as long as its frame")
+        _read_length(it)
+        it.jgt(R1, _SHORTEST, "slow path")
+        it.label("as long as its frame")
     it.mov(R2, 1)
     it.jeq(R9, 0, "sent")
     it.add(R0, 16)
@@ -335,8 +383,9 @@ def _count(it: Program, maps: MapDescriptors) -> None:
     it.xadd(R0, 8, R2)
 
 
-def _translate(it: Program) -> None:
+def _translate(it: Program, *, has_frames: bool) -> None:
     """Translate addresses, ports and TTL, and update the checksums (RFC 1624)."""
+    begin = 0 if has_frames else uapi.ETH_HLEN
     it.ldx(1, R8, R7, _PROTOCOL)
     it.ldx(2, R1, R7, _CHECKSUM)
     it.xor(R1, 0xFFFF)
@@ -363,10 +412,10 @@ def _translate(it: Program) -> None:
 
     # R7: the offset of TCP's or UDP's checksum; R9: the flags for its update. The frame is not
     # accessed any more.
-    it.mov(R7, _TCP_CHECKSUM)
+    it.mov(R7, _TCP_CHECKSUM - begin)
     it.mov(R9, 0)
     it.jeq(R8, IPPROTO_TCP, "checksum")
-    it.mov(R7, _UDP_CHECKSUM)
+    it.mov(R7, _UDP_CHECKSUM - begin)
     it.mov(R9, uapi.BPF_F_MARK_MANGLED_0)  # a checksum of 0 stands for none (RFC 768), and stays
     it.label("checksum")
     for size, at in _ADDRESSES_AND_PORTS:
@@ -389,8 +438,20 @@ def _add_difference(it: Program, old: Register, new: Register) -> None:
     it.add(R1, new)
 
 
-def _send_on(it: Program) -> None:
-    """Send the packet to the neighbour's link address, which the kernel knows or resolves."""
+def _send_on(it: Program, *, has_frames: bool) -> None:
+    """Send the packet to the neighbour's link address, which the kernel knows or resolves. An
+    interface without frames has no neighbours: the kernel sends the packet without its header.
+    """
+    if not has_frames:
+        # bpf_redirect_neigh drops a packet without a header, which it replaces (net/core/filter.c).
+        it.mov(R1, R6)
+        it.mov(R2, uapi.ETH_HLEN)
+        it.mov(R3, 0)
+        it.call(uapi.BPF_FUNC_skb_change_head)
+        it.jeq(R0, 0, "has a header")
+        it.mov(R0, uapi.TC_ACT_SHOT)  # no memory is left
+        it.exit()
+        it.label("has a header")
     it.ldx(4, R1, FP, _OUT)
     _point(it, R2, _NEXT)
     it.mov(R3, _NEXT_BYTES)

@@ -1,0 +1,198 @@
+"""Known flows of VPN lines' clients on the fast path.
+
+The line has no frames (`tests.lab.tun_line`), as PPP has none. `tests/vm` tests PPP itself.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import pytest
+
+from egressd.model.errors import Failed
+from egressd_lab import netns
+from egressd_lab.client import Connection
+from egressd_lab.lab import Lab
+from egressd_lab.packets import new_token
+from egressd_lab.spec import LabSpec
+from tests.lab.stand_in_line import ADDRESS, DRAFT, KEYS, LINK, NAME, TARGET
+from tests.lab.tun_line import tun_line
+from tests.support.device import SERVER, clear, eventually, remove_rule, rule, send
+from tests.support.fast_path import hooked, passed, takes_it, takes_it_by
+from tests.support.netns import JoinedNamespace
+
+pytestmark = pytest.mark.lab
+
+MIB = 1 << 20
+LAN = "10.77.0.0/24"
+_IP_MTU_DISCOVER, _IP_PMTUDISC_DONT = 10, 0  # linux/in.h
+_PORT = 4007
+_SMALL, _LARGER_THAN_THE_LINES, _LARGER_THAN_THE_LANS = 100, 1400, 1260
+"""Bytes of datagrams. The line's MTU is 1,300, the LAN's 1,280 if a test sets it so."""
+
+
+@pytest.fixture(scope="module")
+def lab(namespaces: None) -> Iterator[Lab]:
+    with Lab(LabSpec(nodes=())) as lab:
+        lab.start_egressd()
+        yield lab
+
+
+def is_carried(lab: Lab) -> bool:
+    return lab.client(1).http(f"http://{SERVER}/", timeout=2).seen == ADDRESS
+
+
+@pytest.fixture(autouse=True)
+def _line(lab: Lab) -> Iterator[None]:
+    lab.api.post("/vpn-lines", DRAFT)
+    send(lab, 1, TARGET)
+    with tun_line(lab):
+        eventually(lambda: is_carried(lab))
+        yield
+    clear(lab)
+    lab.api.delete("/vpn-lines", {"items": KEYS})
+
+
+def test_transfers_by_a_line_take_the_fast_path_and_arrive_whole(lab: Lab) -> None:
+    before = passed(lab, 1)
+    reply = lab.client(1).http(f"http://{SERVER}/bytes/{5 * MIB}", verify=True, timeout=30)
+    assert (reply.error, reply.size) == ("", 5 * MIB)
+    after = passed(lab, 1)
+    assert 4.5 * MIB < after.down_bytes - before.down_bytes < 6 * MIB
+    reply = lab.client(1).http(f"http://{SERVER}/", method="POST", upload=5 * MIB, timeout=30)
+    assert (reply.error, reply.seen) == ("", ADDRESS)
+    assert passed(lab, 1).up_bytes - after.up_bytes > 4.5 * MIB
+
+
+def test_a_line_that_is_up_again_takes_the_fast_path_again(lab: Lab) -> None:
+    connection = lab.client(1).connect(SERVER)
+    assert takes_it(lab, 1, connection)
+    lab.router.run("ip", "link", "set", NAME, "down")
+    assert _is_cut(connection)
+    lab.router.run("ip", "link", "set", NAME, "up")
+    eventually(lambda: is_carried(lab))
+    assert takes_it(lab, 1, lab.client(1).connect(SERVER))
+
+
+def test_clients_of_a_cidr_rule_take_the_fast_path_by_a_line(lab: Lab) -> None:
+    remove_rule(lab, lab.client(1).address)
+    rule(lab, LAN, TARGET)
+    assert takes_it_by(lab, LAN, lab.client(1).connect(SERVER))
+
+
+# --- Packets that are too large. --------------------------------------------------------------
+
+
+def _answer() -> None:
+    """Send each datagram back. Answers that are too large for a link are to be fragmented."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as answering:
+        answering.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DONT)
+        answering.bind((SERVER, _PORT))
+        while True:
+            answering.sendto(*answering.recvfrom(4096))
+
+
+def _answered(source: str, sizes: Sequence[int]) -> list[int]:
+    """Send datagrams of these sizes from one socket, and return the sizes of the answers."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        asking.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DONT)
+        asking.bind((source, 0))
+        asking.settimeout(5)
+        asking.connect((SERVER, _PORT))
+        answers = []
+        for number, size in enumerate(sizes):
+            asking.send(f"datagram {number}".encode().ljust(size, b"."))
+            answers.append(len(asking.recv(4096)))
+        return answers
+
+
+def _ask(lab: Lab, *sizes: int) -> None:
+    """Let client 1 send datagrams whose flow is known, and check that each is answered."""
+    wanted = [_SMALL] * 20 + [*sizes]
+    before = passed(lab, 1)
+    with (
+        JoinedNamespace(netns.namespace(lab.name, "client1")) as client,
+        JoinedNamespace(lab.internet.namespace) as internet,
+    ):
+        internet.start(_answer)
+        eventually(lambda: f":{_PORT} " in lab.internet.run("ss", "-Huln").stdout)
+        assert client.run(_answered, lab.client(1).address, wanted) == wanted
+    after = passed(lab, 1)
+    assert after.up_packets - before.up_packets > 10
+    assert after.down_packets - before.down_packets > 10
+
+
+def _counted(lab: Lab, name: str) -> int:
+    """Return a counter of IP in the router (RFC 4293)."""
+    names, values = (
+        line.split()
+        for line in lab.router.run("cat", "/proc/net/snmp").stdout.splitlines()
+        if line.startswith("Ip:")
+    )
+    return int(values[names.index(name)])
+
+
+def test_a_datagram_too_large_for_the_line_is_fragmented(lab: Lab) -> None:
+    before = _counted(lab, "FragOKs")
+    _ask(lab, *[_LARGER_THAN_THE_LINES] * 3)
+    assert _counted(lab, "FragOKs") - before == 3
+
+
+def test_a_datagram_too_large_for_the_lan_is_fragmented(lab: Lab) -> None:
+    lab.router.run("ip", "link", "set", "lan0", "mtu", "1280")
+    try:
+        before = _counted(lab, "FragOKs")
+        _ask(lab, *[_LARGER_THAN_THE_LANS] * 3)
+        assert _counted(lab, "FragOKs") - before == 3
+    finally:
+        lab.router.run("ip", "link", "set", "lan0", "mtu", "1500")
+
+
+# --- Nothing leaks. ---------------------------------------------------------------------------
+
+
+def _is_cut(connection: Connection) -> bool:
+    with suppress(Failed):
+        return connection.exchange(new_token(), timeout=1).error != ""
+    return True
+
+
+@pytest.mark.parametrize("target", ["Interface:wan2", "REJECT", "DIRECT"])
+def test_p1_connections_of_a_client_moved_off_a_line_are_cut(lab: Lab, target: str) -> None:
+    connection = lab.client(1).connect(SERVER)
+    assert takes_it(lab, 1, connection)
+    with lab.internet.capture() as capture:
+        token = capture.prove(connection.exchange)
+        assert capture.interfaces_of(token) == {LINK}
+        send(lab, 1, target)
+        token = new_token()
+        with suppress(Failed):
+            assert connection.exchange(token, timeout=2).error != ""
+        assert capture.interfaces_of(token) == set()
+
+
+@pytest.mark.parametrize("change", ["disabled", "renamed", "deleted"])
+def test_p1_nothing_leaves_by_a_line_that_should_not_be_up(lab: Lab, change: str) -> None:
+    """Its interface is still there: pppd takes a moment to end."""
+    connection = lab.client(1).connect(SERVER)
+    assert takes_it(lab, 1, connection)
+    with lab.internet.capture() as capture:
+        capture.prove(connection.exchange)
+        if change == "disabled":
+            lab.api.patch("/vpn-lines/status", {"items": KEYS, "is_enabled": False})
+        elif change == "renamed":
+            renamed = {**DRAFT, "name": "l2tp_new", "is_enabled": True}
+            lab.api.put(f"/vpn-lines/l2tp/{NAME}", renamed)
+        else:
+            lab.api.delete("/vpn-lines", {"items": KEYS})
+        try:
+            token = new_token()
+            with suppress(Failed):
+                assert connection.exchange(token, timeout=2).error != ""
+            assert capture.interfaces_of(token) == set()
+            assert NAME not in hooked(lab)
+        finally:
+            if change == "renamed":
+                lab.api.put("/vpn-lines/l2tp/l2tp_new", {**DRAFT, "is_enabled": True})
