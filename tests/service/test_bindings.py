@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from egressd.model.drafts import RuleBatch
-from egressd.model.errors import Invalid, Obstructed
+from egressd.model.errors import Failed, Invalid, Obstructed
 from egressd.model.messages import DeviceNews, Impostor
 from egressd.model.nouns import Rule
 from egressd.service.bindings import IN_USE_S
@@ -52,6 +52,21 @@ async def test_a_bound_rule_is_in_the_plan_with_its_device(lan: Lan) -> None:
     await lan.devices.edit(ANNA, UNBIND)
     assert lan.bench.netd.plan.bindings == {}
     await lan.bench.agree()
+
+
+async def test_a_device_that_cannot_be_stored_is_not_bound(lan: Lan) -> None:
+    """Past fault: the request failed, and the rule was its device's all the same."""
+    lan.record.is_full = True
+    with pytest.raises(Failed, match="disk full"):
+        await lan.devices.edit(ANNA, DeviceEdit(name="Anna's", is_bound=True))
+    assert (owner(lan, "10.0.0.5"), lan.get(ANNA).name) == ("", "")
+
+
+async def test_a_device_that_cannot_be_bound_keeps_its_name(lan: Lan) -> None:
+    await lan.bench.rules.delete(lan.bench.state.rule_by_ip["10.0.0.5/32"])
+    with pytest.raises(Invalid, match="is_bound"):
+        await lan.devices.edit(ANNA, DeviceEdit(name="Anna's", is_bound=True))
+    assert (lan.get(ANNA).name, lan.record.stored[ANNA].name) == ("", "")
 
 
 async def test_no_undo_gives_a_device_a_second_rule(lan: Lan) -> None:

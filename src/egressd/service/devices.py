@@ -237,11 +237,8 @@ class Devices:
             raise Invalid(fault("", "nothing-of-device"))
         async with self._lock:
             device = self._current(mac, tags)
-            if is_bound:
-                await self._bindings.bind(device, self._table.address(device), int(self._now()))
-            elif is_bound is False:
-                await self._bindings.unbind(mac)
             if name is None and comment is None:
+                await self._set_bound(device, is_bound)
                 return
             after = replace(
                 device,
@@ -249,6 +246,11 @@ class Devices:
                 comment=device.comment if comment is None else comment,
             )
             await self._store([after], ())
+            try:
+                await self._set_bound(device, is_bound)
+            except Exception:
+                await self._store([self._table.by_mac.get(mac, device)], ())
+                raise
             # What was seen meanwhile stays.
             now = self._table.by_mac.get(mac, after)
             self._table.edit(replace(now, name=after.name, comment=after.comment))
@@ -264,6 +266,13 @@ class Devices:
             self._vendors.pop(mac, None)
 
     # --- Parts. --------------------------------------------------------------------------
+
+    async def _set_bound(self, device: LanDevice, is_bound: bool | None) -> None:
+        """Bind a device's rule to it or to its address alone, unless `is_bound` is None."""
+        if is_bound:
+            await self._bindings.bind(device, self._table.address(device), int(self._now()))
+        elif is_bound is False:
+            await self._bindings.unbind(device.mac)
 
     def _take_impostors(self, impostors: Iterable[Impostor]) -> None:
         """Report the devices that use addresses which belong to others, each once."""
