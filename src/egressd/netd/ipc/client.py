@@ -73,9 +73,9 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 _ANSWER_S = 60.0
+"""Seconds that netd may take for one answer: a cold start of 1,000 targets takes far less."""
 _ERRAND_S = 60.0
 """Seconds that an errand may wait for others."""
-"""Seconds that netd may take for one answer: a cold start of 1,000 targets takes far less."""
 _RECONNECT_S = 0.1
 _ASK_AGAIN_MAX_S = 10.0
 

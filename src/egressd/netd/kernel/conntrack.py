@@ -138,7 +138,7 @@ def forget_questions(resolver: IPv4Address) -> int:
 
 
 def forget_own(address: IPv4Address) -> int:
-    """Delete the flows that were opened from `address` while it was this machine's own address;
+    """Delete the flows that were opened to `address` while it was this machine's own address;
     return their number.
 
     These flows are not translated, and would stay untranslated if they continued by a WAN or line:
