@@ -1,11 +1,6 @@
 """Flows that were cut are put in the kernel's set, and in a table that is loaded in its place."""
 
-import re
-import struct
-import subprocess
-from collections.abc import Iterator
 from contextlib import closing
-from socket import inet_aton
 from typing import Final
 
 import pytest
@@ -13,46 +8,16 @@ import pytest
 from egressd.netd.kernel.cut_flows import TIMEOUT_S, CutFlows
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.set_elements import SWAPPED_MAX
-from egressd.planner.chains import CUT_FLOWS_MAX, SETS
+from egressd.planner.chains import CUT_FLOWS_MAX
 from egressd.planner.nft import with_cut
+from tests.support.cut_flows import TABLE, key, keys, listed
 from tests.support.netns import Namespace
 
 pytestmark = pytest.mark.lab
 
-TABLE: Final = f"""\
-add table inet egressd
-add set inet egressd cut_flows {SETS["cut_flows"].declared()}
-"""
 AN_HOUR: Final = """\
 add element inet egressd cut_flows { 10.0.0.9 . 40000 . 192.0.2.1 . 443 timeout 1h }
 """
-
-
-def keys(first: int, count: int) -> Iterator[list[bytes]]:
-    """Yield the keys of so many flows, as many at once as the set takes."""
-    for start in range(first, first + count, SWAPPED_MAX):
-        numbers = range(start, min(start + SWAPPED_MAX, first + count))
-        yield [key(number) for number in numbers]
-
-
-def key(number: int) -> bytes:
-    client = struct.pack(">IHH", (10 << 24) + number, 40_000, 0)
-    return client + inet_aton("192.0.2.1") + struct.pack(">HH", 443, 0)
-
-
-def listed() -> dict[str, int]:
-    """Return the clients of the set's elements, with the seconds until each expires."""
-    listing = ["nft", "list", "set", "inet", "egressd", "cut_flows"]
-    text = subprocess.run(listing, check=True, capture_output=True, text=True).stdout
-    found = re.findall(
-        r"(10\.[\d.]+) \. 40000 \. 192\.0\.2\.1 \. 443 .*? expires ([\dhmsd]+)", text
-    )
-    return {client: seconds(left) for client, left in found}
-
-
-def seconds(text: str) -> int:
-    units = {"d": 86_400, "h": 3_600, "m": 60, "s": 1, "ms": 0}
-    return sum(int(count) * units[unit] for count, unit in re.findall(r"(\d+)(ms|[dhms])", text))
 
 
 def reload(nft: Nft, cut_flows: CutFlows, text: str = TABLE) -> None:
@@ -133,5 +98,26 @@ def test_no_more_flows_are_remembered_than_the_set_has_room_for(namespace: Names
             found = listed()
             assert len(found) == CUT_FLOWS_MAX
             assert "10.0.0.0" not in found, "the oldest one"
+
+    namespace.run(body)
+
+
+def test_flows_of_the_other_box_stay_for_the_time_left(namespace: Namespace) -> None:
+    def body() -> None:
+        cut_flows = CutFlows()
+        with closing(Nft()) as nft:
+            cut_flows.adopt({key(1): 3_600_000, key(2): 90_000_000, key(3): 5})
+            reload(nft, cut_flows)  # there was no table to put them in
+            cut_flows.adopt({key(1): 1_800_000, key(4): 7_200_000})
+            for _ in range(2):
+                found = listed()
+                assert found.keys() == {"10.0.0.1", "10.0.0.2", "10.0.0.4"}
+                assert 3_540 < found["10.0.0.1"] <= 3_600, "it was known to end later"
+                assert TIMEOUT_S - 60 < found["10.0.0.2"] <= TIMEOUT_S
+                assert 7_140 < found["10.0.0.4"] <= 7_200
+                nft.run("flush ruleset")
+                reload(nft, cut_flows)
+            cut_flows.adopt({key(4): 14_400_000})
+            assert listed()["10.0.0.4"] > 14_340
 
     namespace.run(body)

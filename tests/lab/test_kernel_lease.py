@@ -86,7 +86,7 @@ def frozen(times: int, for_s: float) -> tuple[Callable[..., None], list[int]]:
 
     def replace(*args: Any, needed: Collection[bytes] = ()) -> None:
         if needed:
-            given.append(args[-1])
+            given.append(max(args[-1].values()))
             if len(given) <= times:
                 time.sleep(for_s)
         replace_timed(*args, needed=needed)

@@ -28,7 +28,7 @@ from egressd_lab.host import Host
 from egressd_lab.packets import new_token
 from egressd_lab.spec import LAN_ADDRESS, lan_address, wan_plans
 from tests.support.browser import Browser
-from tests.support.device import SERVER, add_nodes, eventually
+from tests.support.device import SERVER, add_nodes, eventually, send
 from tests.support.known_flows import passed_here
 from tests.support.netns import JoinedNamespace
 from tests.support.pair_chaos import CLIENTS, PairChaos
@@ -115,6 +115,38 @@ def test_a_flow_that_is_translated_for_another_wan_leaves_by_none(pair: PairedLa
             answer = client.udp_echo(f"by {wan}", source_port=5555, timeout=1)
             assert answer.seen == (pair.shared(1) if wan == 1 else "")
         assert pair.strangers(1, capture) == []
+
+
+def test_connections_that_were_cut_stay_cut_after_a_takeover(pair: PairedLab) -> None:
+    """Past fault: those that had been silent since they were closed by hand, or since their client
+    was moved, went on by the other box.
+    """
+    lab = pair.lab
+    for client in (1, 2):
+        put(pair, client, f"Interface:wan{client}")
+        eventually(lambda client=client: pair.seen(client) == pair.shared(client))  # type: ignore[misc]
+    closed, moved = (lab.client(client).connect(SERVER, 7) for client in (1, 2))
+    for connection in (closed, moved):
+        assert connection.exchange("before").ok
+    first = pair.active()
+    second = other(first)
+    addresses = [lab.client(client).address for client in (1, 2)]
+    eventually(lambda: all(f"src={each} " in flows(pair, second) for each in addresses))
+    answer = pair.boxes[first].api.ask("DELETE", f"/ops/connections?client={addresses[0]}")
+    assert answer.body["closed"] > 0
+    send(lab, 2, "Interface:wan1")
+    eventually(
+        lambda: not any(f"src={each} " in flows(pair, b) for each in addresses for b in pair.boxes)
+    )
+    with lab.internet.capture() as capture:
+        lab.topology.power(first, is_on=False)
+        eventually(lambda: pair.active() == second, 30)
+        eventually(lambda: [pair.seen(client) for client in (1, 2)] == [pair.shared(1)] * 2)
+        capture.prove(lab.client(1).connect(SERVER, 7).exchange)
+        for connection in (closed, moved):
+            token = new_token()
+            assert connection.exchange(token).error == "ECONNRESET"
+            assert not capture.flows(token)
 
 
 def flows(pair: PairedLab, box: int) -> str:

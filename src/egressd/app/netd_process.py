@@ -277,6 +277,7 @@ async def _pair_of(
         is_gated=lambda: kernel.lease_ms(reconciler().plan) is not None,
         on_role=took,
         on_active=lambda is_active: lines().allow(may_dial=is_active),
+        cut_flows=kernel.cut_flows,
     )
 
 

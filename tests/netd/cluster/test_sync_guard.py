@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from egressd.model.pair import WORD_PORT, Pair, PairLink
-from egressd.netd.cluster import sync_guard
+from egressd.netd.cluster import cut_flow_sync, sync_guard
 from egressd.netd.cluster.flows import PORT
 from egressd.netd.kernel.nft import Nft
 from tests.support.netns import Namespace
@@ -56,6 +56,42 @@ def run(script: str) -> None:
     nft = Nft()
     nft.run(script)
     nft.close()
+
+
+def connects(port: int, source: str, destination: str) -> bool:
+    with socket.socket() as calling:
+        calling.settimeout(0.5)
+        calling.bind((source, 0))
+        return calling.connect_ex((destination, port)) == 0
+
+
+def test_only_the_other_box_connects_by_the_link(box: tuple[Namespace, Namespace]) -> None:
+    here, there = box
+    tries = (
+        ("192.168.77.2", "192.168.77.1"),
+        ("192.168.77.3", "192.168.77.1"),
+        ("10.77.0.2", "10.77.0.1"),
+        ("192.168.77.2", "10.77.0.1"),
+    )
+
+    def connected() -> list[bool]:
+        return [there.run(connects, cut_flow_sync.PORT, *each) for each in tries]
+
+    listening = here.start(listen, cut_flow_sync.PORT)
+    try:
+        while not connected()[0]:
+            time.sleep(0.01)
+        assert connected() == [True] * len(tries)
+        here.run(run, sync_guard.script(Pair(lan=LAN, sync=SYNC)))
+        assert connected() == [True, False, False, False]
+    finally:
+        listening.kill()
+
+
+def listen(port: int) -> None:
+    with socket.create_server(("0.0.0.0", port)) as listening:
+        while True:
+            listening.accept()[0].close()
 
 
 @pytest.mark.parametrize(

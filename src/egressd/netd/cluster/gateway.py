@@ -23,8 +23,10 @@ import structlog
 from egressd.model.pair import Pair, PairRole, faults_here, holds_shared, unaddressed
 from egressd.model.wording import Sentence, say
 from egressd.netd.cluster import flows, sync_guard, takeover, vrrp
+from egressd.netd.cluster.cut_flow_sync import CutFlowSync
 from egressd.netd.cluster.other_routers import OtherRouters
 from egressd.netd.kernel import addresses
+from egressd.netd.kernel.cut_flows import CutFlows
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.system import daemon_group
 from egressd.netd.system.daemon_group import DaemonGroup, prepare
@@ -123,7 +125,7 @@ class PairedGateway:
     said: then all stays as an earlier netd left it. `is_gated` says whether the kernel lets clients
     through by a lease only. `present` returns this machine's interfaces with their addresses.
     `on_role` is called with each new role, and `on_active` with whether the box is active: first
-    once that is known, and then with each new role.
+    once that is known, and then with each new role. `cut_flows` are those of this box's kernel.
     """
 
     def __init__(
@@ -136,6 +138,7 @@ class PairedGateway:
         is_gated: Callable[[], bool],
         on_role: Callable[[PairRole], None],
         on_active: Callable[[bool], None],
+        cut_flows: CutFlows,
     ) -> None:
         self._pair = pair
         self.folder: Final = folder
@@ -151,6 +154,7 @@ class PairedGateway:
         self._keepalived = _Daemon("keepalived", folder / _VRRP, pair)
         self._conntrackd = _Daemon("conntrackd", folder / _FLOWS, pair)
         self._other_routers = OtherRouters(pair)
+        self._cut_flow_sync = CutFlowSync(pair.sync, cut_flows)
         self._role: PairRole = "fault"
         self._track = ""
         self._pipe = -1
@@ -189,6 +193,7 @@ class PairedGateway:
     def open(self) -> None:
         """Find the daemons of an earlier netd or start them, and look after them from now on."""
         self._looking.start()
+        self._cut_flow_sync.open()
 
     async def guard_again(self) -> None:
         """Load the table of `sync_guard` again, soon: another program may have removed it."""
@@ -207,6 +212,7 @@ class PairedGateway:
             addresses.remove(self._pair.shared)
         with as_far_as_possible("end conntrackd"):
             await self._conntrackd.end()
+        await self._cut_flow_sync.close()
         with as_far_as_possible("remove the guard of the sync link"):
             self._nft.run(sync_guard.removal())
         self._nft.close()
@@ -216,6 +222,7 @@ class PairedGateway:
         await self._stop_looking()
         self._keepalived.release()
         self._conntrackd.release()
+        await self._cut_flow_sync.close()
         self._nft.close()
 
     async def _stop_looking(self) -> None:

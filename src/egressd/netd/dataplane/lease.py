@@ -95,7 +95,7 @@ class Lease:
         try:
             for _ in range(_TRIES):
                 with self._socket as kernel:
-                    replace_timed(kernel, INET, LEASE, (_TURN,), _WRITE_MS)
+                    replace_timed(kernel, INET, LEASE, {_TURN: _WRITE_MS})
                     if _has_written(kernel, until_ms):
                         return
         except OSError as error:
@@ -112,7 +112,7 @@ def _has_written(kernel: NetlinkSocket, until_ms: int) -> bool:
     if left_ms < LEFT_MIN_MS:
         raise OSError(errno.ETIME, "its end came before it was written")
     try:
-        replace_timed(kernel, INET, LEASE, _FAMILIES, left_ms, needed=(_TURN,))
+        replace_timed(kernel, INET, LEASE, dict.fromkeys(_FAMILIES, left_ms), needed=(_TURN,))
     except NetlinkError as error:
         if error.errno != errno.ENOENT:
             raise

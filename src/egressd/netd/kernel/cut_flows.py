@@ -19,12 +19,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from socket import IPPROTO_TCP, inet_ntoa
 from typing import Final
 
 from egressd.netd.kernel import uapi
 from egressd.netd.kernel.netlink import KeptSocket, NetlinkError, attributes
-from egressd.netd.kernel.set_elements import INET, expirations, replace_timed
+from egressd.netd.kernel.set_elements import INET, SWAPPED_MAX, expirations, replace_timed
 from egressd.planner.chains import CUT_FLOWS_MAX
 
 NAME: Final = "cut_flows"
@@ -34,6 +35,9 @@ keepalive sends a packet after 2 hours (tcp(7))."""
 _LEFT_MIN_MS: Final = 100
 """Milliseconds that a flow is put in for at least. A time-out of less than a tick of the kernel
 (10 ms at most) would be none: the element would stay for ever."""
+_SAME_S: Final = 1.0
+"""Seconds by which the end of a flow may be later at the other box of a pair, and is the same one:
+it was under way."""
 _SENDING: Final = {
     *range(uapi.TCP_CONNTRACK_SYN_RECV, uapi.TCP_CONNTRACK_LAST_ACK + 1),
     uapi.TCP_CONNTRACK_CLOSE,
@@ -84,6 +88,7 @@ class CutFlows:
         self._turn = threading.Lock()
         self._ends = OrderedDict[bytes, float]()
         """Key -> the end of its time, of the monotonic clock. The first ones end first."""
+        self._on_put: Callable[[Collection[bytes]], object] | None = None
 
     def load_previous(self) -> None:
         """Remember what an earlier netd has put in. Raises OSError."""
@@ -92,7 +97,7 @@ class CutFlows:
             with self._socket as kernel:
                 found = expirations(kernel, INET, NAME)
             ends = {key: now + left_ms / 1000 for key, left_ms in found.items()}
-            self._ends = OrderedDict(sorted(ends.items(), key=lambda item: item[1]))
+            self._ends = OrderedDict(sorted(ends.items(), key=_end))
 
     def put(self, keys: Collection[bytes]) -> bool:
         """Have what clients still send in these flows reset; False if that cannot be.
@@ -103,7 +108,7 @@ class CutFlows:
             now = time.monotonic()
             try:
                 with self._socket as kernel:
-                    replace_timed(kernel, INET, NAME, keys, TIMEOUT_S * 1000)
+                    replace_timed(kernel, INET, NAME, dict.fromkeys(keys, TIMEOUT_S * 1000))
             except NetlinkError as error:
                 if error.errno not in _UNAVAILABLE:
                     raise
@@ -112,7 +117,41 @@ class CutFlows:
                 self._ends[key] = now + TIMEOUT_S
                 self._ends.move_to_end(key)
             self._forget(now)
+            if (on_put := self._on_put) is not None:
+                on_put(keys)
         return True
+
+    def follow(self, on_put: Callable[[Collection[bytes]], object] | None) -> None:
+        """Call `on_put` with the keys of each `put` that succeeds, in its thread."""
+        self._on_put = on_put
+
+    def left_ms(self) -> dict[bytes, int]:
+        """Return the keys that are in the set, with the milliseconds that are left."""
+        with self._turn:
+            return self._left_ms()
+
+    def adopt(self, left_ms: Mapping[bytes, int]) -> None:
+        """Put in what the other box of a pair has put in, for what is left of its time, or have the
+        next load do so. Raises NetlinkError.
+        """
+        with self._turn:
+            now = time.monotonic()
+            fresh = {
+                key: min(left, TIMEOUT_S * 1000)
+                for key, left in left_ms.items()
+                if left >= _LEFT_MIN_MS and now + left / 1000 > self._ends.get(key, 0.0) + _SAME_S
+            }
+            ends = self._ends | {key: now + left / 1000 for key, left in fresh.items()}
+            self._ends = OrderedDict(sorted(ends.items(), key=_end))
+            self._forget(now)
+            items = iter(fresh.items())
+            try:
+                with self._socket as kernel:
+                    while some := dict(islice(items, SWAPPED_MAX)):
+                        replace_timed(kernel, INET, NAME, some)
+            except NetlinkError as error:
+                if error.errno not in _UNAVAILABLE:
+                    raise
 
     @contextmanager
     def held(self) -> Iterator[list[str]]:
@@ -120,9 +159,12 @@ class CutFlows:
         nft's notation.
         """
         with self._turn:
-            now = time.monotonic()
-            left = ((key, int((end - now) * 1000)) for key, end in self._ends.items())
-            yield [_timed(key, left_ms) for key, left_ms in left if left_ms >= _LEFT_MIN_MS]
+            yield [_timed(key, left) for key, left in self._left_ms().items()]
+
+    def _left_ms(self) -> dict[bytes, int]:
+        now = time.monotonic()
+        left = ((key, int((end - now) * 1000)) for key, end in self._ends.items())
+        return {key: left_ms for key, left_ms in left if left_ms >= _LEFT_MIN_MS}
 
     def _forget(self, now: float) -> None:
         """Forget what has ended, and the first ones of more than the set has room for: another
@@ -133,6 +175,10 @@ class CutFlows:
             if self._ends[first] > now and len(self._ends) <= CUT_FLOWS_MAX:
                 return
             del self._ends[first]
+
+
+def _end(item: tuple[bytes, float]) -> float:
+    return item[1]
 
 
 def _timed(key: bytes, left_ms: int) -> str:

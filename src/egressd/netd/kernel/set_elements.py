@@ -95,21 +95,19 @@ def replace_timed(
     kernel: NetlinkSocket,
     family: bytes,
     name: str,
-    keys: Collection[bytes],
-    timeout_ms: int,
+    time_outs: Mapping[bytes, int],
     *,
     needed: Collection[bytes] = (),
 ) -> None:
-    """Put keys in a set with a time-out that begins now, whether or not they are in it, and take
-    the keys `needed` out, in one transaction.
+    """Put keys in a set, each with a time-out in milliseconds that begins now, whether or not they
+    are in it, and take the keys `needed` out, in one transaction.
 
     Kernels before 6.12 ignore a second addition of an element, so each is added, taken out and
     added again. Raises NetlinkError, and then nothing has changed: ENOENT if the set or a key of
     `needed` does not exist (an expired one does not).
     """
-    timed = attribute(uapi.NFTA_SET_ELEM_TIMEOUT, struct.pack(">Q", timeout_ms))
-    new = [nest(uapi.NFTA_LIST_ELEM, _key(key), timed) for key in keys]
-    old = [nest(uapi.NFTA_LIST_ELEM, _key(key)) for key in keys]
+    new = [nest(uapi.NFTA_LIST_ELEM, _key(key), _time_out(ms)) for key, ms in time_outs.items()]
+    old = [nest(uapi.NFTA_LIST_ELEM, _key(key)) for key in time_outs]
     gone = [nest(uapi.NFTA_LIST_ELEM, _key(key)) for key in needed]
     changes = (
         (_DELETE_ELEMENT, 0, gone),
@@ -204,6 +202,10 @@ def _set(family: bytes, name: str) -> bytes:
 
 def _key(value: bytes) -> bytes:
     return nest(uapi.NFTA_SET_ELEM_KEY, attribute(uapi.NFTA_DATA_VALUE, value))
+
+
+def _time_out(ms: int) -> bytes:
+    return attribute(uapi.NFTA_SET_ELEM_TIMEOUT, struct.pack(">Q", ms))
 
 
 def _data(value: bytes) -> bytes:
