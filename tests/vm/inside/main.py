@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.vm.inside import clock, network, oddities
+from tests.vm.inside.costs import a_known_flow_costs_less
 from tests.vm.inside.credentials import odd_credentials_log_in
 from tests.vm.inside.failures import FAILURES, all_is_ended
 from tests.vm.inside.libreswan import libreswan_and_l2tpns_serve_a_line
@@ -31,7 +32,7 @@ SHORT: Final = (
     libreswan_and_l2tpns_serve_a_line,
     *FAILURES,
 )
-LONG: Final = (many_lines_start,)
+LONG: Final = (a_known_flow_costs_less, many_lines_start)
 """Scenarios that run only when they are named: they take minutes."""
 
 ALL: Final = (the_taps_see, all_come_online, *SHORT, *LONG, all_is_ended, *oddities.SHORT)

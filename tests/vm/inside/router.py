@@ -43,6 +43,8 @@ class Request(msgspec.Struct):
     lines: dict[str, Line] = {}
     clients: dict[str, str] = {}
     """Line -> the address of its client."""
+    is_fast: bool = True
+    """False keeps the clients off the fast path: they have no rule to be counted by."""
 
 
 class Router:
@@ -110,11 +112,13 @@ class Router:
             lines=request.lines,
             egresses={name: Egress(number=n) for name, n in numbers.items()},
             hosts={request.clients[n]: interface_mark(n, number) for n, number in numbers.items()},
-            limits={request.clients[n]: _unlimited(number) for n, number in numbers.items()},
+            limits={request.clients[n]: _limit(number) for n, number in numbers.items()}
+            if request.is_fast
+            else {},
         )
 
 
-def _unlimited(number: int) -> Limit:
+def _limit(number: int) -> Limit:
     return Limit(number=number, upload_kbps=0, download_kbps=0)
 
 

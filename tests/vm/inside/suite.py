@@ -68,6 +68,8 @@ class Suite:
         self.verdicts: dict[str, Verdict] = {}
         self.figures: dict[str, float] = {}
         self._asking = asyncio.Lock()
+        self.is_fast = True
+        """False keeps the lines' clients off the fast path from the next change on."""
         self.orphans: set[str] = set()
         """Keys that a killed charon left in the kernel, where they expire."""
         every = {name: _line(n, name) for n, name in enumerate(PLACES, 1)}
@@ -101,7 +103,7 @@ class Suite:
         request: dict[str, Any] = {"do": do}
         if do == "apply":
             clients = {name: self.clients[name].address for name in self.clients}
-            request |= {"lines": self.lines, "clients": clients}
+            request |= {"lines": self.lines, "clients": clients, "is_fast": self.is_fast}
         async with self._asking:
             self._pipe.send_bytes(msgspec.json.encode(request))
             return await self._answer()
