@@ -53,20 +53,25 @@ class Way:
         *,
         by_network: bool = False,
         in_kernel: bool = True,
+        kbps: int = 0,
     ) -> None:
-        """With `by_network` the client has its target by a CIDR rule."""
+        """With `by_network` the client has its target by a CIDR rule; `kbps` is its limit, up and
+        down.
+        """
         self._site = site
         self._seconds = seconds
         self._target = target
         self._by_network = by_network
         self._in_kernel = in_kernel
+        self._kbps = kbps
         self._client = site.lab.client(CLIENT)
 
     def measure(self) -> dict[str, float]:
         """Return one sample of each figure."""
         source = self._client.address
         if self._target:
-            move(self._site.lab, source, self._target, by_network=self._by_network)
+            by_network, kbps = self._by_network, self._kbps
+            move(self._site.lab, source, self._target, by_network=by_network, kbps=kbps)
         gbits, cost = self._transfer()
         packets, packet_cost = self._flood()
         found = {
@@ -143,16 +148,19 @@ def egressd(site: Site, rules: int) -> None:
     site.pids = egressd_pids(lab)
 
 
-def move(lab: Lab, client: str, target: str, *, by_network: bool = False) -> None:
-    """Give a client a target by a rule of its own, or only by one of a network around it."""
+def move(lab: Lab, client: str, target: str, *, by_network: bool = False, kbps: int = 0) -> None:
+    """Give a client a target and a limit by a rule of its own, or only by one of a network around
+    it.
+    """
     network = str(IPv4Network(f"{client}/31", strict=False))
     rules = {rule["ip"]: rule for rule in lab.api.get("/rules")["data"]}
     wanted, other = (network, client) if by_network else (client, network)
+    limits = {"upload_limit_kbps": kbps, "download_limit_kbps": kbps}
     if wanted in rules:
-        body = {**rule_body(rules[wanted]), "target_node": target}
+        body = {**rule_body(rules[wanted]), "target_node": target, **limits}
         lab.api.put(f"/rules/{rules[wanted]['id']}", body)
     else:
-        lab.api.post("/rules", {"ip": wanted, "target_node": target})
+        lab.api.post("/rules", {"ip": wanted, "target_node": target, **limits})
     if other in rules:
         lab.api.delete(f"/rules/{rules[other]['id']}")
     time.sleep(SETTLE_S)

@@ -3,6 +3,7 @@
 Two equal labs differ by a tenth, always the same one, so that a ratio of two labs means little for
 routers that cost nearly the same. Here the same namespaces, devices, addresses and nodes serve
 both. ``forwarding`` measures `bench.forwarding`'s figures with 10,000 rules, against plain Linux;
+``limited`` those of a client with a speed limit, against the same limit set by hand with tc(8);
 the others measure `bench.nodes`'s, against one hand-written sing-box process. egressd ends before
 the other's turn, and the state that it leaves in the kernel on purpose is removed.
 """
@@ -18,7 +19,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Self
 
-from bench import forwarding, nodes, peers
+from bench import forwarding, limited, nodes, peers
 from bench.arguments import Arguments
 from bench.figures import Tables, keep
 from bench.sites import Measure, Site, compare, egressd_pids
@@ -29,7 +30,8 @@ from egressd_lab.spec import OWN_NAMESPACE, LabSpec
 
 ROUNDS = 10
 RULES = 10_000
-FORWARDING = "forwarding"
+FORWARDING, LIMITED = "forwarding", "limited"
+BY_HAND = "plain Linux, limited by hand"
 
 Other = Callable[[Site], AbstractContextManager[None]]
 """A context that makes another program the router for as long as the block takes."""
@@ -122,6 +124,20 @@ def through_router(given: argparse.Namespace) -> Tables:
             return compare(FORWARDING, ways, forwarding.PLAIN, given.rounds)
 
 
+def through_limits(given: argparse.Namespace) -> Tables:
+    """Compare a client with a limit, which the kernel routes."""
+    with Site(LabSpec(nodes=("ss",), clients=21)) as site, forwarding.iperf_server(site):
+        forwarding.egressd(site, RULES)
+        client = site.lab.client(forwarding.CLIENT).address
+        with Turns(site, partial(limited.by_hand, client=client)) as turns:
+            way = partial(forwarding.Way, site, given.seconds)
+            ways = {BY_HAND: in_turn(turns.other, way().measure)}
+            for target, node in forwarding.TARGETS.items():
+                measure = way(node, kbps=limited.KBPS).measure
+                ways[f"egressd {target}, limited"] = in_turn(turns.egressd, measure)
+            return compare(LIMITED, ways, BY_HAND, given.rounds)
+
+
 def through_node(given: argparse.Namespace, *, protocol: str) -> Tables:
     """Compare with one client and one node."""
     with Site(LabSpec(nodes=("ss",) if protocol == "ss" else ())) as site:
@@ -171,6 +187,7 @@ def in_turn(take_turn: Callable[[], None], measure: Measure) -> Measure:
 
 COMPARISONS: Mapping[str, Callable[[argparse.Namespace], Tables]] = {
     FORWARDING: through_router,
+    LIMITED: through_limits,
     "socks5": partial(through_node, protocol="socks5"),
     "ss": partial(through_node, protocol="ss"),
     "trojan": partial(through_node, protocol="trojan"),
