@@ -41,6 +41,8 @@ async def box(
     """Put the flows `early` in, then connect, and put `late` in once there are `first` flows in
     all. Return the seconds that are left of each one's time, once there are `last` flows.
     """
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, failure: failures.append(failure))
     nft, cut_flows = Nft(), CutFlows()
     nft.run(TABLE)
     sync = CutFlowSync(link, cut_flows)
@@ -52,6 +54,8 @@ async def box(
         await asyncio.to_thread(cut_flows.put, [key(number)])
     await netns.eventually(lambda: len(listed()) == last)
     await sync.close()
+    await asyncio.sleep(0)  # the loop reports what has failed in its next round
+    assert failures == []
     return [*listed().values()]
 
 

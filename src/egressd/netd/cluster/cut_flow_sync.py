@@ -50,8 +50,11 @@ class CutFlowSync:
         self._server: asyncio.Server | None = None
         self._index = 0
         """The interface that the server is bound to."""
-        self._hearing: asyncio.Task[None] | None = None
-        """The task of the connection from the other box."""
+        self._heard: asyncio.StreamWriter | None = None
+        """The connection from the other box."""
+        self._silent = asyncio.Event()
+        """Set while there is no such connection."""
+        self._silent.set()
         self._sending = PeriodicTask("send cut flows to the other box", self._send, _AGAIN_S)
         self._listening = PeriodicTask(
             "listen for cut flows of the other box", self._listen, _AGAIN_S
@@ -129,13 +132,15 @@ class CutFlowSync:
 
     async def _hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self._hang_up()  # of a box that went down without an end of its connection
-        self._hearing = asyncio.current_task()
+        self._heard = writer
+        self._silent.clear()
         try:
             await self._take_over(reader)
         except (OSError, asyncio.IncompleteReadError):
             pass  # the other box is gone, and connects again
         finally:
             writer.close()
+            self._silent.set()
 
     async def _take_over(self, reader: asyncio.StreamReader) -> None:
         if await reader.readexactly(len(_GREETING)) != _GREETING:
@@ -171,10 +176,11 @@ class CutFlowSync:
         return made
 
     async def _hang_up(self) -> None:
-        if self._hearing is not None:
-            self._hearing.cancel()
-            await asyncio.gather(self._hearing, return_exceptions=True)
-            self._hearing = None
+        """End the connection from the other box, and wait until all of it that came is put in."""
+        # Its task is not cancelled: asyncio would log that as a failure (Python 3.11).
+        if self._heard is not None:
+            self._heard.transport.abort()
+        await self._silent.wait()
 
 
 def _packed(records: Iterable[tuple[bytes, int]]) -> bytes:
