@@ -46,6 +46,10 @@ MAKE_IFB = (
 )
 
 
+def run(*command: str) -> None:
+    subprocess.run(command, check=False)
+
+
 class Look(NamedTuple):
     """The outcome of a look."""
 
@@ -312,6 +316,36 @@ def test_a_foreign_program_for_outgoing_packets_is_reported(site: Site) -> None:
     look = site.look(has_tcx=True)
     assert look.hooked == {}
     assert "bpftool net show dev wan1" in look.problems[0]
+
+
+# --- Interfaces that go. ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["attach", "detach"])
+def test_an_interface_that_goes_meanwhile_leaves_the_fast_path_open(
+    site: Site, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """A VPN line's interface goes just when netd looks at it."""
+    original = getattr(system, call)
+
+    def late(interface: int, *others: int) -> None:
+        if interface == index:
+            run("ip", "link", "delete", "wan1")
+        original(interface, *others)
+
+    def body() -> tuple[str, set[str]]:
+        path = FastPath()
+        path.load_previous()
+        if call == "detach":
+            ask_again(path)
+            run("ip", "link", "set", "wan1", "down")
+        monkeypatch.setattr(system, call, late)
+        ask_again(path)
+        return path.problem, set(programs_here())
+
+    site.look(has_tcx=True)
+    index = site.router.run(socket.if_nametoindex, "wan1")
+    assert site.router.run(body) == ("", {"lan0"})
 
 
 def test_without_permission_for_programs_flows_are_routed(

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Final
 
@@ -86,24 +87,26 @@ class Hooks:
 
     def put(self, kernel: NetlinkSocket, interface: int, descriptor: int) -> int | None:
         """Put a program on an interface, in place of an earlier one if there is one; return its
-        number, or None if it is already gone.
+        number, or None if it is already gone, as the interface may be.
         """
-        if self.has_tcx:
-            there = self._attached(interface)
-            if there is not None and not self.is_last(interface):
-                system.detach(interface, there)
-                there = None
-            system.attach(interface, descriptor, there)
-            filters.take_away(kernel, interface)  # the filter of an earlier version
-        else:
-            filters.put(kernel, interface, descriptor)
-            self._fronts |= {interface}
+        with _unless_gone():
+            if self.has_tcx:
+                there = self._attached(interface)
+                if there is not None and not self.is_last(interface):
+                    system.detach(interface, there)
+                    there = None
+                system.attach(interface, descriptor, there)
+                filters.take_away(kernel, interface)  # the filter of an earlier version
+            else:
+                filters.put(kernel, interface, descriptor)
+                self._fronts |= {interface}
         return self.find(kernel, interface)
 
     def take_away(self, kernel: NetlinkSocket, interface: int) -> None:
         """Remove our program from an interface, if it is present."""
         if (there := self._attached(interface)) is not None:
-            system.detach(interface, there)
+            with _unless_gone():
+                system.detach(interface, there)
         filters.take_away(kernel, interface)
         self._fronts -= {interface}
 
@@ -115,6 +118,18 @@ class Hooks:
         if not self.has_tcx:
             return None
         return next(filter(_is_ours, _programs(interface, uapi.BPF_TCX_INGRESS)), None)
+
+
+@contextmanager
+def _unless_gone() -> Iterator[None]:
+    """End the block if the interface or its program goes meanwhile: lines' interfaces come and go
+    with their connections.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENODEV, errno.ENOENT):
+            raise
 
 
 def _programs(interface: int, place: int) -> list[int]:

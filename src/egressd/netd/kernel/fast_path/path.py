@@ -319,13 +319,9 @@ class FastPath:
                 return  # until the next look at the machine
         if self._hooked.get(index) == (entrance, there) and self._hooks.is_last(index):
             return
-        try:
-            put = self._hooks.put(kernel, index, self._programs[entrance])
-        except OSError as error:
-            if error.errno != errno.ENODEV:
-                raise
-            return  # it has just gone, and an event follows
-        self._hooked[index] = entrance, put or 0
+        put = self._hooks.put(kernel, index, self._programs[entrance])
+        if put is not None:  # else the interface has just gone, and an event follows
+            self._hooked[index] = entrance, put
 
     # --- When the kernel refuses. ---------------------------------------------------------
 
