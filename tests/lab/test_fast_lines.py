@@ -15,7 +15,7 @@ from egressd.model.errors import Failed
 from egressd_lab import netns
 from egressd_lab.client import Connection
 from egressd_lab.lab import Lab
-from egressd_lab.packets import new_token
+from egressd_lab.packets import UDP, headers, ipv4, new_token, udp
 from egressd_lab.spec import LabSpec
 from tests.lab.stand_in_line import ADDRESS, DRAFT, KEYS, LINK, NAME, TARGET
 from tests.lab.tun_line import tun_line
@@ -29,6 +29,7 @@ MIB = 1 << 20
 LAN = "10.77.0.0/24"
 _IP_MTU_DISCOVER, _IP_PMTUDISC_DONT = 10, 0  # linux/in.h
 _PORT = 4007
+_ETH_P_IP = 0x0800  # linux/if_ether.h
 _SMALL, _LARGER_THAN_THE_LINES, _LARGER_THAN_THE_LANS = 100, 1400, 1260
 """Bytes of datagrams. The line's MTU is 1,300, the LAN's 1,280 if a test sets it so."""
 
@@ -148,6 +149,45 @@ def test_a_datagram_too_large_for_the_lan_is_fragmented(lab: Lab) -> None:
         assert _counted(lab, "FragOKs") - before == 3
     finally:
         lab.router.run("ip", "link", "set", "lan0", "mtu", "1500")
+
+
+# --- Padding. ---------------------------------------------------------------------------------
+
+
+def _beyond_the_headers(number: int) -> list[int]:
+    """Return the bytes that the next datagrams from the line have beyond their IP length."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM) as reading:
+        reading.bind((LINK, _ETH_P_IP))
+        reading.settimeout(10)
+        found: list[int] = []
+        while len(found) < number:
+            packet = reading.recv(4096)
+            if (seen := headers(packet)) is not None and seen.port == _PORT:
+                found.append(len(packet) - int.from_bytes(packet[2:4], "big"))
+        return found
+
+
+@pytest.mark.parametrize(
+    ("ip_bytes", "frame_bytes", "is_fast"),
+    [(32, 46, True), (40, 46, True), (40, 47, False), (1128, 1428, False)],
+)
+def test_the_padding_of_frames_does_not_go_on(
+    lab: Lab, ip_bytes: int, frame_bytes: int, is_fast: bool
+) -> None:
+    """Ethernet's shortest frames have 46 bytes without their header."""
+    client, number = lab.client(1), 20
+    datagram = ipv4(client.address, SERVER, UDP, udp(_PORT + 1, _PORT, bytes(ip_bytes - 28)))
+    frames = [datagram.ljust(frame_bytes, b"p")] * number
+    before = passed(lab, 1)
+    with JoinedNamespace(lab.internet.namespace) as internet:
+        reading = internet.start(_beyond_the_headers, number)
+        eventually(lambda: f":{LINK}" in lab.internet.run("ss", "-0n").stdout)
+        client.host.emit("eth0", *frames, mac=lab.router.mac("lan0"))
+        assert reading.result() == [0] * number
+    after = passed(lab, 1)
+    packets = after.up_packets - before.up_packets
+    assert packets > number // 2 if is_fast else packets == 0
+    assert after.up_bytes - before.up_bytes == packets * ip_bytes
 
 
 # --- Nothing leaks. ---------------------------------------------------------------------------

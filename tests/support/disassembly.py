@@ -21,8 +21,8 @@ _CONDITIONS: Final = {
 }  # fmt: skip
 _HELPERS: Final = {
     1: "bpf_map_lookup_elem", 11: "bpf_l4_csum_replace", 118: "bpf_jiffies64",
-    43: "bpf_skb_change_head", 125: "bpf_ktime_get_boot_ns", 152: "bpf_redirect_neigh",
-    163: "bpf_check_mtu",
+    38: "bpf_skb_change_tail", 43: "bpf_skb_change_head", 125: "bpf_ktime_get_boot_ns",
+    152: "bpf_redirect_neigh", 163: "bpf_check_mtu",
 }  # fmt: skip
 _WIDE, _CALL, _EXIT, _GO = 0x18, 0x85, 0x95, 0x05
 _KFUNC: Final = 2

@@ -192,7 +192,8 @@ BPF_MPROG_MAX = 64  # linux/bpf_mprog.h of the kernel itself
 
 # linux/bpf.h: bpf-helpers(7)
 BPF_FUNC_map_lookup_elem, BPF_FUNC_l4_csum_replace, BPF_FUNC_get_current_uid_gid = 1, 11, 15
-BPF_FUNC_skb_change_head, BPF_FUNC_setsockopt, BPF_FUNC_jiffies64 = 43, 49, 118
+BPF_FUNC_skb_change_tail, BPF_FUNC_skb_change_head = 38, 43
+BPF_FUNC_setsockopt, BPF_FUNC_jiffies64 = 49, 118
 BPF_FUNC_get_netns_cookie, BPF_FUNC_ktime_get_boot_ns, BPF_FUNC_redirect_neigh = 122, 125, 152
 BPF_FUNC_check_mtu = 163
 BPF_MTU_CHK_SEGS = 1 << 0

@@ -32,7 +32,9 @@ _LEN, _PKT_TYPE, _PROTOCOL_OF_SKB, _VLAN_PRESENT, _IFINDEX = 0, 4, 16, 20, 40
 _DATA, _DATA_END, _GSO_SIZE = 76, 80, 176
 # Offsets in an Ethernet frame of IPv4 without options, and TCP or UDP.
 _SHORTEST: Final = 46
-"""Minimum length of an Ethernet frame in bytes, without its header."""
+"""Minimum length of an Ethernet frame in bytes, without its header. Shorter ones are padded."""
+_LEAST: Final = 28
+"""Length of IP's and UDP's headers in bytes."""
 # Offsets of the headers' fields in the frame, and values of them.
 _FRAME_SOURCE: Final = 6
 _IP_LENGTH: Final = 16
@@ -51,7 +53,8 @@ _OPTIONS, _OPTIONS_BYTES = -32, 12  # struct bpf_ct_opts: namespace, error, prot
 _OPTIONS_PROTOCOL, _OPTIONS_DIRECTION = _OPTIONS + 8, _OPTIONS + 9
 _NEW: Final = -48  # addresses and ports after translation, as in _TUPLE
 _CLIENT: Final = -52
-_IP_BYTES: Final = -56  # the length of the packet
+_IP_BYTES: Final = -56  # the length of the packet, without padding
+_CHECKED_BYTES: Final = -60  # the length that is compared with the MTU
 _NEXT, _NEXT_BYTES = -80, 20  # struct bpf_redir_neigh: family, address
 _STATUS, _TIMEOUT, _OUT = -88, -96, -100
 _LEASE_KEY: Final = -104
@@ -106,10 +109,11 @@ def assemble(kernel: Kernel, maps: MapDescriptors, entrance: Entrance) -> bytes:
         it.jeq(R1, 0, "slow path")
     _find_the_flow(it, kernel)
     _see_that_it_is_usual(it, kernel)
+    _measure(it, has_frames=has_frames)
     _see_where_it_goes(it, maps, has_frames=has_frames)
     if maps.lease is not None:
         _see_that_the_lease_runs(it, maps.lease)
-    _count(it, maps, has_frames=has_frames)
+    _count(it, maps)
     _translate(it, has_frames=has_frames)
     _send_on(it, has_frames=has_frames)
     it.label("slow path")
@@ -232,6 +236,31 @@ def _see_that_it_is_usual(it: Program, kernel: Kernel) -> None:
     it.label("recent")
 
 
+def _measure(it: Program, *, has_frames: bool) -> None:
+    """Put the length of the IP packet on the stack. Continue only if its frame has just that
+    length, or is one of Ethernet's shortest: the kernel trims others, and drops what was cut off.
+    """
+    it.ldx(4, R1, R6, _LEN)
+    if has_frames:
+        it.sub(R1, uapi.ETH_HLEN)
+    it.ldx(4, R2, R6, _GSO_SIZE)
+    it.jne(R2, 0, "measured")  # packets that were merged have no padding
+    it.ldx(1, R2, R7, _IP_LENGTH)
+    it.lsh(R2, 8)
+    it.ldx(1, R3, R7, _IP_LENGTH + 1)
+    it.or_(R2, R3)
+    it.jeq(R1, R2, "measured")
+    if has_frames:
+        it.jgt(R1, _SHORTEST, "slow path")
+        it.jgt(R2, R1, "slow path")
+        it.jlt(R2, _LEAST, "slow path")
+        it.mov(R1, R2)
+    else:
+        it.ja("slow path")
+    it.label("measured")
+    it.stx(4, FP, _IP_BYTES, R1)
+
+
 def _see_where_it_goes(it: Program, maps: MapDescriptors, *, has_frames: bool) -> None:
     """Look up the egress; afterwards the packet leaves by ``_OUT`` for ``_NEXT``."""
     _look_up_client(it, maps, _CLIENT, "place")
@@ -290,28 +319,20 @@ def _see_that_it_fits(it: Program) -> None:
     it.jeq(R1, 0, "it fits")
     # Of packets that were merged each one counts; the helper takes no length then.
     it.mov(R5, uapi.BPF_MTU_CHK_SEGS)
-    it.st(4, FP, _IP_BYTES, 0)
+    it.st(4, FP, _CHECKED_BYTES, 0)
     it.ldx(4, R1, R6, _GSO_SIZE)
     it.jne(R1, 0, "merged")
     it.mov(R5, 0)
-    _read_length(it)
-    it.stx(4, FP, _IP_BYTES, R1)
+    it.ldx(4, R1, FP, _IP_BYTES)
+    it.stx(4, FP, _CHECKED_BYTES, R1)
     it.label("merged")
     it.mov(R1, R6)
     it.ldx(4, R2, FP, _OUT)
-    _point(it, R3, _IP_BYTES)
+    _point(it, R3, _CHECKED_BYTES)
     it.mov(R4, 0)
     it.call(uapi.BPF_FUNC_check_mtu)
     it.jne(R0, 0, "slow path")
     it.label("it fits")
-
-
-def _read_length(it: Program) -> None:
-    """Set R1 to the length of the packet by its IP header, in bytes."""
-    it.ldx(1, R1, R7, _IP_LENGTH)
-    it.lsh(R1, 8)
-    it.ldx(1, R2, R7, _IP_LENGTH + 1)
-    it.or_(R1, R2)
 
 
 def _look_up_client(it: Program, maps: MapDescriptors, address: int, found: str) -> None:
@@ -357,7 +378,7 @@ def _see_that_the_lease_runs(it: Program, lease: int) -> None:
     it.jle(R8, R0, "slow path")
 
 
-def _count(it: Program, maps: MapDescriptors, *, has_frames: bool) -> None:
+def _count(it: Program, maps: MapDescriptors) -> None:
     """Count bytes of IP, and packets; in the order of `COUNT`."""
     it.ldx(8, R1, FP, _RULE)
     it.jne(R1, 0, "count of a rule")
@@ -367,14 +388,7 @@ def _count(it: Program, maps: MapDescriptors, *, has_frames: bool) -> None:
     _look_up(it, maps.rule_counts, _RULE)
     it.label("count")
     it.jeq(R0, 0, "slow path")
-    it.ldx(4, R1, R6, _LEN)
-    if has_frames:
-        it.sub(R1, uapi.ETH_HLEN)
-        # The shortest frames are padded: the length of the IP packet counts.
-        it.jgt(R1, _SHORTEST, "as long as its frame")
-        _read_length(it)
-        it.jgt(R1, _SHORTEST, "slow path")
-        it.label("as long as its frame")
+    it.ldx(4, R1, FP, _IP_BYTES)
     it.mov(R2, 1)
     it.jeq(R9, 0, "sent")
     it.add(R0, 16)
@@ -442,16 +456,22 @@ def _send_on(it: Program, *, has_frames: bool) -> None:
     """Send the packet to the neighbour's link address, which the kernel knows or resolves. An
     interface without frames has no neighbours: the kernel sends the packet without its header.
     """
-    if not has_frames:
+    if has_frames:
+        # Padding must not go on: it is no part of the packet, and a tunnel would carry it.
+        it.ldx(4, R1, R6, _LEN)
+        it.ldx(4, R2, FP, _IP_BYTES)
+        it.add(R2, uapi.ETH_HLEN)
+        it.jeq(R1, R2, "ready")
+    else:
         # bpf_redirect_neigh drops a packet without a header, which it replaces (net/core/filter.c).
-        it.mov(R1, R6)
         it.mov(R2, uapi.ETH_HLEN)
-        it.mov(R3, 0)
-        it.call(uapi.BPF_FUNC_skb_change_head)
-        it.jeq(R0, 0, "has a header")
-        it.mov(R0, uapi.TC_ACT_SHOT)  # no memory is left
-        it.exit()
-        it.label("has a header")
+    it.mov(R1, R6)
+    it.mov(R3, 0)
+    it.call(uapi.BPF_FUNC_skb_change_tail if has_frames else uapi.BPF_FUNC_skb_change_head)
+    it.jeq(R0, 0, "ready")
+    it.mov(R0, uapi.TC_ACT_SHOT)  # no memory is left
+    it.exit()
+    it.label("ready")
     it.ldx(4, R1, FP, _OUT)
     _point(it, R2, _NEXT)
     it.mov(R3, _NEXT_BYTES)
