@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import array
 import os
+import select
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -176,22 +179,42 @@ def test_sockets_from_systemd_are_adopted(
     assert is_free(here)
 
 
+def _close_when_asked(systemd: socket.socket, kept: socket.socket) -> None:
+    """Do as systemd does: it hears the request some time after it was sent."""
+    select.select([systemd], [], [])
+    assert systemd.recv(100) == b"FDSTOREREMOVE=1\nFDNAME=egressd-api"
+    time.sleep(0.2)
+    kept.close()
+
+
 def test_a_conflicting_socket_is_removed_from_systemd(
     here: ListenAddress, systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # systemd's copy of a socket at 0.0.0.0 kept the api from 127.0.0.1 for ever.
+    # systemd's copy of a socket at 0.0.0.0 kept the api from 127.0.0.1: for ever at first, then for
+    # one start, which ``systemctl restart`` reported as failed.
     first = listening.bound(ListenAddress(IPv4Address(0), here.port))
     kept = first.dup()
     monkeypatch.setattr(listening, "_FIRST", first.fileno())
     handed = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
-    with pytest.raises(Failed):
-        listening.taken((here,), handed)
+    closing = threading.Thread(target=_close_when_asked, args=(systemd, kept))
+    closing.start()
+    (made,) = listening.taken((here,), handed)
+    closing.join()
     first.detach()
-    assert systemd.recv(100) == b"FDSTOREREMOVE=1\nFDNAME=egressd-api"
-    kept.close()  # systemd closes it then
-    (made,) = listening.taken((here,), {})
     assert made.getsockname() == ("127.0.0.1", here.port)
     made.close()
+
+
+def test_a_port_that_stays_taken_is_an_error(
+    here: ListenAddress, systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = listening.bound(ListenAddress(IPv4Address(0), here.port))
+    monkeypatch.setattr(listening, "_FIRST", first.fileno())
+    monkeypatch.setattr(listening, "_CLOSED_S", 0.1)
+    handed = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
+    with first.dup(), pytest.raises(Failed, match="Address already in use"):
+        listening.taken((here,), handed)
+    first.detach()
 
 
 def test_sockets_for_another_process_are_ignored(here: ListenAddress) -> None:

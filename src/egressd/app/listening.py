@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -25,6 +26,9 @@ _FIRST: Final = 3
 """The first descriptor that systemd hands over (SD_LISTEN_FDS_START)."""
 _STORED: Final = "egressd-api"
 """The name by which systemd knows the sockets."""
+_CLOSED_S: Final = 5.0
+"""Seconds within which systemd closes its copies, which it does some time after it was asked."""
+_AGAIN_S: Final = 0.02
 
 
 def bound(endpoint: ListenAddress) -> socket.socket:
@@ -47,10 +51,23 @@ def taken(
     close(handed.values())
     if handed:
         readiness.forget(_STORED)  # systemd's copies would keep the ports taken
-    sockets = [sock or bound(each) for each, sock in found.items()]
+    within_s = _CLOSED_S if handed else 0.0
+    sockets = [sock or _bound_within(each, within_s) for each, sock in found.items()]
     if handed or None in found.values():
         readiness.store(_STORED, [sock.fileno() for sock in sockets])
     return sockets
+
+
+def _bound_within(endpoint: ListenAddress, seconds: float) -> socket.socket:
+    """Return a socket that listens at `endpoint`, as soon as it is free. Raises Failed."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return bound(endpoint)
+        except Failed:
+            if time.monotonic() >= until:
+                raise
+        time.sleep(_AGAIN_S)
 
 
 def _handed(environment: Mapping[str, str]) -> list[int]:
