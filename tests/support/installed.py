@@ -32,10 +32,14 @@ def rule(box: Box, lab: Lab, number: int, target: str) -> None:
 
 
 def left(box: Box) -> set[str]:
-    """Return all that could be egressd's: files, users, interfaces."""
+    """Return all that could be egressd's: files, users, interfaces. dpkg removes an empty /opt."""
     find = "find / -xdev -iname '*egressd*' -not -path '/srv/*' -not -path '/proc/*'"
     states = ("/var/lib/dpkg", "/var/lib/apt", "/var/cache", "/var/log", "/etc/egressd-made")
-    found = [*box.run("sh", "-c", f"{find}; find /opt -xdev; true").splitlines()]
+    found = [
+        *box.run(
+            "sh", "-c", f"{find}; [ ! -d /opt ] || find /opt -xdev -mindepth 1; true"
+        ).splitlines()
+    ]
     users = box.run("cut", "-d:", "-f1", "/etc/passwd", "/etc/group").splitlines()
     links = box.run("ls", "/sys/class/net").splitlines()
     return {name for name in (*found, *users, *links) if not name.startswith(states)}

@@ -10,8 +10,8 @@ from typing import Final
 
 from egressd_lab.host import Host
 
+RULESET: Final = "nft list ruleset"
 LISTS: Final = (
-    "nft list ruleset",
     "ip -4 rule",
     "ip -6 rule",
     "ip -4 route show table all",
@@ -38,9 +38,12 @@ for index, name in socket.if_nameindex():
 CHANGING: Final = re.compile(r" expires \d+sec")
 
 
-def kernel_state(host: Host) -> dict[str, list[str]]:
-    """Return the sorted lines of each kind of state."""
+def kernel_state(host: Host, ruleset: str | None = None) -> dict[str, list[str]]:
+    """Return the sorted lines of each kind of state. `ruleset` is nftables', as a program of the
+    host's own release lists it: an older one may not understand what a newer one has made.
+    """
     found = {each: host.run(*each.split()).stdout for each in LISTS}
+    found[RULESET] = host.run(*RULESET.split()).stdout if ruleset is None else ruleset
     found["parameters"] = host.run("sh", "-c", PARAMETERS).stdout
     found["attached"] = host.run(sys.executable, "-c", ATTACHED).stdout
     return {name: sorted(CHANGING.sub("", text).splitlines()) for name, text in found.items()}
