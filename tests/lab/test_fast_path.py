@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from operator import add
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,7 +26,7 @@ from egressd.model.errors import Failed
 from egressd.model.messages import RuleCount
 from egressd.model.plan import Plan
 from egressd.netd.kernel.ebpf import system
-from egressd.netd.kernel.fast_path import FastPath, tracking
+from egressd.netd.kernel.fast_path import FastPath, maps, tracking
 from egressd.netd.kernel.fast_path import path as path_module
 from egressd.netd.kernel.fast_path.elements import COUNT, address_key
 from egressd_lab import netns
@@ -497,7 +498,8 @@ def count_some() -> None:
     """Count bytes as if traffic had taken the fast path."""
     program = next(iter(programs_here().values()))
     counts = next(each for each in system.maps_of(program) if each.name == "counts")
-    counts.put(address_key(CLIENT), COUNT.pack(*astuple(SOME)))
+    before = counts.get(address_key(CLIENT)) or bytes(COUNT.size)
+    counts.put(address_key(CLIENT), COUNT.pack(*map(add, COUNT.unpack(before), astuple(SOME))))
 
 
 def refuse(code: int) -> NoReturn:
@@ -573,6 +575,26 @@ def test_counters_survive_a_refused_load(
 
     twice = RuleCount(2, 4, 6, 8)
     assert router.run(body) == [{CLIENT: SOME}, {CLIENT: twice}, {CLIENT: twice}, {}]
+
+
+def test_counters_of_an_earlier_version_outlive_its_successor(
+    router: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_an_earlier_version() -> None:
+        key_size, value_size, room = maps._SHAPES["egresses"]
+        others = {**maps._SHAPES, "egresses": (key_size, value_size, room // 2)}
+        monkeypatch.setattr(maps, "_SHAPES", others)
+        ask_again(FastPath())
+        count_some()
+
+    def of_this_version() -> Mapping[str, RuleCount]:
+        path = FastPath()
+        path.load_previous()
+        ask_again(path)
+        return path.counts([CLIENT])
+
+    router.run(of_an_earlier_version)
+    assert [router.run(of_this_version) for _ in range(3)] == [{CLIENT: SOME}] * 3
 
 
 def test_changed_conntrack_timeouts_are_adopted(router: Namespace) -> None:

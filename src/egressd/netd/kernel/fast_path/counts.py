@@ -27,17 +27,28 @@ class FlowCounts:
 
     def __init__(self) -> None:
         self.maps: Maps | None = None
-        """The maps in use. They are closed in a block of `kept`."""
+        """The maps in use (`use`). They are closed in a block of `kept`."""
         self._reading = threading.Lock()
         """The lock held by readers, each in a thread of its own, and while the maps are closed."""
         self._carried: dict[bytes, RuleCount] = {}
-        """Counts from maps that are gone."""
+        """Counts from maps that are gone, while there are no others."""
 
     def read(self, keys: Iterable[bytes]) -> dict[bytes, RuleCount]:
         """Return the counts of these keys, those that there are."""
         with self._reading:
             found = {key: self._count_of(key) for key in keys}
         return {key: count for key, count in found.items() if count is not None}
+
+    def use(self, maps: Maps) -> None:
+        """Count in these maps from now on, and write there what was counted before, where the next
+        netd finds it, too.
+        """
+        with self._reading:
+            self.maps = maps
+            for key in list(self._carried):
+                value = elements.COUNT.pack(*astuple(self._carried[key]))
+                _map_of(maps, len(key)).put_new(key, value)
+                del self._carried[key]
 
     def begin(self, maps: Maps, key: bytes) -> None:
         """Count a key from now on, if it is not counted yet: the classifier adds no keys."""

@@ -118,11 +118,12 @@ class FastPath:
             if not found:
                 return
             self._hooked = dict.fromkeys(found, _UNKNOWN_PROGRAM)
-            self._maps = self._counts.maps = Maps.adopt(found.values())
+            self._maps = Maps.adopt(found.values())
             if self._maps is None:
                 self._counts.take_over(counts_of(found.values()))
                 self._close()
                 return
+            self._counts.use(self._maps)
             self._places.load(self._maps)
             self._is_gated = self._maps.lease is not None
             # The values of the egresses do not matter: all of them are written anew.
@@ -267,7 +268,8 @@ class FastPath:
                     self._maps.egresses.put(elements.way_key(way), elements.egress_value(egress))
 
     def _open(self) -> None:
-        maps = self._maps = self._counts.maps = Maps.make(is_gated=self._is_gated)
+        maps = self._maps = Maps.make(is_gated=self._is_gated)
+        self._counts.use(maps)
         self._put_deadline(maps)
         for way, egress in self._egresses.items():
             maps.egresses.put(elements.way_key(way), elements.egress_value(egress))
