@@ -42,6 +42,7 @@ cd opt/egressd/unpacked/lib/python3*/site-packages/egressd/store/migrations/vers
 newest=$(ls v*.py | tail -n 1 | cut -c 2-5)
 sed 's/^revision = .*/revision = "9000"/; s/^down_revision.*/down_revision = "'$newest'"/' \
     v0002_console.py > v9000_broken.py
+sed -i "s/('$newest')/('9000')/" ../../newest.sql
 cd /tmp/broken
 """,
 }
