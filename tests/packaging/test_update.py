@@ -34,17 +34,28 @@ for file in opt/egressd/unpacked/lib/python3*/site-packages/egressd/app/{}_proce
     echo 'raise SystemExit("broken")' > "$file"
 done
 """
-CHANGES = {
-    "netd does not start": NO_START.format("netd"),
-    "the api does not start": NO_START.format("api"),
-    "its migration fails": r"""
+MIGRATION = r"""
 cd opt/egressd/unpacked/lib/python3*/site-packages/egressd/store/migrations/versions
 newest=$(ls v*.py | tail -n 1 | cut -c 2-5)
 sed 's/^revision = .*/revision = "9000"/; s/^down_revision.*/down_revision = "'$newest'"/' \
-    v0002_console.py > v9000_broken.py
+    MADE_FROM > v9000_next.py
 sed -i "s/('$newest')/('9000')/" ../../newest.sql
 cd /tmp/broken
-""",
+"""
+NEWER_SCHEMA = MIGRATION.replace("MADE_FROM", "/tmp/next.py")
+NO_CHANGE = """\
+revision = ""
+down_revision = ""
+
+
+def upgrade() -> None:
+    '''Change nothing but the number of the schema.'''
+"""
+CHANGES = {
+    "netd does not start": NO_START.format("netd"),
+    "the api does not start": NO_START.format("api"),
+    # What the second migration makes is there already.
+    "its migration fails": MIGRATION.replace("MADE_FROM", "v0002_console.py"),
 }
 
 
@@ -106,7 +117,7 @@ REFUSED = {
     "no network": Refused(
         "sed -i.was s#file:/srv/apt#http://127.0.0.1:1/apt# /etc/apt/sources.list.d/egressd.list",
         "",
-        "Could not connect to 127.0.0.1:1",
+        "connect to 127.0.0.1:1",
         _SOURCE_MENDED,
     ),
     "a repository that is gone": Refused(
@@ -238,11 +249,12 @@ def test_a_version_that_cannot_read_the_database_returns_with_its_backup(
 ) -> None:
     install(box, BEFORE)
     rule(box, lab, 1, "DIRECT")
-    box.run("egressd", "update", "--unsigned")
+    box.write("/tmp/next.py", NO_CHANGE)
+    script = _REMAKE.format(suite=box.suite, after=AFTER, broken=BROKEN, change=NEWER_SCHEMA)
+    box.run("sh", "-c", script)
+    box.run("egressd", "update", "--file", "/tmp/broken.deb", "--unsigned")
+    assert in_force(box) == BROKEN
     rule(box, lab, 2, "DIRECT")
-    newer = "import sqlite3; d = sqlite3.connect('/var/lib/egressd/api/state.db');"
-    newer += "d.execute('UPDATE alembic_version SET version_num = 9999'); d.commit()"
-    box.run("python3", "-c", newer)
     routed = lab.client(1).connect(SERVER)
     said = box.run("egressd", "update", "--unsigned", "--to", BEFORE)
     assert "later changes are lost" in said
