@@ -14,6 +14,8 @@ from egressd.netd.engine.reasons import plain, refusal
         ("socks5: unsupported auth method: 255", "wrong user name or password"),
         ("authentication required", "wrong user name or password"),
         ("authentication failed, status code: 404", "wrong password"),
+        ("auth error: Wrong password", "wrong password"),
+        ("remote error: Wrong password", "wrong password"),  # Hysteria, if it closes sooner
         ("dial tcp 127.0.0.1:1: connect: connection refused", "connection refused"),
         ("open connection: sendmsg: connection refused", "connection refused"),
         ("dial tcp 192.0.2.1:1: i/o timeout", "the node does not answer"),
