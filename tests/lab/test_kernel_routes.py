@@ -26,6 +26,9 @@ def namespace() -> Iterator[Namespace]:
         made.shell("""
             for n in 0 1; do
                 ip link add wan$n type veth peer name wan$n-end
+                # The kernel would add link-local addresses and their routes some time later.
+                ip link set wan$n addrgenmode none
+                ip link set wan$n-end addrgenmode none
                 ip link set wan$n-end up
                 ip link set wan$n up
                 ip address add 192.0.$n.2/24 dev wan$n
