@@ -12,24 +12,22 @@ from contextlib import suppress
 import pytest
 
 from egressd.model.errors import Failed
+from egressd.netd.kernel import uapi
 from egressd_lab import netns
-from egressd_lab.client import Connection
 from egressd_lab.lab import Lab
 from egressd_lab.packets import UDP, headers, ipv4, new_token, udp
 from egressd_lab.spec import LabSpec
 from tests.lab.stand_in_line import ADDRESS, DRAFT, KEYS, LINK, NAME, TARGET
 from tests.lab.tun_line import tun_line
 from tests.support.device import SERVER, clear, eventually, remove_rule, rule, send
-from tests.support.fast_path import hooked, passed, takes_it, takes_it_by
+from tests.support.fast_path import hooked, is_cut, passed, takes_it, takes_it_by
 from tests.support.netns import JoinedNamespace
 
 pytestmark = pytest.mark.lab
 
 MIB = 1 << 20
 LAN = "10.77.0.0/24"
-_IP_MTU_DISCOVER, _IP_PMTUDISC_DONT = 10, 0  # linux/in.h
 _PORT = 4007
-_ETH_P_IP = 0x0800  # linux/if_ether.h
 _SMALL, _LARGER_THAN_THE_LINES, _LARGER_THAN_THE_LANS = 100, 1400, 1260
 """Bytes of datagrams. The line's MTU is 1,300, the LAN's 1,280 if a test sets it so."""
 
@@ -71,7 +69,7 @@ def test_a_line_that_is_up_again_takes_the_fast_path_again(lab: Lab) -> None:
     connection = lab.client(1).connect(SERVER)
     assert takes_it(lab, 1, connection)
     lab.router.run("ip", "link", "set", NAME, "down")
-    assert _is_cut(connection)
+    assert is_cut(connection)
     lab.router.run("ip", "link", "set", NAME, "up")
     eventually(lambda: is_carried(lab))
     assert takes_it(lab, 1, lab.client(1).connect(SERVER))
@@ -89,7 +87,7 @@ def test_clients_of_a_cidr_rule_take_the_fast_path_by_a_line(lab: Lab) -> None:
 def _answer() -> None:
     """Send each datagram back. Answers that are too large for a link are to be fragmented."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as answering:
-        answering.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DONT)
+        answering.setsockopt(socket.IPPROTO_IP, uapi.IP_MTU_DISCOVER, uapi.IP_PMTUDISC_DONT)
         answering.bind((SERVER, _PORT))
         while True:
             answering.sendto(*answering.recvfrom(4096))
@@ -98,7 +96,7 @@ def _answer() -> None:
 def _answered(source: str, sizes: Sequence[int]) -> list[int]:
     """Send datagrams of these sizes from one socket, and return the sizes of the answers."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        asking.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DONT)
+        asking.setsockopt(socket.IPPROTO_IP, uapi.IP_MTU_DISCOVER, uapi.IP_PMTUDISC_DONT)
         asking.bind((source, 0))
         asking.settimeout(5)
         asking.connect((SERVER, _PORT))
@@ -157,7 +155,7 @@ def test_a_datagram_too_large_for_the_lan_is_fragmented(lab: Lab) -> None:
 def _beyond_the_headers(number: int) -> list[int]:
     """Return the bytes that the next datagrams from the line have beyond their IP length."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM) as reading:
-        reading.bind((LINK, _ETH_P_IP))
+        reading.bind((LINK, uapi.ETH_P_IP))
         reading.settimeout(10)
         found: list[int] = []
         while len(found) < number:
@@ -191,12 +189,6 @@ def test_the_padding_of_frames_does_not_go_on(
 
 
 # --- Nothing leaks. ---------------------------------------------------------------------------
-
-
-def _is_cut(connection: Connection) -> bool:
-    with suppress(Failed):
-        return connection.exchange(new_token(), timeout=1).error != ""
-    return True
 
 
 @pytest.mark.parametrize("target", ["Interface:wan2", "REJECT", "DIRECT"])

@@ -22,7 +22,6 @@ from egressd.netd.kernel.fast_path.elements import read_place, read_prefix
 from egressd.planner.fast_networks import NO_PLACE
 from egressd.planner.registry import MARK_DIRECT, MARK_REJECT
 from egressd.planner.topology import discover
-from egressd_lab.client import Connection
 from egressd_lab.lab import Lab
 from egressd_lab.packets import new_token
 from egressd_lab.spec import LabSpec
@@ -37,6 +36,7 @@ from tests.support.device import (
     send,
 )
 from tests.support.fast_path import (
+    is_cut,
     lan_and_wan,
     passed,
     passed_by_rule,
@@ -79,13 +79,6 @@ def counted(lab: Lab, network: str) -> int:
 def have_sent(lab: Lab, packets: int) -> bool:
     """True if the clients of `PART` have sent more packets than that by the fast path."""
     return passed_by_rule(lab, PART).up_packets > packets
-
-
-def is_cut(connection: Connection) -> bool:
-    """True if a connection gets no more answers."""
-    with suppress(Failed):
-        return connection.exchange(new_token(), timeout=1).error != ""
-    return True
 
 
 @pytest.mark.parametrize("network", [LAN, PART, "10.0.0.0/8", "0.0.0.0/0"])

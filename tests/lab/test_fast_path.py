@@ -30,7 +30,6 @@ from egressd.netd.kernel.fast_path import FastPath, maps, tracking
 from egressd.netd.kernel.fast_path import path as path_module
 from egressd.netd.kernel.fast_path.elements import COUNT, address_key
 from egressd_lab import netns
-from egressd_lab.client import Connection
 from egressd_lab.lab import Lab
 from egressd_lab.packets import TCP, TCP_RST, ipv4, new_token, tcp
 from egressd_lab.spec import LabSpec
@@ -39,6 +38,7 @@ from tests.support.fast_path import (
     CLIENT,
     ask_again,
     hooked,
+    is_cut,
     lan_and_wan,
     passed,
     takes_it,
@@ -80,14 +80,6 @@ def counted(lab: Lab, client: int) -> int:
 def have_sent(lab: Lab, least: Mapping[int, int]) -> bool:
     """True if clients have sent more packets by the fast path than `least`."""
     return all(passed(lab, client).up_packets > packets for client, packets in least.items())
-
-
-def is_cut(connection: Connection, token: str) -> bool:
-    """True if a connection gets no more answers."""
-    try:
-        return connection.exchange(token, timeout=1).error != ""
-    except Failed:
-        return True
 
 
 # --- Its packets arrive. ----------------------------------------------------------------------

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from egressd.model.device import InterfaceRoles
+from egressd.model.errors import Failed
 from egressd.model.messages import RuleCount
 from egressd.model.plan import Egress, Limit, Plan
 from egressd.netd.kernel import machine_facts as kernel_facts
@@ -14,6 +15,7 @@ from egressd.planner.registry import MARK_DIRECT
 from egressd.planner.topology import discover
 from egressd_lab.client import Connection
 from egressd_lab.lab import Lab
+from egressd_lab.packets import new_token
 from tests.support.known_flows import passed_by_rule_here, passed_here, programs_here
 from tests.support.netns import JoinedNamespace, Namespace
 
@@ -41,6 +43,13 @@ def talk(connection: Connection, times: int = 20) -> None:
     """Exchange messages repeatedly over an existing connection."""
     for number in range(times):
         assert connection.exchange(f"message {number}").error == ""
+
+
+def is_cut(connection: Connection, token: str = "") -> bool:
+    """True if a connection gets no more answers."""
+    with suppress(Failed):
+        return connection.exchange(token or new_token(), timeout=1).error != ""
+    return True
 
 
 def takes_it(lab: Lab, client: int, connection: Connection) -> bool:
