@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import TypeVar
 from egressd.model.plan import Limit
 from egressd.netd.kernel.nft import Nft
 from egressd.netd.kernel.tc import Shaper
+from egressd.planner.shaping import WHOLE_FROM_KBPS
 from egressd.planner.topology import Topology
 from tests.support.shaping import (
     PORT,
@@ -27,6 +29,8 @@ T = TypeVar("T")
 
 KBPS = 4_000
 CLIENT = "10.77.1.2"
+HIGH = WHOLE_FROM_KBPS
+"""The least limit at which joined packets are taken whole."""
 OTHER = "10.77.1.3"
 GUEST = "10.78.1.2"
 SECONDS = 3.0
@@ -127,6 +131,13 @@ def with_shaper(function: Callable[[Shaper], T], before: dict[str, Limit], topol
     shaper = Shaper(Nft())
     shaper.sync(before, topology)
     return function(shaper)
+
+
+def mean_packet(site: Site, device: str) -> float:
+    """Return the mean length of the packets that a device of the router has been sent, in bytes."""
+    ((shown,),) = (json.loads(site.router.shell(f"ip -j -s link show dev {device}")),)
+    received = shown["stats64"]["rx"]
+    return float(received["bytes"] / received["packets"])
 
 
 def classes(device: str = "egressd-up0") -> dict[str, str]:

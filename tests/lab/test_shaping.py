@@ -7,16 +7,19 @@ from collections.abc import Iterator
 
 import pytest
 
+from egressd.planner.shaping import FRAME_BYTES
 from tests.lab.shaped import (
     CLIENT,
     FULL,
     GLANCE_S,
     GUEST,
+    HIGH,
     KBPS,
     OTHER,
     SECONDS,
     download,
     is_fast,
+    mean_packet,
     send_both,
     send_up,
     share,
@@ -75,6 +78,17 @@ def test_udp_is_limited_exactly_in_both_directions(site: Site) -> None:
     up, down = send_both(site, 2 * KBPS, 4 * KBPS)
     assert share(up) in FULL
     assert share(down, 2 * KBPS) in FULL
+
+
+def test_joined_packets_are_taken_whole_only_at_high_limits(site: Site) -> None:
+    site.limit({CLIENT: limit(1, HIGH, KBPS), OTHER: limit(2, KBPS, HIGH)})
+    high = start_upload(site, CLIENT), start_download(site, OTHER)
+    assert [share(wait(), HIGH) in FULL for wait in high] == [True, True]
+    low = start_upload(site, OTHER), start_download(site, CLIENT)
+    assert [share(wait()) in FULL for wait in low] == [True, True]
+    for way in ("up", "down"):
+        assert mean_packet(site, f"egressd-{way}0") <= FRAME_BYTES < 4000
+        assert mean_packet(site, f"egressd-{way}64") > 4000
 
 
 def test_a_limit_in_one_direction_does_not_limit_the_other(site: Site) -> None:

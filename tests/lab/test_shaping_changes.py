@@ -22,6 +22,7 @@ from tests.lab.shaped import (
     CLIENT,
     FULL,
     GUEST,
+    HIGH,
     KBPS,
     OTHER,
     WHOLE,
@@ -101,6 +102,30 @@ def test_a_change_affects_an_existing_flow_at_once(site: Site) -> None:
     assert arrived.peak() < 1.15 * 2 * KBPS * 1000
 
 
+def test_a_limit_that_becomes_high_or_low_is_effective_at_once(site: Site) -> None:
+    before = {CLIENT: limit(1, KBPS, KBPS), OTHER: limit(2, HIGH, KBPS)}
+    site.limit(before)
+    far = site.server.start(udp_receive, 7)
+    sending = site.client.start(udp_send, [(CLIENT, SERVER)], 3 * KBPS, 6)
+
+    def change(shaper: Shaper) -> None:
+        others = classes("egressd-up64").keys()
+        for is_high in (True, False):
+            time.sleep(1.9)
+            shaper.change(Patch(put={CLIENT: limit(1, HIGH if is_high else KBPS, KBPS)}))
+            assert (len(classes()), len(classes("egressd-up64"))) == (1 - is_high, 1 + is_high)
+            assert classes("egressd-up64").keys() >= others
+            assert len(classes("egressd-down0")) == 2
+        assert shaper.sync(before, TOPOLOGY) == 0
+
+    in_router(site, change, before)
+    arrived = far.result()[0]
+    sending.result()
+    assert share(arrived, seconds=1) in FULL
+    assert share(Arrivals(arrived.buckets[50:70]), 3 * KBPS, seconds=1) in FULL
+    assert share(Arrivals(arrived.buckets[-30:-10]), seconds=1) in FULL
+
+
 def test_a_change_without_differences_does_nothing(site: Site) -> None:
     limits = {CLIENT: limit(1, KBPS, KBPS), "10.77.2.0/24": limit(2, 1000), OTHER: limit(3)}
     site.limit(limits)
@@ -159,16 +184,19 @@ def test_a_new_netd_adopts_existing_classes_and_counters(site: Site) -> None:
         "10.77.1.4": limit(4, 100),
         CLIENT: limit(1, KBPS, KBPS),
         "10.77.2.0/24": limit(7, KBPS),
+        "10.77.1.5": limit(8, HIGH, KBPS),
         OTHER: limit(3),
     }
     site.limit(limits)
     site.limit({key: limits[key] for key in list(limits)[1:]})
-    send_up(site, 2 * KBPS, CLIENT, "10.77.2.1", seconds=0.5)
-    was = site.router.run(classes)
-    assert sum(not text.endswith(" 0 bytes") for text in was.values()) == 2
+    send_up(site, 2 * KBPS, CLIENT, "10.77.2.1", "10.77.1.5", seconds=0.5)
+    was = {device: site.router.run(classes, device) for device in ("egressd-up0", "egressd-up64")}
+    for device, number in (("egressd-up0", 2), ("egressd-up64", 1)):
+        assert sum(not text.endswith(" 0 bytes") for text in was[device].values()) == number
     site.limit({key: limits[key] for key in reversed(limits)})
-    now = site.router.run(classes)
-    assert {name: now[name] for name in was} == was
+    for device, before in was.items():
+        now = site.router.run(classes, device)
+        assert {name: now[name] for name in before} == before
 
 
 @pytest.mark.parametrize(
@@ -177,6 +205,10 @@ def test_a_new_netd_adopts_existing_classes_and_counters(site: Site) -> None:
         "tc qdisc del dev egressd-up0 root",
         "tc qdisc replace dev egressd-up0 root pfifo",
         "tc qdisc del dev egressd-up0 parent 6600:1",
+        "tc qdisc del dev egressd-down64 root",
+        "tc qdisc replace dev egressd-down64 root pfifo",
+        "tc qdisc del dev egressd-down64 parent 6540:1",
+        "ip link del egressd-down64",
         "tc class del dev egressd-up0 classid 6500:1",
         "tc class change dev egressd-up0 parent root classid 6500:1 htb rate 1gbit",
         "tc class add dev egressd-up0 parent root classid 6500:99 htb rate 1gbit",
@@ -195,7 +227,7 @@ def test_a_new_netd_adopts_existing_classes_and_counters(site: Site) -> None:
     ],
 )
 def test_foreign_damage_is_repaired(site: Site, damage: str) -> None:
-    limits = {CLIENT: limit(1, KBPS, KBPS), "10.77.0.0/16": limit(2, 100)}
+    limits = {CLIENT: limit(1, KBPS, HIGH), "10.77.0.0/16": limit(2, 100)}
 
     def heal(shaper: Shaper) -> None:
         whole = limits_state(shell)
@@ -392,14 +424,17 @@ def test_every_rule_is_counted_in_both_directions(counting_site: Site) -> None:
 
 def test_counters_survive_changes_of_the_rule(counting_site: Site) -> None:
     site = counting_site
-    limits = {CLIENT: limit(1), OTHER: limit(2, KBPS), "10.77.128.0/24": limit(3)}
+    limits = {CLIENT: limit(1), OTHER: limit(2, KBPS, HIGH), "10.77.128.0/24": limit(3)}
     site.limit(limits)
     sources = (CLIENT, OTHER, "10.77.128.1")
     send_up(site, 100, *sources, seconds=0.5)
+    send_down(site, 200, *sources, seconds=0.5)
 
     def change(shaper: Shaper) -> list[dict[int, RuleCount]]:
         seen = [shaper.counters()]
-        shaper.change(Patch(put={CLIENT: limit(1, KBPS), OTHER: limit(2)}))
+        shaper.change(Patch(put={CLIENT: limit(1, KBPS, KBPS), OTHER: limit(2, KBPS, KBPS)}))
+        seen.append(shaper.counters())
+        shaper.change(Patch(put={CLIENT: limit(1, KBPS, HIGH), OTHER: limit(2)}))
         seen.append(shaper.counters())
         shaper.change(
             Patch(put={"10.77.128.0/17": limit(4), "10.77.1.7": limit(1)}, drop=(CLIENT,))
@@ -411,7 +446,8 @@ def test_counters_survive_changes_of_the_rule(counting_site: Site) -> None:
 
     first, *later = in_router(site, change, limits)
     assert all(counts.up_packets in range(3, 6) for counts in first.values())
-    for counted in later[:2]:
+    assert all(counts.down_packets in range(7, 11) for counts in first.values())
+    for counted in later[:-1]:
         assert {rule: counted[rule] for rule in first} == first
     assert sorted(later[-1]) == [3, 4, 5]
     assert later[-1][5] == RuleCount(0, 0, 0, 0)

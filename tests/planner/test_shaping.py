@@ -28,7 +28,7 @@ KEYS = (
     "10.0.0.255",
 )
 ADDRESSES = [IPv4Address("10.0.0.0") + n for n in (0, 1, 5, 8, 9, 15, 16, 127, 128, 255, 256)]
-kbps = st.sampled_from((0, 256, 100_000))
+kbps = st.sampled_from((0, 256, 99_999, 100_000))
 
 
 @st.composite
@@ -93,7 +93,8 @@ def test_the_most_specific_rule_applies(limits: dict[str, Limit]) -> None:
                 network = max(covering, key=lambda n: n.prefixlen)
                 limit = limits[str(network).removesuffix("/32")]
                 if direction.kbps(limit):
-                    expected = f"{shaping.class_handle(classes[limit.number]):#x}"
+                    number = shaping.class_at(classes[limit.number], direction.kbps(limit))
+                    expected = f"{shaping.class_handle(number):#x}"
             assert verdict(sets, direction, address) == expected
 
 
@@ -246,11 +247,27 @@ def test_a_tree_is_the_upper_half_of_a_class() -> None:
     assert shaping.tree_of(number) == 5
 
 
-@given(st.integers(0, HTB_TREES * HTB_TREE_CLASSES - 1))
-def test_a_class_is_identified_by_its_handle(number: int) -> None:
+@given(st.integers(0, HTB_TREES * HTB_TREE_CLASSES - 1), kbps)
+def test_a_class_is_identified_by_its_handle(given: int, limit_kbps: int) -> None:
+    number = shaping.class_at(given, limit_kbps)
     handle = shaping.class_handle(number)
     assert shaping.class_number(handle) == number
+    assert shaping.given_number(number) == given
     assert handle & 0xFFFF_0000 == shaping.tree_handle(shaping.tree_of(number))
+
+
+def test_high_limits_are_in_trees_that_do_not_split_packets() -> None:
+    for number in (1, HTB_TREES * HTB_TREE_CLASSES - 1):
+        low, high = (shaping.class_at(number, kbps) for kbps in (99_999, 100_000))
+        assert shaping.splits(shaping.tree_of(low))
+        assert not shaping.splits(shaping.tree_of(high))
+
+
+def test_whole_packets_may_wait_as_long_as_parts_do() -> None:
+    assert shaping.shape(99_999).queue_bytes == 0
+    fifth_of_a_second = 100_000 * 125 * 1514 // 1500 // 5
+    assert shaping.shape(100_000).queue_bytes == fifth_of_a_second
+    assert shaping.shape(10_000_000).queue_bytes == 16_000_000
 
 
 @pytest.mark.parametrize("limit_kbps", [1, 64, 256, 2_000, 200_000, 10_000_000])

@@ -71,7 +71,7 @@ def limits_state(shell: Callable[[str], str]) -> list[str]:
         """
         nft -s list table netdev egressd || true
         nft -s list table inet egressd || true
-        for device in egressd-up0 egressd-down0; do
+        for device in egressd-up0 egressd-down0 egressd-up64 egressd-down64; do
             ip -brief link show up dev $device | cut -d' ' -f1 || true
             tc qdisc show dev $device | sed 's/direct_packets_stat [0-9]*//' || true
             tc class show dev $device || true

@@ -276,7 +276,7 @@ their worker, even if the engine's user has no access to the path above it (proc
 # --- Speed limits. --------------------------------------------------------------------------
 
 HTB_TREES: Final = 64
-"""Trees that each direction may have."""
+"""Trees of each kind (see `planner.shaping`) that a direction may have."""
 HTB_TREE_CLASSES: Final = 1024
 """Class numbers of one tree, the unusable 0 included. To create or delete a class costs the kernel
 a walk over all others of its tree (``tc_bind_tclass``): 0.1 ms among 1,000, 1.2 ms among 10,000. So
@@ -287,7 +287,7 @@ in its priority on its way through later qdiscs, which interpret it as a class o
 have the same number: so it is one that neither administrators (``1:``) nor the kernel (``8001:``
 and up) assign."""
 SPLITTER_MAJOR: Final = 0x6600
-"""Major number of the qdisc above the first tree; the others' follow it."""
+"""Major number of the qdisc above the first tree that has one; the others' follow it."""
 
 UPLOAD_DEVICE: Final = "egressd-up"
 DOWNLOAD_DEVICE: Final = "egressd-down"
@@ -295,6 +295,6 @@ DOWNLOAD_DEVICE: Final = "egressd-down"
 followed by the number of the tree."""
 
 HELPER_INTERFACES: Final = frozenset(
-    f"{name}{tree}" for name in (UPLOAD_DEVICE, DOWNLOAD_DEVICE) for tree in range(HTB_TREES)
+    f"{name}{tree}" for name in (UPLOAD_DEVICE, DOWNLOAD_DEVICE) for tree in range(2 * HTB_TREES)
 )
 """Interfaces of egressd's own, not shown to operators."""

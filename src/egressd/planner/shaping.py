@@ -8,6 +8,12 @@ chooses the class, and is sent to the device that has the class (``fwd``), from 
 its previous place. Packets of other clients never enter a queue of egressd's, and the LANs keep
 their own queueing disciplines.
 
+A packet may be many that the network card or the kernel has joined, up to 64 KiB. At a low limit
+that takes seconds, so there are trees that split such packets first. At a high limit it takes no
+time, while forwarding each part alone would, so there are as many trees that take them whole. A
+rule has one number for both directions, and in each the class of that number in a tree of the kind
+that fits its limit (`class_at`).
+
 The checks of a packet, the most specific rule first:
 
 1. traffic with other LANs belongs to no rule and passes, and that of a VLAN on its parent, because
@@ -41,6 +47,7 @@ from egressd.planner.registry import (
     DOWNLOAD_DEVICE,
     HTB_MAJOR,
     HTB_TREE_CLASSES,
+    HTB_TREES,
     NFT_TABLE,
     SPLITTER_MAJOR,
     UPLOAD_DEVICE,
@@ -60,6 +67,14 @@ _QUEUE_MS: Final = 200
 """Milliseconds that a packet may wait, by the limit, before it is dropped."""
 _QUEUE_MIN, _QUEUE_MAX = 10, 1000
 """Packets: enough that eight TCP flows do not starve, and a bound of the memory."""
+
+WHOLE_FROM_KBPS: Final = 100_000
+"""Kbps from which joined packets are taken whole: one of 64 KiB takes 5 ms, no longer than fq_codel
+lets any packet wait."""
+_WHOLE_QUEUE_MAX: Final = 16_000_000
+"""Bytes that may wait where packets are taken whole, for the memory's sake."""
+_NUMBERS: Final = HTB_TREES * HTB_TREE_CLASSES
+"""The end of the numbers given to rules; those of classes that take packets whole begin there."""
 
 _MULTICAST = tuple(IPv4Network(n) for n in ("224.0.0.0/4", "255.255.255.255/32"))
 
@@ -132,7 +147,9 @@ class Shape(NamedTuple):
     burst: int
     """Bytes that may be sent at once after a pause."""
     queue: int
-    """Packets that may wait."""
+    """Packets that may wait, joined ones counting as one."""
+    queue_bytes: int = 0
+    """Bytes that may wait; 0 where `queue` bounds them, since no packet is larger than a frame."""
 
 
 class Hook(NamedTuple):
@@ -161,8 +178,20 @@ def splitter_handle(tree: int) -> int:
     return (SPLITTER_MAJOR + tree) << 16
 
 
+def class_at(number: int, kbps: int) -> int:
+    """Return the number of the class for a limit of `kbps`, in either direction. `number`: what the
+    rule was given, 0 to 65,535.
+    """
+    return number + _NUMBERS * (kbps >= WHOLE_FROM_KBPS)
+
+
+def given_number(number: int) -> int:
+    """Return the number given to the rule that the class `number` is for."""
+    return number % _NUMBERS
+
+
 def class_handle(number: int) -> int:
-    """Return the handle of a class by its number, 0 to 65,535, which it has in both directions.
+    """Return the handle of a class by its number, 0 to 131,071.
 
     It is the priority of its packets: the tree in the upper half, the class in it in the lower.
     """
@@ -179,6 +208,11 @@ def tree_of(number: int) -> int:
     return number // HTB_TREE_CLASSES
 
 
+def splits(tree: int) -> bool:
+    """Return whether a tree splits joined packets."""
+    return tree < HTB_TREES
+
+
 def shape(kbps: int) -> Shape:
     """Return the shape of a limit in Kbps (1,000 bit/s of IP packets).
 
@@ -186,10 +220,12 @@ def shape(kbps: int) -> Shape:
     header per byte, stay under the limit.
     """
     rate = kbps * 125 * FRAME_BYTES // PACKET_BYTES
+    waiting = rate * _QUEUE_MS // 1000
     return Shape(
         rate=rate,
         burst=max(rate * _BURST_MS // 1000, FRAME_BYTES),
-        queue=min(max(rate * _QUEUE_MS // 1000 // FRAME_BYTES, _QUEUE_MIN), _QUEUE_MAX),
+        queue=min(max(waiting // FRAME_BYTES, _QUEUE_MIN), _QUEUE_MAX),
+        queue_bytes=min(waiting, _WHOLE_QUEUE_MAX) if kbps >= WHOLE_FROM_KBPS else 0,
     )
 
 
@@ -214,15 +250,15 @@ def host_elements(
     classes: Mapping[int, int],
     exceptions: Collection[Direction],
 ) -> Elements:
-    """Return the elements of rules of one address. `classes`: rule number -> class number;
+    """Return the elements of rules of one address. `classes`: rule -> the number given to it;
     `exceptions`: the result of `with_exceptions`."""
     result: Elements = {}
     for direction in DIRECTIONS:
         limited = result.setdefault(direction.hosts, {})
         free = result.setdefault(direction.free_hosts, {})
         for address, limit in limits.items():
-            if direction.kbps(limit):
-                limited[address] = handle_text(class_handle(classes[limit.number]))
+            if kbps := direction.kbps(limit):
+                limited[address] = handle_text(class_handle(class_at(classes[limit.number], kbps)))
             elif direction in exceptions:
                 free[address] = ""
     return result
@@ -234,9 +270,9 @@ def net_elements(limits: Mapping[str, Limit], classes: Mapping[int, int]) -> Ele
     ranges = net_ranges(limits)
     return {
         direction.nets: {
-            key: handle_text(class_handle(classes[number]))
+            key: handle_text(class_handle(class_at(classes[number], kbps)))
             for key, number in ranges.items()
-            if direction.kbps(by_number[number])
+            if (kbps := direction.kbps(by_number[number]))
         }
         for direction in DIRECTIONS
     }

@@ -27,6 +27,7 @@ from egressd.planner.shaping import (
     LINK_HEADER_BYTES,
     RANGE_SETS,
     Direction,
+    class_at,
 )
 
 _FEW: Final = 64
@@ -58,9 +59,9 @@ class Places(NamedTuple):
             {address: limit.number for address, limit in hosts_of(limits).items()},
             ranges,
             {
-                limit.number: classes[limit.number]
+                limit.number: class_at(classes[limit.number], kbps)
                 for limit in limits.values()
-                if DOWNLOAD.kbps(limit) and limit.number in classes
+                if (kbps := DOWNLOAD.kbps(limit)) and limit.number in classes
             },
         )
 

@@ -2,14 +2,14 @@
 
 Classes are made, changed and dropped one by one; a tree is never rebuilt while it exists, since all
 its clients would be unlimited meanwhile. A class is identified by its number, which determines its
-tree (`planner.shaping.class_handle`).
+tree, and whether that splits joined packets (`planner.shaping`).
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from egressd.netd.kernel import uapi
 from egressd.netd.kernel.netlink import NetlinkError, NetlinkSocket
@@ -21,12 +21,11 @@ from egressd.planner.shaping import (
     Shape,
     class_handle,
     class_number,
+    splits,
     splitter_handle,
     tree_handle,
     tree_of,
 )
-
-_QUEUES: Final = {"fq_codel": messages.fq_codel, "pfifo": messages.pfifo}
 
 
 class LeftOver(NamedTuple):
@@ -44,22 +43,21 @@ class Forest:
     def __init__(self, kernel: NetlinkSocket, prefix: str) -> None:
         self._kernel = kernel
         self._prefix = prefix
-        self._queue = "fq_codel"
-        """Kind of the qdisc beneath a class: ``pfifo`` once the kernel turned out to lack
-        fq_codel."""
+        self._has_fair_queues = True
+        """False once the kernel turned out to lack fq_codel."""
         self.devices: dict[int, int] = {}
         """Tree -> index of its device, as of the last look."""
         self._frame = FRAME_BYTES
 
-    def open(self, numbers: Iterable[int]) -> int:
-        """Make the trees of these classes if they are not known; return the number of new ones."""
-        missing = {tree_of(number) for number in numbers} - self.devices.keys()
-        return sum(self._open(tree) for tree in missing)
+    def open(self, number: int) -> None:
+        """Make the tree of this class if it is not known."""
+        if not self.has_device_of(number):
+            self._open(tree_of(number))
 
     def fit(self, frame_bytes: int) -> None:
         """Take frames of that size from the LANs: a larger one was joined, and is split."""
         self._frame = frame_bytes
-        for tree in self.devices:
+        for tree in filter(splits, self.devices):
             self._put_splitter(tree)
 
     def is_intact(self) -> bool:
@@ -96,8 +94,8 @@ class Forest:
         put = sum(self._open(tree) for tree in sorted(trees))
         classes = dict(self._classes())
         queues = self._queues()
-        if {queue.kind for queue in queues.values()} == {"pfifo"}:
-            self._queue = "pfifo"  # an earlier netd found fq_codel missing
+        if queues and all(queue.kind != messages.FQ_CODEL for queue in queues.values()):
+            self._has_fair_queues = False  # an earlier netd found this
         for number, shape in wanted.items():
             if classes.get(number) != (right := messages.class_of(shape)):
                 self._put_class(number, right)
@@ -145,10 +143,10 @@ class Forest:
         was_up = device.find(self._kernel, self._name(tree)) is not None
         self.devices[tree] = device.make(self._kernel, self._name(tree))
         is_planted = self._is_planted(tree)
-        self._put_splitter(tree)
+        if splits(tree):
+            self._put_splitter(tree)
         if not is_planted:
-            index, parent = self.devices[tree], splitter_handle(tree) | 1
-            root = messages.htb_root(index, tree_handle(tree), parent)
+            root = messages.htb_root(self.devices[tree], tree_handle(tree), _above(tree))
             self._kernel.request(uapi.RTM_NEWQDISC, root, uapi.NLM_F_CREATE | uapi.NLM_F_REPLACE)
         return not (was_up and is_planted)
 
@@ -157,10 +155,10 @@ class Forest:
         self._kernel.request(uapi.RTM_NEWQDISC, body, uapi.NLM_F_CREATE | uapi.NLM_F_REPLACE)
 
     def _is_planted(self, tree: int) -> bool:
-        """Return whether the device has the splitter, and beneath it the tree's root."""
-        return self._qdisc(tree, uapi.TC_H_ROOT) == ("tbf", splitter_handle(tree)) and self._qdisc(
-            tree, splitter_handle(tree) | 1
-        ) == ("htb", tree_handle(tree))
+        """Return whether the device has the tree's root, beneath the splitter if it has one."""
+        if splits(tree) and self._qdisc(tree, uapi.TC_H_ROOT) != ("tbf", splitter_handle(tree)):
+            return False
+        return self._qdisc(tree, _above(tree)) == ("htb", tree_handle(tree))
 
     def _qdisc(self, tree: int, parent: int) -> tuple[str, int]:
         """Return kind and handle of the qdisc at `parent`; empty and 0 for none."""
@@ -204,8 +202,14 @@ class Forest:
         }
 
     def _is_right(self, queue: QdiscMessage | None, number: int, shape: Shape) -> bool:
-        right = (_queue_handle(number), class_handle(number), self._queue, shape.queue)
-        return queue is not None and queue[1:] == right
+        where = (_queue_handle(number), class_handle(number))
+        return queue is not None and queue[1:] == (*where, *self._right_queue(shape))
+
+    def _right_queue(self, shape: Shape) -> tuple[str, int]:
+        """Return kind and limit of the qdisc beneath a class."""
+        if self._has_fair_queues:
+            return messages.FQ_CODEL, shape.queue
+        return messages.fifo_of(shape)
 
     def _put_class(self, number: int, wanted: Class) -> None:
         index = self.devices[tree_of(number)]
@@ -223,13 +227,19 @@ class Forest:
         index = self.devices[tree_of(number)]
         where = messages.address(index, _queue_handle(number), class_handle(number))
         try:
-            body = where + _QUEUES[self._queue](shape, is_new=is_new)
+            queue = messages.fq_codel if self._has_fair_queues else messages.fifo
+            body = where + queue(shape, is_new=is_new)
             self._kernel.request(uapi.RTM_NEWQDISC, body, uapi.NLM_F_CREATE | uapi.NLM_F_REPLACE)
         except NetlinkError as error:
-            if error.errno != errno.ENOENT or self._queue == "pfifo":
+            if error.errno != errno.ENOENT or not self._has_fair_queues:
                 raise
-            self._queue = "pfifo"
+            self._has_fair_queues = False
             self._put_queue(number, shape, is_new=is_new)
+
+
+def _above(tree: int) -> int:
+    """Return the parent of a tree's root."""
+    return splitter_handle(tree) | 1 if splits(tree) else uapi.TC_H_ROOT
 
 
 def _queue_handle(number: int) -> int:

@@ -36,10 +36,13 @@ _NS_PER_TICK: Final = 64  # PSCHED_SHIFT, include/net/pkt_sched.h
 
 _BASIC_STATISTICS = struct.Struct("=QI")
 
-_FQ_CODEL, _PFIFO = "fq_codel", "pfifo"
+FQ_CODEL: Final = "fq_codel"
+_PFIFO, _BFIFO = "pfifo", "bfifo"
 _FQ_FLOWS_NUMBER: Final = 64
 """Flows that a rule's queue separates: 4 KiB of memory. The kernel's own default of 1,024 takes 70
 KiB, and cake 1 MiB: with 10,000 rules, both ways, that is gigabytes."""
+_MEMORY_A_BYTE: Final = 2
+"""Bytes of memory that fq_codel may hold for each that may wait: it counts buffers as a whole."""
 _FQ_TARGET_US, _FQ_INTERVAL_US = 5_000, 100_000
 """The defaults of fq_codel (tc-fq_codel(8))."""
 
@@ -53,7 +56,7 @@ class QdiscMessage(NamedTuple):
     parent: int
     kind: str
     limit: int
-    """Packets that a leaf of ours may hold; 0 for any other."""
+    """Packets that a leaf of ours may hold, or bytes, if it is a bfifo; 0 for any other."""
 
 
 class Class(NamedTuple):
@@ -164,14 +167,23 @@ def fq_codel(shape: Shape, *, is_new: bool) -> bytes:
         attribute(uapi.TCA_FQ_CODEL_LIMIT, u32(shape.queue)),
         attribute(uapi.TCA_FQ_CODEL_QUANTUM, u32(FRAME_BYTES)),
     ]
+    if shape.queue_bytes:
+        memory = shape.queue_bytes * _MEMORY_A_BYTE
+        options.append(attribute(uapi.TCA_FQ_CODEL_MEMORY_LIMIT, u32(memory)))
     if is_new:
         options.append(attribute(uapi.TCA_FQ_CODEL_FLOWS, u32(_FQ_FLOWS_NUMBER)))
-    return _kind(_FQ_CODEL) + nest(uapi.TCA_OPTIONS, *options)
+    return _kind(FQ_CODEL) + nest(uapi.TCA_OPTIONS, *options)
 
 
-def pfifo(shape: Shape, *, is_new: bool) -> bytes:
+def fifo(shape: Shape, *, is_new: bool) -> bytes:
     """Return kind and options of a leaf that drops arriving packets when it is full."""
-    return _kind(_PFIFO) + attribute(uapi.TCA_OPTIONS, u32(shape.queue))
+    kind, limit = fifo_of(shape)
+    return _kind(kind) + attribute(uapi.TCA_OPTIONS, u32(limit))
+
+
+def fifo_of(shape: Shape) -> tuple[str, int]:
+    """Return the kind of such a leaf and its limit: packets, or bytes where sizes differ much."""
+    return (_BFIFO, shape.queue_bytes) if shape.queue_bytes else (_PFIFO, shape.queue)
 
 
 def decode_qdiscs(bodies: Iterable[bytes]) -> Iterator[QdiscMessage]:
@@ -182,9 +194,9 @@ def decode_qdiscs(bodies: Iterable[bytes]) -> Iterator[QdiscMessage]:
         found, options = picker.pick(body)
         kind = text(found)
         limit = 0
-        if kind == _FQ_CODEL:
+        if kind == FQ_CODEL:
             limit = number(attributes(options).get(uapi.TCA_FQ_CODEL_LIMIT))
-        elif kind == _PFIFO:
+        elif kind in (_PFIFO, _BFIFO):
             limit = number(options)
         yield QdiscMessage(index, handle, parent, kind, limit)
 

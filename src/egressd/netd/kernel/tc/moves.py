@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from egressd.model.plan import Limit
-from egressd.planner.shaping import DOWNLOAD, Direction
+from egressd.planner.shaping import DOWNLOAD, Direction, class_at
 
 
 class LimitChange(NamedTuple):
@@ -28,9 +28,16 @@ class LimitChange(NamedTuple):
     @property
     def is_counted_elsewhere(self) -> bool:
         """True if the rule persists, and another counter counts its traffic afterwards."""
-        was_limited, is_limited_now = map(bool, self.kbps(DOWNLOAD))
+        old, new = self.classes(DOWNLOAD, 0)
         lives_on = self.old is not None and self.new is not None
-        return lives_on and (self.old_key != self.new_key or was_limited != is_limited_now)
+        return lives_on and (self.old_key != self.new_key or old != new)
+
+    def classes(self, direction: Direction, number: int) -> tuple[int | None, int | None]:
+        """Return the rule's class in one direction, before and after; None without a limit.
+        `number`: what the rule was given.
+        """
+        old, new = (class_at(number, kbps) if kbps else None for kbps in self.kbps(direction))
+        return old, new
 
 
 def moves_between(old: Mapping[str, Limit], new: Mapping[str, Limit]) -> list[LimitChange]:

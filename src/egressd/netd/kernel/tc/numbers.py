@@ -1,4 +1,4 @@
-"""The class of each limited rule: a 16-bit number, the same in both directions."""
+"""The number of each limited rule's classes: 16 bits, the same in both directions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_usable(number: int) -> bool:
 
 
 class ClassNumbers:
-    """Rule number -> class number. A rule keeps its class for as long as it is limited."""
+    """Rule -> the number of its classes, which it keeps for as long as it is limited."""
 
     capacity: Final = sum(map(is_usable, range(_END)))
     """Number of rules that can be limited at once."""

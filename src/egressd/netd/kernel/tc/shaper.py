@@ -146,8 +146,12 @@ class Shaper:
         healed = 0
         left_over = {}
         for direction, forest in self._forests.items():
-            rates = {classes[lim.number]: kbps for lim in limits if (kbps := direction.kbps(lim))}
-            put, left_over[forest] = forest.converge({n: script.shape(k) for n, k in rates.items()})
+            shapes = {
+                script.class_at(classes[limit.number], kbps): script.shape(kbps)
+                for limit in limits
+                if (kbps := direction.kbps(limit))
+            }
+            put, left_over[forest] = forest.converge(shapes)
             healed += put
         self._ranges = script.net_ranges(self._nets)
         self._net_elements = script.net_elements(self._nets, classes)
@@ -202,14 +206,15 @@ class Shaper:
         return script.device_elements({d: f.devices for d, f in self._forests.items()})
 
     def _classes_in(self, present: Elements) -> dict[int, int]:
-        """Return rule number -> class number, as far as the kernel's maps show."""
+        """Return rule -> the number of its classes, as far as the kernel's maps show."""
         rules = {key: limit.number for key, limit in self._hosts.items()}
         rules.update(script.net_ranges(self._nets))
         found: dict[int, int] = {}
         for name in (name for d in DIRECTIONS for name in (d.hosts, d.nets)):
             for key, value in present[name].items():
                 if key in rules:
-                    found.setdefault(rules[key], script.class_number(int(value, 16)))
+                    number = script.class_number(int(value, 16))
+                    found.setdefault(rules[key], script.given_number(number))
         return found
 
     # --- Changing. ----------------------------------------------------------------------
@@ -238,20 +243,22 @@ class Shaper:
             raise
 
     def _carry_out(self, moves: Sequence[LimitChange], old_nets: Mapping[str, Limit]) -> None:
-        classes = self._numbers.given
+        left = []
         for direction, forest in self._forests.items():
-            forest.open(classes[move.rule] for move in moves if move.kbps(direction)[1])
             for move in moves:
-                old, new = move.kbps(direction)
-                if new and new != old:
-                    forest.put(classes[move.rule], script.shape(new), is_new=not old)
+                old_kbps, kbps = move.kbps(direction)
+                if kbps == old_kbps:
+                    continue
+                old, new = move.classes(direction, self._numbers.given[move.rule])
+                if new is not None:
+                    forest.open(new)
+                    forest.put(new, script.shape(kbps), is_new=new != old)
+                if old is not None and new != old:
+                    left.append((forest, old))
         self._hook(self._networks)
         self._flip(moves, old_nets)
-        for direction, forest in self._forests.items():
-            for move in moves:
-                old, new = move.kbps(direction)
-                if old and not new:
-                    forest.drop(classes[move.rule])
+        for forest, number in left:
+            forest.drop(number)
         self._numbers.take_back(m.rule for m in moves if m.new is None or not is_limited(m.new))
         self._counters.forget(move.rule for move in moves if move.new is None)
         self._hook(self._networks)
