@@ -36,6 +36,7 @@ from tests.support.device import (
     send,
 )
 from tests.support.fast_path import (
+    counted,
     is_cut,
     lan_and_wan,
     passed,
@@ -68,12 +69,6 @@ def _emptied(lab: Lab) -> Iterator[None]:
     lab.api.post("/nodes", lab.nodes["ss"].draft())
     yield
     clear(lab)
-
-
-def counted(lab: Lab, network: str) -> int:
-    """Return a rule's bytes both ways, as the device counts them."""
-    count = lab.api.ask("GET", "/ops/counters").body["data"].get(network, {})
-    return int(count.get("upload_bytes", 0)) + int(count.get("download_bytes", 0))
 
 
 def have_sent(lab: Lab, packets: int) -> bool:

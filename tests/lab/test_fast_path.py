@@ -37,6 +37,7 @@ from tests.support.device import SERVER, clear, elements, eventually, kill, limi
 from tests.support.fast_path import (
     CLIENT,
     ask_again,
+    counted,
     hooked,
     is_cut,
     lan_and_wan,
@@ -68,13 +69,6 @@ def _emptied(lab: Lab) -> Iterator[None]:
 
 
 # --- The device's reports. ---------------------------------------------------------------------
-
-
-def counted(lab: Lab, client: int) -> int:
-    """Return a rule's bytes both ways, as the device counts them."""
-    data = lab.api.ask("GET", "/ops/counters").body["data"]
-    count = data.get(lab.client(client).address, {})
-    return int(count.get("upload_bytes", 0)) + int(count.get("download_bytes", 0))
 
 
 def have_sent(lab: Lab, least: Mapping[int, int]) -> bool:
@@ -147,14 +141,14 @@ def test_checksums_are_correct_without_offloading(lab: Lab) -> None:
 
 def test_all_bytes_are_counted_on_either_path(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
-    before = counted(lab, 1)
+    before = counted(lab, lab.client(1).address)
     assert lab.client(1).http(f"http://{SERVER}/bytes/{20 * MIB}", timeout=20).error == ""
-    eventually(lambda: counted(lab, 1) - before > 20 * MIB)
-    assert counted(lab, 1) - before < 23 * MIB
+    eventually(lambda: counted(lab, lab.client(1).address) - before > 20 * MIB)
+    assert counted(lab, lab.client(1).address) - before < 23 * MIB
     limit(lab, 1, 100_000)  # from here on another counter has the bytes it receives
     limit(lab, 1, 0)
-    eventually(lambda: counted(lab, 1) - before > 20 * MIB)
-    assert counted(lab, 1) - before < 23 * MIB
+    eventually(lambda: counted(lab, lab.client(1).address) - before > 20 * MIB)
+    assert counted(lab, lab.client(1).address) - before < 23 * MIB
 
 
 def tracked(lab: Lab, side: str, port: int) -> str:
@@ -387,28 +381,28 @@ def test_flows_continue_and_counters_are_kept_while_netd_is_dead(lab: Lab) -> No
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
     assert takes_it(lab, 1, connection)
-    eventually(lambda: counted(lab, 1) > 0)
-    before = counted(lab, 1)
+    eventually(lambda: counted(lab, lab.client(1).address) > 0)
+    before = counted(lab, lab.client(1).address)
     kill(lab, "egressd.app netd")
     assert takes_it(lab, 1, connection)
     lab.device.wait_healthy()
     assert takes_it(lab, 1, connection)
-    eventually(lambda: counted(lab, 1) > before)
+    eventually(lambda: counted(lab, lab.client(1).address) > before)
 
 
 def test_p1_a_stop_blocks_flows_on_the_fast_path_and_keeps_counters(lab: Lab) -> None:
     send(lab, 1, "DIRECT")
     connection = lab.client(1).connect(SERVER)
     assert takes_it(lab, 1, connection)
-    eventually(lambda: counted(lab, 1) > 0)
-    before = counted(lab, 1)
+    eventually(lambda: counted(lab, lab.client(1).address) > 0)
+    before = counted(lab, lab.client(1).address)
     lab.device.stop()
     try:
         with suppress(Failed):
             assert connection.exchange("anything", timeout=2).error != ""
     finally:
         lab.device.start()
-    eventually(lambda: counted(lab, 1) >= before)
+    eventually(lambda: counted(lab, lab.client(1).address) >= before)
     assert takes_it(lab, 1, lab.client(1).connect(SERVER))
 
 

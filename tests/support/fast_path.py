@@ -39,6 +39,12 @@ def passed_by_rule(lab: Lab, network: str) -> RuleCount:
         return router.run(passed_by_rule_here, rule)
 
 
+def counted(lab: Lab, rule: str) -> int:
+    """Return the bytes of a rule both ways, as the device counts them. `rule`: its address."""
+    count = lab.api.ask("GET", "/ops/counters").body["data"].get(rule, {})
+    return int(count.get("upload_bytes", 0)) + int(count.get("download_bytes", 0))
+
+
 def talk(connection: Connection, times: int = 20) -> None:
     """Exchange messages repeatedly over an existing connection."""
     for number in range(times):
