@@ -48,7 +48,7 @@ def service(key: str, inbound: Entry) -> Document:
 
 CRASHES = {"experimental": {"debug": {"max_stack": 1}}}
 """Part of a document that ends the process: the Go runtime is allowed a stack of one byte."""
-STACK_IS_FULL = r"stack (overflow|exceeds)"
+STACK_IS_FULL = r"stack( overflow| exceeds|=\[)"
 """Error text in that case. If two of its threads crash at once, their output is mixed."""
 
 

@@ -14,17 +14,21 @@ import pytest
 from tests.vm import boot
 from tests.vm.inside.suite import Verdict
 
-TIMEOUT_S: Final = 3000.0
+TIMEOUT_S: Final = 1500.0
+"""Seconds of processor time, if the machine is emulated: some four times what is needed."""
+_SHARE: Final = 8
+"""The machine is given a share of a processor that is not less than one in so many."""
 
 
 def marks(timeout_s: float = TIMEOUT_S) -> list[pytest.MarkDecorator]:
-    """Return the marks of the tests of a module whose machine may run for so many seconds.
+    """Return the marks of the tests of a module whose machine may run for so many seconds, of
+    processor time if it is emulated.
 
     An emulated machine's clock counts its instructions, so nothing in it notices how busy this one
     is. One with KVM would.
     """
     alone = [] if boot.is_emulated() else [pytest.mark.alone]
-    return [pytest.mark.vm, pytest.mark.timeout(timeout_s + 60), *alone]
+    return [pytest.mark.vm, pytest.mark.timeout(_SHARE * timeout_s), *alone]
 
 
 @dataclass(frozen=True)
