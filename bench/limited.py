@@ -8,12 +8,13 @@ from typing import Final
 
 from bench.sites import Site
 from egressd.model.bounds import RULE_LIMIT_MAX_KBPS
+from egressd.planner.shaping import shape
 
 KBPS: Final = RULE_LIMIT_MAX_KBPS
 """The limit of both: more than a client reaches here."""
 _LAN: Final = "lan0"
-_QUEUE: Final = 1000
-"""Packets that may wait, as in egressd's classes of that rate."""
+_SHAPE: Final = shape(KBPS)
+"""Burst and queue of egressd's classes of that rate, which the others get, too."""
 
 
 @contextmanager
@@ -27,13 +28,15 @@ def by_hand(site: Site, client: str) -> Iterator[None]:
         try:
             for hook, field in (("ingress", "src"), ("egress", "dst")):
                 device = f"by-hand-{hook}"
-                run("ip", "link", "add", device, "txqueuelen", str(_QUEUE), "type", "ifb")
+                run("ip", "link", "add", device, "type", "ifb")
                 run("ip", "link", "set", device, "up")
                 run("tc", "qdisc", "add", "dev", device, "root", "handle", "1:", "htb")
-                rate = f"{KBPS}kbit"
+                burst = str(_SHAPE.burst)
+                rate = ("rate", f"{KBPS}kbit", "burst", burst, "cburst", burst)
                 at = ("dev", device, "parent", "1:")
-                run("tc", "class", "add", *at, "classid", "1:7", "htb", "rate", rate)
-                leaf = ("dev", device, "parent", "1:7", "pfifo", "limit", str(_QUEUE))
+                run("tc", "class", "add", *at, "classid", "1:7", "htb", *rate)
+                queue = ("bfifo", "limit", str(_SHAPE.queue_bytes))
+                leaf = ("dev", device, "parent", "1:7", *queue)
                 run("tc", "qdisc", "add", *leaf)
                 match = ("protocol", "ip", "u32", "match", "ip", field, f"{client}/32")
                 run("tc", "filter", "add", *at, *match, "flowid", "1:7")
