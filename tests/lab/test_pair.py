@@ -355,6 +355,7 @@ def test_a_pair_serves_clients_without_its_database(pair: PairedLab) -> None:
         eventually(lambda: pair.seen(1) == pair.shared(1), 30)
         outlives_a_lease(pair, connection)
         assert pair.is_reported(second, "nor the other box of the pair can be reached")
+        eventually(lambda: pair.is_reported(second, "does not answer on sync0"), 30)
         pair.boxes[first].stop()
         pair.lab.topology.power(first, is_on=True)
         pair.boxes[first].start()
@@ -366,6 +367,7 @@ def test_a_pair_serves_clients_without_its_database(pair: PairedLab) -> None:
     eventually(lambda: is_accepted(pair, second, rule), TTL_S + 2)
     eventually(lambda: set(pair.roles(second).values()) == {"active", "standby"}, 30)
     eventually(lambda: not pair.seen(1))
+    eventually(lambda: pair.problems(second) == [], 30)
 
 
 def test_a_pair_goes_on_with_a_database_that_is_read_only(pair: PairedLab) -> None:

@@ -776,6 +776,12 @@ PINNED: dict[str, tuple[dict[str, Value], str]] = {
         "address on name announces the pair's shared address shared by VRRP as its own: clients "
         "whose packets reach that router are not served by the pair",
     ),
+    "pair-sync-silent": (
+        {"name": "name", "address": "address", "port": "port"},
+        "the other box of the pair, address, does not answer on name (TCP port port): until it "
+        "does, a takeover can end connections that begin now, and let go on others that are closed "
+        "now",
+    ),
     "pair-daemon-ends": (
         {"name": "name", "how": "how"},
         "name has ended, and is started again: how",

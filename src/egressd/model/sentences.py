@@ -576,6 +576,11 @@ SENTENCES: Final[Mapping[str, str]] = {
         "{address} on {name} announces the pair's shared address {shared} by VRRP as its own: "
         "clients whose packets reach that router are not served by the pair"
     ),
+    "pair-sync-silent": (
+        "the other box of the pair, {address}, does not answer on {name} (TCP port {port}): until "
+        "it does, a takeover can end connections that begin now, and let go on others that are "
+        "closed now"
+    ),
     "pair-daemon-ends": "{name} has ended, and is started again: {how}",
     "site-untold": (
         "the site {site} does not know yet that this box has left it, and counts it as a silent "

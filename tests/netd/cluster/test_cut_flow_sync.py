@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from egressd.model.pair import PairLink
-from egressd.netd.cluster.cut_flow_sync import CutFlowSync
+from egressd.netd.cluster.cut_flow_sync import PORT, CutFlowSync
 from egressd.netd.kernel.cut_flows import TIMEOUT_S, CutFlows
 from egressd.netd.kernel.nft import Nft
 from tests.support import netns
@@ -64,6 +64,41 @@ def test_each_box_keeps_cut_what_the_other_one_has_cut(boxes: list[Namespace]) -
     there = boxes[1].start_async(box, LINKS[1], [4], [5], 3, 5)
     for running in (here, there):
         assert all(TIMEOUT_S - 60 < left <= TIMEOUT_S for left in running.result())
+
+
+async def listen(link: PairLink) -> None:
+    """Be a box that has cut nothing, until the end."""
+    Nft().run(TABLE)
+    CutFlowSync(link, CutFlows()).open()
+    await asyncio.Event().wait()
+
+
+async def reported(link: PairLink, silent: Path) -> str:
+    """Return the problem of a box whose other one does not answer, once that one does again."""
+    Nft().run(TABLE)
+    sync = CutFlowSync(link, CutFlows())
+    sync.open()
+    assert sync.problem is None
+    await netns.eventually(lambda: sync.problem is not None, 60)
+    found = str(sync.problem)
+    silent.touch()
+    await netns.eventually(lambda: sync.problem is None, 60)
+    await sync.close()
+    return found
+
+
+def test_a_box_that_drops_the_port_is_reported(boxes: list[Namespace], tmp_path: Path) -> None:
+    silent = tmp_path / "silent"
+    boxes[1].shell(
+        "nft add table inet firewall; "
+        "nft 'add chain inet firewall input { type filter hook input priority 0; }'; "
+        f"nft add rule inet firewall input tcp dport {PORT} drop"
+    )
+    boxes[1].start_async(listen, LINKS[1])
+    reporting = boxes[0].start_async(reported, LINKS[0], silent)
+    eventually(silent.exists, 60)
+    boxes[1].shell("nft delete table inet firewall")
+    assert f"{ADDRESSES[1]}, does not answer on sync0 (TCP port {PORT})" in reporting.result()
 
 
 async def keep_many(link: PairLink, ready: Path) -> None:

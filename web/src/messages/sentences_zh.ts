@@ -365,6 +365,8 @@ export const sentencesZh: Readonly<Record<string, string>> = {
   "pair-unaddressed": "{name} 上没有本机自己的地址：在双机中视为链路断开",
   "pair-number-taken": "{name} 上的 {address} 以本双机的编号 {number} 发送 VRRP 通告：请为其中一方改用另一个 router_id",
   "pair-address-taken": "{name} 上的 {address} 通过 VRRP 宣告双机的共享地址 {shared}：数据包到达该路由器的客户端不由双机服务",
+  "pair-sync-silent":
+    "双机中的另一台 {address} 在 {name} 上没有响应（TCP 端口 {port}）：在其恢复之前，主备切换可能使此刻新建的连接中断，并使此刻关闭的连接继续",
   "pair-daemon-ends": "{name} 已退出，正在重新启动：{how}",
   "site-untold": "站点 {site} 尚不知道本机已离开，仍把它当作没有响应的成员：{reason}",
   "site-without-lease": "本设备在站点中没有租约，因此客户端不能出网，也不能修改配置：{reason}",

@@ -14,12 +14,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
 from egressd.model.errors import Failed
 from egressd.model.pair import PairLink
+from egressd.model.wording import Sentence, say
 from egressd.netd.kernel.cut_flows import TIMEOUT_S, CutFlows
 from egressd.netd.system.lenience import as_far_as_possible
 from egressd.netd.system.periodic import PeriodicTask
@@ -34,6 +36,8 @@ _AGAIN_S: Final = 2.0
 """Seconds from the end of a connection, or from a failure, to the next attempt."""
 _SILENT_S: Final = 4
 """Seconds after which a box that acknowledges nothing counts as gone."""
+_UNANSWERED_S: Final = 10.0
+"""Seconds without an answer of the other box that are no problem yet: the time of a restart."""
 _READ_MAX: Final = 1 << 16
 _UNSENT_MAX: Final = 1 << 23
 """Bytes that may wait for the other box: six times what a full set takes."""
@@ -48,6 +52,10 @@ class CutFlowSync:
         self._writer: asyncio.StreamWriter | None = None
         """The connection to the other box, once it gets what is put in."""
         self._server: asyncio.Server | None = None
+        self._unanswered_since: float | None = None
+        """The time, of the monotonic clock, since which the other box does not answer; None while
+        there is a connection to it.
+        """
         self._index = 0
         """The interface that the server is bound to."""
         self._heard: asyncio.StreamWriter | None = None
@@ -63,6 +71,7 @@ class CutFlowSync:
     def open(self) -> None:
         """Connect to the other box as soon as it listens, and listen for it."""
         loop = asyncio.get_running_loop()
+        self._unanswered_since = time.monotonic()
         self._cut_flows.follow(
             lambda keys: loop.call_soon_threadsafe(
                 self._pass_on, dict.fromkeys(keys, TIMEOUT_S * 1000)
@@ -70,6 +79,15 @@ class CutFlowSync:
         )
         self._sending.start()
         self._listening.start()
+
+    @property
+    def problem(self) -> Sentence | None:
+        """A sentence once the other box has not answered for a while."""
+        since = self._unanswered_since
+        if since is None or time.monotonic() - since < _UNANSWERED_S:
+            return None
+        link = self._link
+        return say("pair-sync-silent", name=link.interface, address=str(link.peer), port=PORT)
 
     async def close(self) -> None:
         """End both connections."""
@@ -85,6 +103,7 @@ class CutFlowSync:
     async def _send(self) -> None:
         """Send what is cut to the other box, until it is gone. Raises Failed if it is not there."""
         reader, writer = await self._connect()
+        self._unanswered_since = None
         try:
             writer.write(_GREETING)
             self._writer = writer  # before the look: nothing is put in unseen between the two
@@ -92,6 +111,7 @@ class CutFlowSync:
             with suppress(OSError):
                 await reader.read(1)  # the other box sends nothing
         finally:
+            self._unanswered_since = time.monotonic()
             self._writer = None
             writer.close()
 

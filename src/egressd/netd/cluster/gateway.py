@@ -175,11 +175,12 @@ class PairedGateway:
         return self._role
 
     def problems(self) -> tuple[Sentence, ...]:
-        """Return a sentence about each daemon that does not run, about each way in which the
-        configuration does not fit this box, which is not active then, and about each router of
-        others that gets in the pair's way.
+        """Return a sentence about each daemon that does not run, about a sync link without an
+        answer, about each way in which the configuration does not fit this box, which is not active
+        then, and about each router of others that gets in the pair's way.
         """
-        found = (self._keepalived.problem, self._conntrackd.problem)
+        daemons = self._keepalived.problem, self._conntrackd.problem
+        found = (*daemons, self._cut_flow_sync.problem)
         unfit = (say("pair-unfit", fault=fault) for fault in self._faults)
         lacking = (say("pair-unaddressed", name=name) for name in self._unaddressed)
         wrong = (problem for problem in found if problem is not None)
