@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,11 @@ def imports(path: Path) -> set[str]:
     return found
 
 
+def module_of(path: Path) -> str:
+    name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
+    return name.removesuffix(".__init__")
+
+
 def room_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
@@ -173,6 +179,17 @@ def test_the_wings_of_netd_form_no_circle() -> None:
     modules = {path.stem for path in (SOURCE / "netd").glob("*.py")}
     packages = {path.parent.name for path in (SOURCE / "netd").glob("*/__init__.py")}
     assert modules | packages == {*WINGS, "__init__"}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Neither at their beginning nor within functions, nor for types alone."""
+    below = {
+        # Names without the packages that the module is in, of which it imports other modules.
+        name: {each for each in imports(path) if not f"{name}.".startswith(f"{each}.")}
+        for path in MODULES
+        for name in [module_of(path)]
+    }
+    TopologicalSorter(below).prepare()  # raises CycleError, which names the circle
 
 
 def test_every_room_has_a_docstring() -> None:

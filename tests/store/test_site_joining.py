@@ -22,9 +22,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from egressd.app import config
+from egressd.app import config, site_key
 from egressd.app.join_token import JoinToken
-from egressd.app.site import site_key, store_of
+from egressd.app.site import store_of
 from egressd.app.site_authority import SiteAuthority
 from egressd.model.desired import DesiredState
 from egressd.store.database import Database
@@ -239,7 +239,7 @@ async def opened(settings: config.Config) -> None:
 
 
 def site_database(settings: config.Config) -> SiteDatabase:
-    seal = SiteSeal(site_key(settings))
+    seal = SiteSeal(site_key.read(settings))
     return SiteDatabase(settings.cluster.database, site=settings.cluster.site, seal=seal)
 
 

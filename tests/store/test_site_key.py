@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from egressd.app import config
-from egressd.app.site import site_key, store_of
+from egressd.app import config, site_key
+from egressd.app.site import store_of
 from egressd.app.site_authority import SiteAuthority, new_request
 from egressd.model.errors import Failed, WriteConflict
 from egressd.model.site import LogEntry
@@ -79,7 +79,7 @@ def opens_all(rig: Rig, key: bytes) -> bool:
 
 def test_a_stolen_key_opens_nothing(rig: Rig, box: Box) -> None:
     thief = joined(rig, "thief")
-    stolen = site_key(thief.settings)
+    stolen = site_key.read(thief.settings)
     rig.network.run_async(give_token, thief.settings)
     assert rig.query("SELECT name FROM shared_access") == [["token"]]
     state = asyncio.run(state_of(rig.a.settings))
@@ -93,23 +93,23 @@ def test_a_stolen_key_opens_nothing(rig: Rig, box: Box) -> None:
     assert "b does not have it yet" in said
     assert "thief" not in said
     assert not opens_all(rig, stolen)
-    assert opens_all(rig, site_key(rig.a.settings))
+    assert opens_all(rig, site_key.read(rig.a.settings))
     with pytest.raises(AssertionError, match="not permitted to log in"):
         rig.network.run_async(state_of, thief.settings)
 
-    assert site_key(box.settings) == stolen
+    assert site_key.read(box.settings) == stolen
     for member in (rig.a, box):
         found = rig.network.run_async(state_of, member.settings)
         assert (found.nodes, found.lines) == (state.nodes, state.lines)
         assert found.revision == state.revision + 1
-    assert site_key(box.settings) == site_key(rig.a.settings)
-    assert opens_all(rig, site_key(box.settings))
+    assert site_key.read(box.settings) == site_key.read(rig.a.settings)
+    assert opens_all(rig, site_key.read(box.settings))
     joined(rig, "later")  # a box that joins is given the new one
 
 
 async def give_token(settings: config.Config) -> None:
     """Put a token into the site's database."""
-    link, seal = SharedAccessLink(settings.cluster.database), SiteSeal(site_key(settings))
+    link, seal = SharedAccessLink(settings.cluster.database), SiteSeal(site_key.read(settings))
     sealed = seal.close("secret", place_of_shared("token", 1))
     assert await link.put(SharedText("token", 1, sealed), after=0, key_id=seal.key_id)
     await link.close()
@@ -122,12 +122,12 @@ def site_store(settings: config.Config) -> SiteStore:
 
 
 def test_a_member_that_was_off_takes_the_last_of_several_keys(rig: Rig, box: Box) -> None:
-    first = site_key(box.settings)
+    first = site_key.read(box.settings)
     for _ in range(3):
         rig.a.run("rotate-key", "--yes")
-    assert site_key(box.settings) == first
+    assert site_key.read(box.settings) == first
     state = rig.network.run_async(state_of, box.settings)
-    assert site_key(box.settings) == site_key(rig.a.settings) != first
+    assert site_key.read(box.settings) == site_key.read(rig.a.settings) != first
     assert state == asyncio.run(state_of(rig.a.settings))
 
 
@@ -142,7 +142,7 @@ def test_an_earlier_key_that_is_put_back_is_refused(rig: Rig, box: Box) -> None:
     try:
         with pytest.raises(AssertionError, match="does not replace this box's key"):
             rig.network.run_async(state_of, box.settings)
-        assert SiteSeal(site_key(box.settings)).key_id == now
+        assert SiteSeal(site_key.read(box.settings)).key_id == now
     finally:
         put_back(rig, now, newest)
 
@@ -178,7 +178,7 @@ async def write_across(rig: Rig, box: Box) -> None:
     assert state.edits_to(first) == []
     await store.end_trial()
     await write(store, rules(1, start=70), revision + 2)
-    assert opens_all(rig, site_key(rig.a.settings))
+    assert opens_all(rig, site_key.read(rig.a.settings))
     await store.close()
 
 
@@ -200,7 +200,7 @@ async def rotate_under_changes(rig: Rig, box: Box) -> None:
         assert "does not have it" not in await rotating
         assert a.ledger.state == b.ledger.state
         assert len(a.ledger.state.rules) >= key - 100
-        assert site_key(rig.a.settings) == site_key(box.settings)
+        assert site_key.read(rig.a.settings) == site_key.read(box.settings)
 
 
 def member_of(settings: config.Config) -> Member:
@@ -211,10 +211,10 @@ def member_of(settings: config.Config) -> Member:
 def test_a_member_without_a_certificate_is_named(rig: Rig, box: Box) -> None:
     certificate = rig.query("UPDATE member SET certificate = '' WHERE name = 'b' RETURNING name")
     assert certificate == [["b"]]
-    before = opens_all(rig, site_key(rig.a.settings))
+    before = opens_all(rig, site_key.read(rig.a.settings))
     said = rig.a.refused("rotate-key", "--yes")
     assert "the member b has no certificate: it must join anew" in said
-    assert opens_all(rig, site_key(rig.a.settings)) == before
+    assert opens_all(rig, site_key.read(rig.a.settings)) == before
 
 
 def test_only_the_box_with_the_authority_gives_another_key(rig: Rig, box: Box) -> None:
@@ -227,9 +227,9 @@ def test_no_key_is_sealed_for_a_certificate_of_another_authority(rig: Rig, box: 
     ((role,),) = rig.query("SELECT role_name FROM member WHERE name = 'b'")
     forged = SiteAuthority.make("home").member(new_request()[1], role)
     rig.query(f"UPDATE member SET certificate = '{forged}' WHERE name = 'b' RETURNING id")
-    before = opens_all(rig, site_key(rig.a.settings))
+    before = opens_all(rig, site_key.read(rig.a.settings))
     assert "is not of the site's authority" in rig.a.refused("rotate-key", "--yes")
     others = SiteAuthority.of_folder(rig.a.folder / "cluster").member(new_request()[1], "other")
     rig.query(f"UPDATE member SET certificate = '{others}' WHERE name = 'b' RETURNING id")
     assert "is not of the site's authority" in rig.a.refused("rotate-key", "--yes")
-    assert opens_all(rig, site_key(rig.a.settings)) == before
+    assert opens_all(rig, site_key.read(rig.a.settings)) == before

@@ -14,7 +14,7 @@ from typing import Final
 
 from psycopg import conninfo as libpq
 
-from egressd.app import site, site_authority
+from egressd.app import site_authority, site_key
 from egressd.app.config import Config
 from egressd.app.interrupts import Interrupts
 from egressd.app.invitation_texts import JoinAnswer, JoinRequest, Offer, opened, sealed
@@ -50,7 +50,7 @@ def invite(
     """
     name = settings.cluster.site
     authority = SiteAuthority.of_folder(folder_of(settings))
-    key = site.site_key(settings)
+    key = site_key.read(settings)
     lan, wan = roles_of(settings.roles)
     invitation = Invitation(owner, name)
     if member in invitation.certificates():

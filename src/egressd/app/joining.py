@@ -15,7 +15,7 @@ from typing import Final
 from psycopg import conninfo as libpq
 
 from egressd import __version__
-from egressd.app import accounts, site, site_authority
+from egressd.app import accounts, site_authority, site_key
 from egressd.app.config import Cluster, Config
 from egressd.app.invitation_texts import JoinAnswer, JoinRequest, Offer, opened, sealed
 from egressd.app.join_token import JoinToken
@@ -126,7 +126,7 @@ def _become(
     if admission.refusal:
         raise Failed(action, admission.refusal)
     files.write(MEMBER_CERTIFICATE, admission.certificate.encode())
-    files.write(site.KEY_NAME, admission.site_key.encode())
+    files.write(site_key.NAME, admission.site_key.encode())
     own = libpq.make_conninfo(
         database,
         user=admission.role,

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from egressd.app import key_envelope, site
+from egressd.app import key_envelope, site_key
 from egressd.app.config import Config
 from egressd.app.member_files import AUTHORITY, MEMBER_KEY, folder_of
 from egressd.app.site_authority import SiteAuthority
@@ -35,7 +35,7 @@ def rotate(settings: Config, owner: str) -> list[str]:
     """
     name = settings.cluster.site
     authority = SiteAuthority.of_folder(folder_of(settings))
-    current, key = site.site_key(settings), site.new_site_key()
+    current, key = site_key.read(settings), site_key.new()
     old = SiteSeal(current)
     kept = folder_of(settings) / f"site-key.{old.key_id}"
     with reported(f"write {kept}"):
@@ -54,8 +54,8 @@ def rotate(settings: Config, owner: str) -> list[str]:
             break
         time.sleep(_LOOK_S)
     # The service of this box takes it as the others do, but it may not run.
-    if site.site_key(settings) != key:
-        site.keep_site_key(settings, key)
+    if site_key.read(settings) != key:
+        site_key.keep(settings, key)
     return sorted({*running, *others} - {settings.cluster.member})
 
 
@@ -91,7 +91,7 @@ def _replaced_by(authority: SiteAuthority, holder: KeyHolder, current: str) -> t
 def opened_here(settings: Config, envelope: str) -> bytes:
     """Return the site's new key from this member's envelope. Raises Failed."""
     authority, private_key = _read(settings, AUTHORITY, MEMBER_KEY)
-    own = site.site_key(settings)
+    own = site_key.read(settings)
     if key_envelope.signed(envelope, authority).key_id == SiteSeal(own).key_id:
         return own  # written by `rotate`, on the box where it was called
     return key_envelope.opened(

@@ -52,20 +52,20 @@ def note(settings: Config, permit: Callable[[str], None]) -> None:
     `permit` gets the reason why the site cannot be asked, or an empty text, and raises if the box
     shall not leave. Raises EgressdError if it lacks a change of the site; nothing is noted then.
     """
+    from egressd.app import shared_access, site_key
     from egressd.app.member_files import (
         AUTHORITY,
         MEMBER_CERTIFICATE,
         MEMBER_KEY,
         folder_of,
     )
-    from egressd.app.site import ACCESS_RECORD, KEY_NAME
     from egressd.store.postgres.site_store import BEHIND_MARK, GATE_MARK, PAIR_MARK
 
     permit(_why_unknown(settings))
     marks = (GATE_MARK, PAIR_MARK, BEHIND_MARK)
-    files = [*marks, MEMBER_KEY, MEMBER_CERTIFICATE, AUTHORITY, ACCESS_RECORD, KEY_NAME]
+    files = [*marks, MEMBER_KEY, MEMBER_CERTIFICATE, AUTHORITY, shared_access.RECORD, site_key.NAME]
     if folder_of(settings).exists():
-        files.remove(KEY_NAME)  # the box of the site's authority keeps the key, too
+        files.remove(site_key.NAME)  # the box of the site's authority keeps the key, too
     departure = Departure(
         database=settings.cluster.database, site=settings.cluster.site, files=tuple(files)
     )

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from egressd.app import site, site_authority
+from egressd.app import shared_access, site_authority, site_key
 from egressd.app.config import Config
 from egressd.app.site_authority import SiteAuthority
 from egressd.model.errors import Failed
@@ -39,7 +39,7 @@ class MemberFiles:
 
     def refuse_other(self, action: str) -> None:
         """Raise Failed if this box has a member's files: it was one, or is a copy of one."""
-        for name in (site.KEY_NAME, MEMBER_KEY):
+        for name in (site_key.NAME, MEMBER_KEY):
             if self.path(name).exists():
                 raise Failed(
                     action,
@@ -57,8 +57,8 @@ class MemberFiles:
     def give_up_own(self, backup: Path) -> None:
         """Back this box's configuration up, and note that the site's replaces it."""
         asyncio.run(Database(self._folder).backup(backup))
-        with reported(f"remove {site.ACCESS_RECORD}"):
-            self.path(site.ACCESS_RECORD).unlink(missing_ok=True)  # of another site
+        with reported(f"remove {shared_access.RECORD}"):
+            self.path(shared_access.RECORD).unlink(missing_ok=True)  # of another site
         mark = AdoptionMark(self._folder)
         self._written += [backup, mark.path]
         mark.put(backup)

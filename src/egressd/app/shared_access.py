@@ -36,8 +36,8 @@ log = structlog.get_logger()
 
 EVERY_S: Final = 1.0
 """Seconds from one look at the site's database to the next."""
-
-
+RECORD: Final = "shared-access.json"
+"""The file in the api's data directory with what this box has in common with its site."""
 _SESSION: Final = "session/"
 """The first characters of a session's name in the database; its key follows."""
 _ENDED: Final = "ended/"

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from ipaddress import IPv4Address
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from egressd import __version__
-from egressd.app import network
+from egressd.app import network, site_key
 from egressd.app.config import Config
-from egressd.model.errors import Failed, Invalid
+from egressd.model.errors import Invalid
 from egressd.planner.topology import is_line
 from egressd.service.ports import Configuration
 from egressd.store.api_token import ApiToken
 from egressd.store.connection import reported
 from egressd.store.database import Database
-from egressd.store.files import replace_durably
-from egressd.store.sealing import KEY_BYTES, SiteSeal
+from egressd.store.sealing import SiteSeal
 
 if TYPE_CHECKING:
     import ssl
@@ -32,13 +28,6 @@ if TYPE_CHECKING:
     from egressd.service.peer_lease import PeerLease
     from egressd.service.site_member import SiteMember
     from egressd.service.tokens import Tokens
-
-KEY_NAME: Final = "site-key"
-"""The name of the file with the site's key in the api's data directory."""
-
-
-ACCESS_RECORD: Final = "shared-access.json"
-"""The name of the file of what this box has in common with its site (`app.shared_access`)."""
 
 
 def store_of(settings: Config) -> Configuration:
@@ -57,7 +46,7 @@ def store_of(settings: Config) -> Configuration:
     site = SiteDatabase(
         settings.cluster.database,
         site=settings.cluster.site,
-        seal=SiteSeal(site_key(settings)),
+        seal=SiteSeal(site_key.read(settings)),
         renew=partial(_renewed, settings),
     )
     return SiteStore(site, database)
@@ -109,7 +98,7 @@ def _peer_of(
     from egressd.store.postgres.site_store import BEHIND_MARK, PAIR_MARK, open_mark
 
     return PeerLease(
-        PeerWays(pair, key=partial(site_key, settings), clock=_boot_time),
+        PeerWays(pair, key=partial(site_key.read, settings), clock=_boot_time),
         membership,
         clock=_boot_time,
         renew=renew,
@@ -144,8 +133,8 @@ def access_of(
             shared_access.SharedToken(token),
             shared_access.SharedPassword(accounts),
         ),
-        folder / ACCESS_RECORD,
-        lambda: SiteSeal(site_key(settings)),
+        folder / shared_access.RECORD,
+        lambda: SiteSeal(site_key.read(settings)),
         sessions,
         tokens=tokens,
     )
@@ -170,22 +159,6 @@ def _boot_time() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def site_key(settings: Config) -> bytes:
-    """Return the key that the site's secrets are sealed with. Raises Failed if there is none."""
-    path = _key_path(settings)
-    try:
-        key = base64.b64decode(path.read_bytes(), validate=True)
-    except FileNotFoundError:
-        raise Failed(
-            "read the site's key", f"{path} is missing: run egressd cluster init"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise Failed("read the site's key", str(error)) from error
-    if len(key) != KEY_BYTES:
-        raise Failed("read the site's key", f"{path} has not {KEY_BYTES} bytes in base64")
-    return key
-
-
 def _renewed(settings: Config, envelope: str) -> SiteSeal:
     """Return the seal with the site's new key, which is in this member's envelope and is kept from
     now on. Raises Failed.
@@ -193,32 +166,8 @@ def _renewed(settings: Config, envelope: str) -> SiteSeal:
     from egressd.app.key_rotation import opened_here
 
     key = opened_here(settings, envelope)
-    keep_site_key(settings, key)
+    site_key.keep(settings, key)
     return SiteSeal(key)
-
-
-def ensure_site_key(settings: Config) -> bytes:
-    """Return the site's key; make one, for the folder's owner, if there is none. Raises Failed."""
-    if not _key_path(settings).exists():
-        keep_site_key(settings, new_site_key())
-    return site_key(settings)
-
-
-def new_site_key() -> bytes:
-    """Return a new key for a site."""
-    return secrets.token_bytes(KEY_BYTES)
-
-
-def keep_site_key(settings: Config, key: bytes) -> None:
-    """Write the site's key, for the folder's owner. Raises Failed."""
-    try:
-        replace_durably(_key_path(settings), base64.b64encode(key))
-    except OSError as error:
-        raise Failed("write the site's key", str(error)) from error
-
-
-def _key_path(settings: Config) -> Path:
-    return settings.api_data / KEY_NAME
 
 
 def require_site(settings: Config) -> None:

@@ -95,7 +95,7 @@ def init(
     """
     from dataclasses import replace
 
-    from egressd.app import accounts, config, member_files, site
+    from egressd.app import accounts, config, member_files, site, site_key
     from egressd.app.cluster_section import section_of, write_section
     from egressd.app.local_postgres import OWNER, SOCKETS, LocalPostgres
     from egressd.app.site_authority import SiteAuthority
@@ -125,7 +125,7 @@ def init(
     prepare_directory(settings.api_data, (user.pw_uid, user.pw_gid))
     folder = member_files.folder_of(settings)
     prepare_directory(folder)
-    key = site.ensure_site_key(settings)
+    key = site_key.ensure(settings)
     authority = SiteAuthority.of_folder(folder, settings.cluster.site)
     certificate = member_files.own_certificate(settings, authority, role)
     if is_local:

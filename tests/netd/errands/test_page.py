@@ -11,7 +11,7 @@ from typing import Final
 from egressd.model.wording import as_sentence
 from egressd.netd.errands import page
 from egressd.netd.errands.order import PageErrand
-from egressd.netd.errands.runner import _told
+from egressd.netd.errands.reasons import reason_of
 
 URL: Final = "https://lists.example.com/get/s3cret%2Dkey?token=f%C3%B6rtytwo"
 
@@ -41,7 +41,7 @@ def redirecting(location: str) -> Iterator[int]:
 
 def test_a_reason_is_one_clean_line_without_parts_of_the_url() -> None:
     said = str(
-        _told(URL, "no\x1b[31m\nway to /get/s3cret%2Dkey, s3cret-key, f%C3%B6rtytwo, förtytwo")
+        reason_of(URL, "no\x1b[31m\nway to /get/s3cret%2Dkey, s3cret-key, f%C3%B6rtytwo, förtytwo")
     )
     assert said.startswith("no [31m way to")
     for part in ("s3cret", "B6rtytwo", "örtytwo", "\x1b"):

@@ -7,13 +7,11 @@ import logging
 import ssl
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from egressd.model.wording import say
-from egressd.netd.errands.order import ErrandOutcome, MessageErrand
-
-if TYPE_CHECKING:
-    from egressd.netd.errands.runner import Told, Work
+from egressd.netd.errands.order import ErrandOutcome, MessageErrand, Work
+from egressd.netd.errands.reasons import ReasonOf
 
 _LOADED: Final = (
     "email.mime.multipart",
@@ -26,7 +24,7 @@ _LOADED: Final = (
 """Modules that Apprise loads when it sends, when files may be out of reach."""
 
 
-def prepared(errand: MessageErrand, told: Told) -> Work:
+def prepared(errand: MessageErrand, reason: ReasonOf) -> Work:
     """Return the function that sends the message."""
     last = _LastWarning()
     logging.basicConfig(handlers=[last], level=logging.INFO, force=True)
@@ -36,11 +34,11 @@ def prepared(errand: MessageErrand, told: Told) -> Work:
     kind = getattr(importlib.import_module(f"apprise.plugins.{module}"), name)
     for each in _LOADED:
         importlib.import_module(each)
-    return partial(_send, kind, errand, last, handshakes, told)
+    return partial(_send, kind, errand, last, handshakes, reason)
 
 
 def _send(
-    kind: Any, errand: MessageErrand, last: _LastWarning, handshakes: _Handshakes, told: Told
+    kind: Any, errand: MessageErrand, last: _LastWarning, handshakes: _Handshakes, reason: ReasonOf
 ) -> ErrandOutcome:
     from apprise import AppriseAsset, NotifyType, PersistentStoreMode
 
@@ -51,15 +49,15 @@ def _send(
     try:
         service = kind(**{**parts, "asset": asset, "tag": set()})
     except TypeError as error:
-        said = told(last.text or str(error))
+        said = reason(last.text or str(error))
         return ErrandOutcome(is_done=False, reason=say("alert-url-wrong", reason=said))
     if service.notify(body=errand.body, title=errand.title, notify_type=NotifyType.INFO):
         return ErrandOutcome(is_done=True)
     if handshakes.fault:
         return ErrandOutcome(
-            is_done=False, reason=say("tls-failure", reason=told(handshakes.fault))
+            is_done=False, reason=say("tls-failure", reason=reason(handshakes.fault))
         )
-    return ErrandOutcome(is_done=False, reason=told(last.text or "it says no reason"))
+    return ErrandOutcome(is_done=False, reason=reason(last.text or "it says no reason"))
 
 
 class _LastWarning(logging.Handler):

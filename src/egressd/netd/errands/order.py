@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 import msgspec
@@ -72,6 +73,9 @@ class ErrandOutcome(msgspec.Struct, frozen=True, kw_only=True, tag="outcome"):
     fields: dict[str, str] = {}
     content: bytes = b""
 
+
+Work: TypeAlias = Callable[[], ErrandOutcome]
+"""A function that does an errand, for which everything is loaded that it needs of the disk."""
 
 Said: TypeAlias = WantedHost | PageChunk | ErrandOutcome
 

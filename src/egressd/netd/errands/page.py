@@ -5,17 +5,15 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urljoin, urlsplit
 
 import urllib3
 from urllib3.exceptions import HTTPError, LocationParseError, MaxRetryError, SSLError
 
 from egressd.model.wording import say
-from egressd.netd.errands.order import ERRAND_S, ErrandOutcome, PageErrand
-
-if TYPE_CHECKING:
-    from egressd.netd.errands.runner import Told, Work
+from egressd.netd.errands.order import ERRAND_S, ErrandOutcome, PageErrand, Work
+from egressd.netd.errands.reasons import ReasonOf
 
 _REDIRECTS_MAX: Final = 5
 _CHUNK: Final = 1 << 15
@@ -28,14 +26,14 @@ _NO_URL: Final = "it redirects to no URL"
 _ENCODINGS: Final = "gzip, deflate"
 
 
-def prepared(errand: PageErrand, told: Told, deliver: Callable[[bytes], None]) -> Work:
+def prepared(errand: PageErrand, reason: ReasonOf, deliver: Callable[[bytes], None]) -> Work:
     """Return the function that fetches the page, and calls `deliver` with its bytes in order."""
     tls = ssl.create_default_context()
-    return partial(_work, errand, tls, told, deliver)
+    return partial(_work, errand, tls, reason, deliver)
 
 
 def _work(
-    errand: PageErrand, tls: ssl.SSLContext, told: Told, deliver: Callable[[bytes], None]
+    errand: PageErrand, tls: ssl.SSLContext, reason: ReasonOf, deliver: Callable[[bytes], None]
 ) -> ErrandOutcome:
     try:
         with urllib3.PoolManager(ssl_context=tls, retries=False, timeout=ERRAND_S) as pool:
@@ -46,7 +44,7 @@ def _work(
     except HTTPError as error:
         cause = error.reason if isinstance(error, MaxRetryError) and error.reason else error
         code = "tls-failure" if isinstance(cause, SSLError) else "page-broken"
-        return ErrandOutcome(is_done=False, reason=say(code, reason=told(str(cause))))
+        return ErrandOutcome(is_done=False, reason=say(code, reason=reason(str(cause))))
 
 
 def _fetched(

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
-from urllib.parse import unquote
+from typing import Final
 
-from egressd.model.names import one_line
-from egressd.model.wording import Sentence, as_sentence
 from egressd.netd.errands import sandbox
 from egressd.netd.errands.host_names import HostNames
 from egressd.netd.errands.order import (
@@ -22,25 +17,16 @@ from egressd.netd.errands.order import (
     MessageErrand,
     PageChunk,
     PageErrand,
+    Work,
     pack,
     unpack_errand,
 )
+from egressd.netd.errands.reasons import ReasonOf, reason_of
 from egressd.netd.system import privileges
-
-Work = Callable[[], ErrandOutcome]
 
 _ERRAND_MAX: Final = 1 << 17
 _AUTHORITIES: Final = Path("/etc/ssl/certs/ca-certificates.crt")
 """The system's certificate authorities: an operator may have added one."""
-_SECRET_MIN: Final = 5
-"""Characters of a part of a URL that is kept out of reasons."""
-_REASON_MAX: Final = 300
-
-
-class Told(Protocol):
-    """A function that makes a reason of a text, without parts of the errand's URL."""
-
-    def __call__(self, text: str) -> Sentence: ...
 
 
 def run(channel: socket.socket, uid: int, gid: int) -> None:
@@ -52,15 +38,15 @@ def run(channel: socket.socket, uid: int, gid: int) -> None:
     privileges.begin_drop(uid, gid)
     errand = unpack_errand(channel.recv(_ERRAND_MAX))
     _choose_authorities()
-    told = partial(_told, errand.url)
+    reason = partial(reason_of, errand.url)
     try:
-        work = _prepared(errand, told, channel)
+        work = _prepared(errand, reason, channel)
         privileges.finish_drop()
         sandbox.end_with_parent()
         HostNames(channel).install()
         outcome = work()
     except Exception as error:  # it is the end of the errand, and is reported as such
-        outcome = ErrandOutcome(is_done=False, reason=told(f"{type(error).__name__}: {error}"))
+        outcome = ErrandOutcome(is_done=False, reason=reason(f"{type(error).__name__}: {error}"))
     with suppress(OSError):
         channel.send(pack(outcome))
 
@@ -76,26 +62,17 @@ def _choose_authorities() -> None:
         os.environ["REQUESTS_CA_BUNDLE"] = chosen
 
 
-def _prepared(errand: Errand, told: Told, channel: socket.socket) -> Work:
+def _prepared(errand: Errand, reason: ReasonOf, channel: socket.socket) -> Work:
     """Return the work of an errand, with everything loaded that it needs of the disk."""
     match errand:
         case MessageErrand():
             from egressd.netd.errands import message
 
-            return message.prepared(errand, told)
+            return message.prepared(errand, reason)
         case PageErrand():
             from egressd.netd.errands import page
 
             def deliver(content: bytes) -> None:
                 channel.send(pack(PageChunk(content=content)))
 
-            return page.prepared(errand, told, deliver)
-
-
-def _told(url: str, text: str) -> Sentence:
-    """Return the reason in one line, without parts of the URL, which are secrets."""
-    parts = re.split(r"[^\w.~-]+", f"{url} {unquote(url)}")
-    for part in sorted(parts, key=len, reverse=True):
-        if len(part) >= _SECRET_MIN:
-            text = text.replace(part, "…")
-    return as_sentence(" ".join(one_line(text).split())[:_REASON_MAX])
+            return page.prepared(errand, reason, deliver)
