@@ -221,10 +221,12 @@ def test_dns_follows_the_profile_of_the_line(
     lab.api.put("/vpn-lines/l2tp/l2tp_1", body)
     expected = lab.wan(1).address if way == "wan1" else way
     for asked in (str(LAN_ADDRESS), RESOLVERS["google"]):
-        mark = lab.internet.mark()
-        reply = lab.client(1).dns(f"of-{profile}.{WHOAMI}", asked)
+        name, mark = f"of-{profile}.{WHOAMI}", lab.internet.mark()
+        reply = lab.client(1).dns(name, asked)
         assert (reply.error, reply.addresses) == ("", (expected,))
-        answered = {seen.server for seen in lab.internet.seen(since=mark, service="dns")}
+        # The device itself asks resolvers by the line, too, whether any answers.
+        questions = lab.internet.seen(since=mark, service="dns", text=name)
+        answered = {seen.server for seen in questions}
         assert answered == {RESOLVERS[resolver]}
     down(lab)
     question = f"down-{profile}.{WHOAMI}", RESOLVERS["google"]
