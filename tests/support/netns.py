@@ -166,7 +166,10 @@ class Namespace:
         """Join two namespaces by a pair of virtual Ethernet interfaces, both up."""
         self.shell(f"ip link add {name} type veth peer name {other_name} netns {other.path}")
         self.shell(f"ip link set {name} up")
-        other.shell(f"ip link set {other_name} up")
+        # Until the kernel has noticed the carrier, the interfaces drop what is sent (noop_qdisc).
+        is_up = "until ip link show {0} | grep -q 'state UP'; do sleep 0.01; done"
+        other.shell(f"ip link set {other_name} up; {is_up.format(other_name)}")
+        self.shell(is_up.format(name))
 
 
 class JoinedNamespace(Namespace):

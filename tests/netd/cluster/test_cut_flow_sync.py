@@ -24,6 +24,8 @@ pytestmark = pytest.mark.lab
 ADDRESSES: Final = IPv4Address("192.168.77.1"), IPv4Address("192.168.77.2")
 LINKS: Final = [PairLink("sync0", own, peer) for own, peer in (ADDRESSES, ADDRESSES[::-1])]
 MANY: Final = 20_000
+WAIT_S: Final = 60.0
+"""Seconds in which a busy machine lists so many flows, again and again."""
 
 
 @pytest.fixture
@@ -49,10 +51,10 @@ async def box(
     for number in early:
         cut_flows.put([key(number)])
     sync.open()
-    await netns.eventually(lambda: len(listed()) >= first)
+    await netns.eventually(lambda: len(listed()) >= first, WAIT_S)
     for number in late:
         await asyncio.to_thread(cut_flows.put, [key(number)])
-    await netns.eventually(lambda: len(listed()) == last)
+    await netns.eventually(lambda: len(listed()) == last, WAIT_S)
     await sync.close()
     await asyncio.sleep(0)  # the loop reports what has failed in its next round
     assert failures == []
@@ -79,10 +81,10 @@ async def reported(link: PairLink, silent: Path) -> str:
     sync = CutFlowSync(link, CutFlows())
     sync.open()
     assert sync.problem is None
-    await netns.eventually(lambda: sync.problem is not None, 60)
+    await netns.eventually(lambda: sync.problem is not None, WAIT_S)
     found = str(sync.problem)
     silent.touch()
-    await netns.eventually(lambda: sync.problem is None, 60)
+    await netns.eventually(lambda: sync.problem is None, WAIT_S)
     await sync.close()
     return found
 
@@ -96,7 +98,7 @@ def test_a_box_that_drops_the_port_is_reported(boxes: list[Namespace], tmp_path:
     )
     boxes[1].start_async(listen, LINKS[1])
     reporting = boxes[0].start_async(reported, LINKS[0], silent)
-    eventually(silent.exists, 60)
+    eventually(silent.exists, WAIT_S)
     boxes[1].shell("nft delete table inet firewall")
     assert f"{ADDRESSES[1]}, does not answer on sync0 (TCP port {PORT})" in reporting.result()
 
