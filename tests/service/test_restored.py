@@ -221,6 +221,11 @@ async def test_every_invalid_number_is_refused(
         ("UPDATE settings SET value = '\"x\"' WHERE name = 'group_strategy'", "group_strategy"),
         ("UPDATE settings SET value = '\"a,b\"' WHERE name = 'unmanaged'", "settings: unmanaged"),
         ("UPDATE settings SET value = '1' WHERE name = 'sniff_domains'", "Expected `bool`"),
+        ("INSERT INTO sessions VALUES ('a', x'00', '', '', 0, 0)", "sessions.id holds a value of"),
+        (
+            "INSERT INTO sessions VALUES ('a', 'b', '', '', 'soon', 0)",
+            "sessions.created_at holds a value of",
+        ),
     ],
 )
 async def test_values_that_the_api_refuses_are_refused(
